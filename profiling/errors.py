@@ -1,0 +1,43 @@
+"""The errors of Penstock, named by who must act on them.
+
+``UsageError`` (the caller), ``TrialFailed`` (the user's training code), ``BackendError`` (the
+infrastructure), ``IllegalTransition`` (a bug of ours). They live on the ground floor because every
+floor raises them.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Base of all errors of Penstock; only its four kinds are raised."""
+
+    def __init__(self, message: str) -> None:
+        if type(self) is PenstockError:
+            raise TypeError("raise one of PenstockError's kinds, not the base")
+        super().__init__(message)
+
+
+class UsageError(PenstockError):
+    """The caller asked for something that cannot be; nothing was started."""
+
+    @classmethod
+    def refuse(cls, field: str, value: object, allowed: str) -> UsageError:
+        """The error for one bad field: its name, the value given, and what is allowed."""
+        return cls(f"{field} = {value!r} is refused: allowed is {allowed}")
+
+
+class TrialFailed(PenstockError):
+    """The user's training code failed; ``kind`` is one of ``FAILURE_KINDS``."""
+
+    def __init__(self, kind: str, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.traceback = traceback
+
+
+class BackendError(PenstockError):
+    """Broker, ledger, store or a process of ours does not answer."""
+
+
+class IllegalTransition(PenstockError):
+    """An event that cannot happen in this state: a bug in Penstock. Nothing was changed."""

@@ -1,0 +1,107 @@
+"""What to do: the only outputs of the engine. Carrying one out twice is harmless.
+
+Every decision carries ``cause``, the sequence number of the event it follows from, and an ``id``
+(``<event>.<index>``) that its answers name as their cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .study import Params
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of an attempt: rank is its place in ``Segment.members``."""
+
+    device: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task a member."""
+
+    trial: str
+    first: int
+    n: int
+    fence: int
+    members: tuple[Member, ...]
+
+    @property
+    def last(self) -> int:
+        return self.first + self.n - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A durable state that a segment may start from."""
+
+    epoch: int
+    uri: str
+    state_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    id: str
+    cause: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch(Decision):
+    """Send the segment to its members' queues.
+
+    ``parents`` are durable states, newest first; ``expect`` is the accepted state hash at epoch
+    ``segment.first - 1`` (empty at the start): the trainer replays from a parent, or from nothing,
+    until it has it.
+    """
+
+    study: str
+    number: int
+    params: Params
+    segment: Segment
+    parents: tuple[Parent, ...]
+    expect: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(Decision):
+    """Shorten the running segment to the epoch it is in."""
+
+    trial: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoke(Decision):
+    """Fence the attempt off: whatever it still says is stale, and its trainer stops."""
+
+    trial: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release(Decision):
+    """The trial will not run again: devices may drop its warm state."""
+
+    trial: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask(Decision):
+    """Ask the sampler for ``n`` configurations; ``index`` counts asks (it seeds the sampler)."""
+
+    study: str
+    n: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish(Decision):
+    """The study is over with this ``status``: ``complete``, ``cancelled`` or ``failed``."""
+
+    study: str
+    status: str

@@ -1,0 +1,138 @@
+"""What happened: the only inputs of the engine. The ledger keeps them, and they are the truth.
+
+Every event carries ``at`` (seconds, the runner's clock) and ``cause``: the id of the decision it
+answers, empty for what comes from outside. Events are frozen; a wrong one is refused when handled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..profiling.devices import Device
+from .study import Metrics, Params, Scalar, StudySpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    at: float
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySubmitted(Event):
+    study: StudySpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyCancelled(Event):
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnqueued(Event):
+    """The user wants this configuration tried next; missing names are left to the sampler."""
+
+    study: str
+    params: Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed(Event):
+    """The sampler's answer to ``Ask``: configurations in order; fewer than asked when exhausted."""
+
+    study: str
+    trials: tuple[Params, ...]
+    exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggested(Event):
+    """One parameter of a define-by-run trial, drawn while its objective runs."""
+
+    trial: str
+    name: str
+    value: Scalar
+    distribution: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceJoined(Event):
+    """A worker serves ``device``; a new ``incarnation`` means a new process, with nothing warm."""
+
+    device: Device
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDraining(Event):
+    """The device takes no new segment; running ones are cut at the next epoch."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLeft(Event):
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochReported(Event):
+    """Epoch ``epoch`` (1-based) ended with these bits. ``closes``: the segment ends with it.
+
+    ``seconds`` is training time of the epoch; ``state_hash`` covers model, optimiser, schedule and
+    random state; ``signature`` is the numeric signature it was computed under.
+    """
+
+    trial: str
+    fence: int
+    epoch: int
+    metrics: Metrics
+    state_hash: str
+    signature: str
+    seconds: float
+    closes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durable(Event):
+    """The state after ``epoch`` is in the store under ``uri``, whole and synced."""
+
+    trial: str
+    epoch: int
+    state_hash: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReturned(Event):
+    """The objective returned ``value``: the trial has no further epochs."""
+
+    trial: str
+    fence: int
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailed(Event):
+    """The user's code failed. ``kind`` is one of ``scheduler.retry.KINDS``."""
+
+    trial: str
+    fence: int
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLost(Event):
+    """The infrastructure lost the attempt (lease over, worker gone, message lost)."""
+
+    trial: str
+    fence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick(Event):
+    """Time passed; only sent while something waits for it (``Engine.wake_at``)."""

@@ -1,0 +1,75 @@
+"""What a study is: code, space, sampler, strategy, objective and budget, as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Scalar = str | int | float | bool | None
+Params = tuple[tuple[str, Scalar], ...]
+Metrics = tuple[tuple[str, float], ...]
+
+#: ``torch``: a TorchTrainable. ``objective``: an Optuna objective(trial). ``empty``: an epoch that
+#: does nothing, for measuring the control plane.
+CONTRACTS = ("torch", "objective", "empty")
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Training code by name: ``module:attr`` or ``/path/script.py:attr``, never by value.
+
+    ``path`` is the folder put on ``sys.path``; ``digest`` the SHA-256 of the source file (hex).
+    """
+
+    target: str
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class StrategySpec:
+    """How long each configuration is trained: a name of ``scheduler.strategies`` and its numbers.
+
+    ``max_epochs`` None means: until the objective returns (``full`` only).
+    """
+
+    name: str = "full"
+    max_epochs: int | None = None
+    min_epochs: int = 1
+    eta: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StudySpec:
+    """One tuning job as submitted. Immutable: every later change is an event of its own.
+
+    ``space`` maps names to Optuna distribution JSON; None means define-by-run (``objective``).
+    ``sampler`` is a name of ``app.samplers``, ``sampler_options`` its keyword arguments as JSON.
+    ``epoch_timeout`` in seconds, None for none. ``retries`` is how often a trial whose code failed
+    is tried again (crashes of its process have their own limit, see ``scheduler.retry``).
+    """
+
+    id: str
+    name: str
+    contract: str
+    code: Code
+    metric: str
+    direction: str
+    n_trials: int
+    space: tuple[tuple[str, str], ...] | None
+    sampler: str = "random"
+    sampler_options: str = "{}"
+    strategy: StrategySpec = StrategySpec()
+    seed: int = 0
+    epoch_timeout: float | None = None
+    retries: int = 0
+    max_segment: int = 64
+
+    @property
+    def sign(self) -> float:
+        """+1 where larger is better, -1 where smaller is: a score is ``sign * value``."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+
+def trial_id(study: str, number: int) -> str:
+    """The id of trial ``number`` of ``study``; it reads well in Flower and sorts by number."""
+    return f"{study}-{number:04d}"
