@@ -126,11 +126,15 @@ class AttemptFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLost(Event):
-    """The infrastructure lost the attempt (lease over, worker gone, message lost)."""
+    """The infrastructure lost the attempt (lease over, worker gone, message lost).
+
+    ``refused``: the node cannot run this study at all (its copy of the code or its store differs).
+    """
 
     trial: str
     fence: int
     reason: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,20 @@ class StudySpec:
         return 1.0 if self.direction == "maximize" else -1.0
 
 
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study as it stands: ``status`` is ``running``, ``complete``, ``cancelled`` or ``failed``.
+
+    ``message`` says why where the status alone does not (a refused node, all trials failed).
+    """
+
+    spec: StudySpec
+    status: str
+    created_at: float
+    finished_at: float | None = None
+    message: str = ""
+
+
 def trial_id(study: str, number: int) -> str:
     """The id of trial ``number`` of ``study``; it reads well in Flower and sorts by number."""
     return f"{study}-{number:04d}"

@@ -1,0 +1,1 @@
+"""Penstock: hyperparameter tuning as a stream of epoch-sized tasks on Celery."""

@@ -1,0 +1,129 @@
+"""A trial's life: its states, the literal table of legal transitions, and the record of one trial.
+
+Theory of operation. A trial is one configuration. The strategy enters it in TrialGroups, each entry
+naming an absolute epoch to reach (its *target*). Waiting for a slot it is WAITING, on a slot it is
+RUNNING, at its target it is PAUSED until the strategy enters it again (promotion) or the study ends
+(then it is STOPPED). It is COMPLETED when it reached the strategy's last epoch or its objective
+returned. The docs' diagram is drawn from the table below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..profiling.errors import IllegalTransition
+from .decisions import Parent
+from .study import Metrics, Params
+
+
+class TrialState(StrEnum):
+    """Optuna's word for each: WAITING, RUNNING, (paused: RUNNING), COMPLETE, PRUNED, FAIL, FAIL."""
+
+    PROPOSED = "proposed"
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Step(StrEnum):
+    """What moves a trial from state to state."""
+
+    ENTER = "enter"  # the strategy gives it a (higher) target
+    DISPATCH = "dispatch"  # a segment of it was sent to a slot
+    YIELD = "yield"  # its segment closed before the target
+    LOSE = "lose"  # the infrastructure lost its segment
+    RETRY = "retry"  # its code failed and it is tried again
+    REACH = "reach"  # it reached its target
+    FINISH = "finish"  # it reached the last epoch, or its objective returned
+    STOP = "stop"  # the study ended without promoting it
+    FAIL = "fail"  # its code failed for good
+    CANCEL = "cancel"  # the user cancelled
+
+
+_S, _T = TrialState, Step
+
+TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
+    (_S.PROPOSED, _T.ENTER): _S.WAITING,
+    (_S.PROPOSED, _T.STOP): _S.STOPPED,
+    (_S.PROPOSED, _T.CANCEL): _S.CANCELLED,
+    (_S.WAITING, _T.DISPATCH): _S.RUNNING,
+    (_S.WAITING, _T.CANCEL): _S.CANCELLED,
+    (_S.RUNNING, _T.YIELD): _S.WAITING,
+    (_S.RUNNING, _T.LOSE): _S.WAITING,
+    (_S.RUNNING, _T.RETRY): _S.WAITING,
+    (_S.RUNNING, _T.REACH): _S.PAUSED,
+    (_S.RUNNING, _T.FINISH): _S.COMPLETED,
+    (_S.RUNNING, _T.FAIL): _S.FAILED,
+    (_S.RUNNING, _T.CANCEL): _S.CANCELLED,
+    (_S.PAUSED, _T.ENTER): _S.WAITING,
+    (_S.PAUSED, _T.STOP): _S.STOPPED,
+    (_S.PAUSED, _T.CANCEL): _S.CANCELLED,
+}
+
+#: States that a trial never leaves.
+FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedEpoch:
+    """One accepted epoch: its result, its bits, and where and when it was computed.
+
+    ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock.
+    """
+
+    trial: str
+    epoch: int
+    value: float
+    metrics: Metrics
+    state_hash: str
+    signature: str
+    seconds: float
+    device: str
+    slot: int
+    fence: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(slots=True)
+class Trial:
+    """The engine's record of a trial. ``epoch`` counts accepted epochs; ``fence`` is 0 at rest."""
+
+    id: str
+    study: str
+    number: int
+    params: Params
+    created_at: float
+    state: TrialState = TrialState.PROPOSED
+    target: int = 0
+    epoch: int = 0
+    value: float | None = None
+    state_hash: str = ""
+    signature: str = ""
+    fence: int = 0
+    device: str = ""
+    slot: int = 0
+    failures: int = 0
+    losses: int = 0
+    failure: Failure | None = None
+    finished_at: float | None = None
+    parents: tuple[Parent, ...] = ()
+    values: dict[int, float] = field(default_factory=dict)
+
+    def step(self, step: Step) -> None:
+        """Move along the table, or raise ``IllegalTransition`` and change nothing."""
+        after = TRANSITIONS.get((self.state, step))
+        if after is None:
+            raise IllegalTransition(f"trial {self.id} is {self.state} and cannot {step}")
+        self.state = after
