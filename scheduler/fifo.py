@@ -1,0 +1,10 @@
+"""Policy: first come, first served. The reference for tests."""
+
+from __future__ import annotations
+
+from .snapshot import Plan, Snapshot
+
+
+def fifo(snapshot: Snapshot) -> Plan:
+    """Waiting trials in order of arrival."""
+    return Plan(order=tuple(each.trial for each in snapshot.waiting))

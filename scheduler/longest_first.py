@@ -1,0 +1,14 @@
+"""Policy: the longest remaining work first (Graham 1969: makespan within 4/3 - 1/(3m) of optimal)."""
+
+from __future__ import annotations
+
+from .snapshot import Plan, Snapshot, Waiting
+
+
+def longest_first(snapshot: Snapshot) -> Plan:
+    """Waiting trials by falling expected seconds; epochs stand in where nothing was measured."""
+
+    def work(each: Waiting) -> float:
+        return each.seconds if each.seconds is not None else float(each.target - each.epoch)
+
+    return Plan(order=tuple(each.trial for each in sorted(snapshot.waiting, key=work, reverse=True)))

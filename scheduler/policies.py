@@ -1,0 +1,18 @@
+"""The policies by name."""
+
+from __future__ import annotations
+
+from ..profiling.errors import UsageError
+from .fifo import fifo
+from .longest_first import longest_first
+from .snapshot import Policy
+
+POLICIES: dict[str, Policy] = {"fifo": fifo, "longest_first": longest_first}
+
+
+def find_policy(name: str) -> Policy:
+    """The policy of that name; UsageError lists those there are."""
+    try:
+        return POLICIES[name]
+    except KeyError:
+        raise UsageError.refuse("policy", name, ", ".join(POLICIES)) from None

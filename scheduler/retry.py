@@ -1,0 +1,41 @@
+"""Failure and attempt count in, decision out: whether a trial is tried again.
+
+The user's own failures (an exception, NaN, a missing metric) repeat exactly in an exact trial, so
+they are retried only as often as the study says. A process that died may have been unlucky (the
+kernel's out-of-memory killer, an operator), so it gets some attempts of its own; what the
+infrastructure lost is nobody's fault and is bounded only against endless loops.
+"""
+
+from __future__ import annotations
+
+#: Failure kinds that a worker may report, and what each means.
+KINDS = {
+    "exception": "the training code raised",
+    "nan": "the study's metric is NaN or infinite",
+    "metric": "the study's metric was not among those reported",
+    "exit": "the training code called sys.exit",
+    "memory": "the training code ran out of memory",
+    "data": "the data set is not there",
+    "code": "the training code cannot be imported on the worker",
+    "diverged": "a replayed epoch does not have the bits that were accepted",
+    "died": "the trainer process died",
+    "timeout": "an epoch took longer than the study's epoch_timeout",
+}
+
+#: Attempts in a row, without an accepted epoch between them, after which a trial fails.
+CRASH_LIMIT = 4
+KILL_LIMIT = 10
+LOSS_LIMIT = 50
+
+
+def retry_failure(kind: str, message: str, failures: int, retries: int) -> bool:
+    """Whether a trial whose code failed for the ``failures``-th time in a row is tried again."""
+    if kind == "died":
+        # SIGKILL comes from outside (operator, out-of-memory killer); other signals are its own.
+        return failures < (KILL_LIMIT if "signal 9" in message else CRASH_LIMIT)
+    return failures <= retries
+
+
+def retry_loss(losses: int) -> bool:
+    """Whether a trial lost for the ``losses``-th time in a row is tried again."""
+    return losses < LOSS_LIMIT

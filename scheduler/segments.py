@@ -1,0 +1,29 @@
+"""How many epochs one task carries.
+
+A segment costs a fixed overhead ``o`` (dispatch, claim, report, accept). With ``n`` epochs of ``e``
+seconds its share is ``o / (n e)``; the smallest ``n`` that keeps it within ``SHARE`` is
+``ceil(o / (SHARE e))``. A segment is bounded in seconds as well, so that a study stays responsive
+even where a cut cannot reach it, and never passes the trial's target.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+#: Share of device time that the overhead of segments may take.
+SHARE = 0.01
+#: A segment of more than one epoch is not planned longer than this (seconds).
+LONGEST = 2.0
+
+
+def segment_length(
+    epoch_seconds: float | None, overhead: float, remaining: int, longest: int
+) -> int:
+    """Epochs of the next segment: 1 to ``min(remaining, longest)``; 1 while nothing is measured."""
+    if epoch_seconds is None:
+        return 1
+    if epoch_seconds <= 0.0:
+        return max(1, min(remaining, longest))
+    wanted = ceil(overhead / (SHARE * epoch_seconds))
+    bounded = min(wanted, int(LONGEST / epoch_seconds), remaining, longest)
+    return max(1, bounded)
