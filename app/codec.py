@@ -1,0 +1,136 @@
+"""Events and studies as JSON text: what the ledger keeps, and what it can still read years later.
+
+Every kind of event has one pydantic adapter over its frozen dataclass, so the classes themselves
+say what a body holds. The rules of change: a new field needs a default, then old bodies still
+decode; a field is never renamed or given another meaning, the event gets a new kind instead. A body
+with a field that this version does not know was written by a newer one, and is an error: dropping
+the field would replay another history than the one that happened.
+
+Numbers keep their type (``1``, ``1.0`` and ``true`` stay apart), and infinities and NaN are written
+as Python's JSON module does. A character that UTF-8 cannot hold (a lone surrogate in a traceback)
+becomes ``?``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from ..profiling.errors import BackendError, UsageError
+from ..scheduler import events
+from ..scheduler.events import Event
+from ..scheduler.study import StudySpec
+
+#: Version of the bodies; it grows when a kind of event or a field is added.
+VERSION = 1
+
+_CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
+
+#: Every kind of event under the name that the ledger keeps: names stay, classes may move.
+KINDS: dict[str, type[Event]] = {
+    "StudySubmitted": events.StudySubmitted,
+    "StudyCancelled": events.StudyCancelled,
+    "TrialEnqueued": events.TrialEnqueued,
+    "Proposed": events.Proposed,
+    "Suggested": events.Suggested,
+    "DeviceJoined": events.DeviceJoined,
+    "DeviceDraining": events.DeviceDraining,
+    "DeviceLeft": events.DeviceLeft,
+    "EpochReported": events.EpochReported,
+    "Durable": events.Durable,
+    "TrialReturned": events.TrialReturned,
+    "AttemptFailed": events.AttemptFailed,
+    "AttemptLost": events.AttemptLost,
+    "PolicyChosen": events.PolicyChosen,
+    "Tick": events.Tick,
+}
+_NAMES = {cls: name for name, cls in KINDS.items()}
+
+
+def encode(event: Event) -> tuple[str, str]:
+    """The kind and the JSON body of ``event``."""
+    return _NAMES[type(event)], _dump(event)
+
+
+def decode(kind: str, text: str) -> Event:
+    """The event of ``kind`` in ``text``. Raises ``BackendError`` where this version cannot read."""
+    cls = KINDS.get(kind)
+    if cls is None:
+        raise BackendError(
+            f"the ledger holds an event of kind {kind!r}, which event format {VERSION} does not"
+            " know: it was written by a newer Penstock"
+        )
+    try:
+        event: Event = _load(cls, text)
+    except ValueError as error:
+        raise BackendError(
+            f"an event of kind {kind} cannot be read as event format {VERSION}: {_why(error)}"
+        ) from error
+    return event
+
+
+def spec_to_json(spec: StudySpec) -> str:
+    """``spec`` as JSON text."""
+    return _dump(spec)
+
+
+def spec_from_json(text: str) -> StudySpec:
+    """The study in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
+    try:
+        spec: StudySpec = _load(StudySpec, text)
+    except ValueError as error:
+        raise UsageError(f"a malformed study is refused: {_why(error)}") from error
+    return spec
+
+
+def subject(event: Event) -> tuple[str | None, str | None]:
+    """The ids of the study and of the trial that ``event`` is about; None where there is none."""
+    if isinstance(event, events.StudySubmitted):
+        return event.study.id, None
+    trial: str | None = getattr(event, "trial", None)
+    if trial is not None:
+        return trial.rpartition("-")[0], trial
+    return getattr(event, "study", None), None
+
+
+def storable(text: str) -> str:
+    """``text`` with every character that UTF-8 cannot hold replaced by ``?``."""
+    return text.encode("utf-8", "replace").decode()
+
+
+class _Adapters(dict[Any, "TypeAdapter[Any]"]):
+    """The adapter of each class, made when it is first wanted: making one costs a millisecond."""
+
+    def __missing__(self, cls: Any) -> TypeAdapter[Any]:
+        # The union is what lets the configuration in: pydantic takes none for a bare dataclass.
+        self[cls] = TypeAdapter(cls | None, config=_CONFIG)
+        return self[cls]
+
+
+_ADAPTERS = _Adapters()
+
+
+def _load(cls: type[Any], text: str) -> Any:
+    value = _ADAPTERS[cls].validate_json(text)
+    if value is None:
+        raise ValueError("the body is null")
+    return value
+
+
+def _dump(value: Any) -> str:
+    adapter = _ADAPTERS[type(value)]
+    try:
+        return adapter.dump_json(value).decode()
+    except PydanticSerializationError:
+        fields = adapter.dump_python(value)
+        return storable(json.dumps(fields, ensure_ascii=False, separators=(",", ":")))
+
+
+def _why(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problem = error.errors(include_url=False)[-1]
+    return f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}"

@@ -1,0 +1,111 @@
+"""The ledger: the durable record of everything that happened, written by one scheduler.
+
+Theory of operation. The event table is the truth: the engine replays it. Everything else is a
+projection of it for readers (studies, trials, epochs, durable states, devices), the replies to
+commands, and snapshots that shorten a replay. One ``Batch`` is one transaction, so a reader or a
+restarted scheduler sees all of a batch or nothing of it, whenever the writer was killed. Sequence
+numbers only grow and an epoch is accepted once: a batch that would break either is refused whole
+(``IllegalTransition``), because then a second writer is at work or the engine is wrong.
+
+``MemoryLedger`` keeps the same promises without a file, for the simulator and for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from ..profiling.devices import Device
+from ..profiling.errors import IllegalTransition
+from ..scheduler.decisions import Parent
+from ..scheduler.events import Event
+from ..scheduler.study import StudyRecord
+from ..scheduler.trial import AcceptedEpoch, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """A device as it stands: ``state`` is ``joined``, ``draining`` or ``left``.
+
+    ``at`` is when it came into that state (seconds, the runner's clock); ``reason`` why it left.
+    """
+
+    device: Device
+    incarnation: str
+    state: str
+    at: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one transaction writes. Records replace those of the same id; the rest is added.
+
+    ``events`` are (sequence number, event) in order; ``durables`` (trial, state, time in seconds);
+    ``commands`` (command id, reply text); ``snapshot`` (last event that it covers, text).
+    """
+
+    events: Sequence[tuple[int, Event]] = ()
+    studies: Sequence[StudyRecord] = ()
+    trials: Sequence[Trial] = ()
+    epochs: Sequence[AcceptedEpoch] = ()
+    durables: Sequence[tuple[str, Parent, float]] = ()
+    devices: Sequence[DeviceRecord] = ()
+    commands: Sequence[tuple[str, str]] = ()
+    snapshot: tuple[int, str] | None = None
+
+
+class Ledger(Protocol):
+    """What the runner needs of a ledger. ``BackendError`` when the storage does not answer."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write ``batch`` in one transaction; when this returns, it is durable."""
+
+    def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
+        """The events with a sequence number above ``after``, in order."""
+
+    def latest_snapshot(self) -> tuple[int, str] | None:
+        """The newest snapshot: the last event that it covers, and its text."""
+
+    def reply_to(self, command: str) -> str | None:
+        """The reply that command ``command`` was given, None when it was never accepted."""
+
+    def close(self) -> None:
+        """Let go of the storage."""
+
+
+class MemoryLedger:
+    """A ledger that lives as long as its process. It keeps the values themselves, unencoded."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, Event]] = []
+        self.studies: dict[str, StudyRecord] = {}
+        self.epochs: dict[tuple[str, int], AcceptedEpoch] = {}
+        self._snapshot: tuple[int, str] | None = None
+        self._replies: dict[str, str] = {}
+
+    def commit(self, batch: Batch) -> None:
+        seqs = [self.events[-1][0] if self.events else 0, *(seq for seq, _ in batch.events)]
+        keys = [(epoch.trial, epoch.epoch) for epoch in batch.epochs]
+        ordered = all(before < after for before, after in pairwise(seqs))
+        if not ordered or len(set(keys)) < len(keys) or not self.epochs.keys().isdisjoint(keys):
+            raise IllegalTransition("an event or an epoch would be written twice")
+        self.events.extend(batch.events)
+        self.studies.update((record.spec.id, record) for record in batch.studies)
+        self.epochs.update(zip(keys, batch.epochs, strict=True))
+        self._replies.update(batch.commands)
+        self._snapshot = batch.snapshot or self._snapshot
+
+    def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
+        return iter([(seq, event) for seq, event in self.events if seq > after])
+
+    def latest_snapshot(self) -> tuple[int, str] | None:
+        return self._snapshot
+
+    def reply_to(self, command: str) -> str | None:
+        return self._replies.get(command)
+
+    def close(self) -> None:
+        """Nothing to let go of: the record stays readable."""
