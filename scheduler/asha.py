@@ -1,4 +1,5 @@
-"""ASHA with pause and promotion (Li et al. 2020, "A System for Massively Parallel HPO", Algorithm 2).
+"""ASHA with pause and promotion (Li et al. 2020, "A System for Massively Parallel Hyperparameter
+Tuning", Algorithm 2).
 
 ``get_job``: from the top rung down, if the best ``floor(|rung| / eta)`` of a rung hold a trial that
 was not promoted yet, promote it; otherwise grow the bottom rung by a new configuration. A trial at

@@ -92,11 +92,15 @@ class Release(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask(Decision):
-    """Ask the sampler for ``n`` configurations; ``index`` counts asks (it seeds the sampler)."""
+    """Ask the sampler for ``n`` configurations; ``index`` counts asks (it seeds the sampler).
+
+    ``enqueued`` are the user's own (partial) configurations, to be completed first, in order.
+    """
 
     study: str
     n: int
     index: int
+    enqueued: tuple[Params, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,13 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChosen(Event):
+    """The operator's policy from here on; an event, so that a replay plans as it was planned."""
+
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudySubmitted(Event):
     study: StudySpec
 
@@ -41,6 +48,7 @@ class Proposed(Event):
     """The sampler's answer to ``Ask``: configurations in order; fewer than asked when exhausted."""
 
     study: str
+    index: int
     trials: tuple[Params, ...]
     exhausted: bool = False
 

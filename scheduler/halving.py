@@ -1,4 +1,4 @@
-"""Synchronous successive halving (Jamieson & Talwalkar 2016; Li et al. 2018, Algorithm 1, inner loop).
+"""Synchronous successive halving (Jamieson & Talwalkar 2016; Li et al. 2018, Algorithm 1).
 
 Rung k holds ``n_k = floor(n / eta**k)`` trials trained to ``levels[k]`` epochs. When all of a rung
 have reached it (or failed), the best ``n_{k+1}`` go on together; at least one, so that the study

@@ -1,4 +1,4 @@
-"""Policy: the longest remaining work first (Graham 1969: makespan within 4/3 - 1/(3m) of optimal)."""
+"""Policy: the longest remaining work first (Graham 1969: at most 4/3 - 1/(3m) of the optimum)."""
 
 from __future__ import annotations
 
@@ -11,4 +11,6 @@ def longest_first(snapshot: Snapshot) -> Plan:
     def work(each: Waiting) -> float:
         return each.seconds if each.seconds is not None else float(each.target - each.epoch)
 
-    return Plan(order=tuple(each.trial for each in sorted(snapshot.waiting, key=work, reverse=True)))
+    return Plan(
+        order=tuple(each.trial for each in sorted(snapshot.waiting, key=work, reverse=True))
+    )

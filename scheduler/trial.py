@@ -120,10 +120,16 @@ class Trial:
     finished_at: float | None = None
     parents: tuple[Parent, ...] = ()
     values: dict[int, float] = field(default_factory=dict)
+    hashes: dict[int, str] = field(default_factory=dict)
+    since: float = 0.0
+    story: list[str] = field(default_factory=list)
 
     def step(self, step: Step) -> None:
         """Move along the table, or raise ``IllegalTransition`` and change nothing."""
         after = TRANSITIONS.get((self.state, step))
         if after is None:
-            raise IllegalTransition(f"trial {self.id} is {self.state} and cannot {step}")
+            story = "; ".join(self.story) or "none yet"
+            raise IllegalTransition(
+                f"trial {self.id} is {self.state} and cannot {step}. Its story: {story}"
+            )
         self.state = after

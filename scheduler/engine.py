@@ -1,0 +1,628 @@
+"""The core: ``handle(event) -> decisions``.
+
+Theory of operation. The engine is a reducer: synchronous, without I/O, clock or randomness. One
+event goes in, the state moves, decisions come out; the same events in the same order give the same
+state and the same decisions, so the ledger's event table is all that a restart needs.
+
+An event either counts or it does not. What is late, repeated or fenced off raises ``Refused`` and
+changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
+ours. Every handler therefore checks first and changes after.
+
+A trial holds its slot until its target (the *standing plan*): an epoch that ends a segment short
+of it is followed by the next segment on the same slot, without calling a policy. Whatever changes
+the plan's input (a trial waits or ended, a device came or went) marks the plan dirty; it is
+computed anew at most once in ``REPLAN_EVERY`` seconds, and in between new trials queue in order of
+arrival. Slots that stay free pull the strategies of the running studies for promotions and new
+configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+from ..profiling.errors import IllegalTransition
+from .decisions import (
+    Ask,
+    Cut,
+    Decision,
+    Dispatch,
+    Finish,
+    Member,
+    Parent,
+    Release,
+    Revoke,
+    Segment,
+)
+from .events import (
+    AttemptFailed,
+    AttemptLost,
+    DeviceDraining,
+    DeviceJoined,
+    DeviceLeft,
+    Durable,
+    EpochReported,
+    Event,
+    PolicyChosen,
+    Proposed,
+    StudyCancelled,
+    StudySubmitted,
+    Suggested,
+    Tick,
+    TrialEnqueued,
+    TrialReturned,
+)
+from .policies import find_policy
+from .retry import retry_failure, retry_loss
+from .segments import segment_length
+from .snapshot import Snapshot, Waiting
+from .state import Attempt, Changes, DeviceState, EngineState, StudyState
+from .strategy import UNBOUNDED, Pull, TrialGroup, make_strategy
+from .study import trial_id
+from .trial import FINAL, AcceptedEpoch, Failure, Step, Trial, TrialState
+
+REPLAN_EVERY = 1.0
+#: Losses in a row after which a device rests, and the longest rest (seconds).
+BACKOFF_AFTER = 3
+BACKOFF_LONGEST = 30.0
+#: Durable states that a trial may be restarted from; older ones are not offered.
+PARENTS_KEPT = 3
+#: Steps of a trial kept in memory for exceptions.
+STORY_KEPT = 30
+#: Samplers whose proposals do not depend on results, so they may be asked for ahead.
+ORDER_FREE = frozenset({"grid", "random"})
+
+E = TypeVar("E", bound=Event)
+
+
+class Refused(Exception):  # noqa: N818 - it is no error: a late or repeated event is normal
+    """The event does not count: it is late, repeated, or about something unknown."""
+
+
+class Engine:
+    """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
+
+    def __init__(self, state: EngineState | None = None) -> None:
+        self.state = state or EngineState()
+        self._out: list[Decision] = []
+        self._changes = Changes()
+        self._at = 0.0
+        self._event = Event(at=0.0)
+
+    def handle(self, event: Event) -> tuple[Decision, ...]:
+        """Apply one event. ``Refused`` or ``IllegalTransition`` mean that nothing was changed."""
+        handler = _HANDLERS[type(event)]
+        self._out = []
+        self._at = event.at
+        self._event = event
+        # Counted before the handler so that decisions can name it, and taken back if it refuses.
+        self.state.seq += 1
+        try:
+            handler(self, event)
+        except (Refused, IllegalTransition):
+            self.state.seq -= 1
+            raise
+        return tuple(self._out)
+
+    def take_changes(self) -> Changes:
+        """What changed since the last call, for the projections."""
+        changes, self._changes = self._changes, Changes()
+        return changes
+
+    def outstanding(self) -> tuple[Ask, ...]:
+        """Asks without an answer: a restarted runner asks them again."""
+        return tuple(ask for study in self.state.studies.values() for ask in study.asks.values())
+
+    def story(self, trial: str) -> tuple[str, ...]:
+        """The last steps of a trial of a running study: event, its cause, state before and after.
+
+        The whole story is in the ledger's events; this is what an exception can carry.
+        """
+        return tuple(self._trial(trial).story)
+
+    def wake_at(self) -> float | None:
+        """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
+        state = self.state
+        times = [d.backoff_until for d in state.devices.values() if d.backoff_until > self._at]
+        if state.dirty and len(state.ready) > 1 and state.planned_at is not None:
+            times.append(state.planned_at + REPLAN_EVERY)
+        return min(times, default=None)
+
+    # -- studies ---------------------------------------------------------------------------------
+
+    def _on_policy_chosen(self, event: PolicyChosen) -> None:
+        find_policy(event.policy)
+        if event.policy == self.state.policy:
+            raise Refused("this policy stands already")
+        self.state.policy = event.policy
+        self.state.dirty = True
+
+    def _on_study_submitted(self, event: StudySubmitted) -> None:
+        spec = event.study
+        if spec.id in self.state.studies or spec.id in self.state.finished:
+            raise Refused(f"study {spec.id} was submitted already")
+        study = StudyState(spec, cast(Any, make_strategy(spec)), created_at=event.at)
+        self.state.studies[spec.id] = study
+        self._touch_study(study)
+        self._fill()
+
+    def _on_study_cancelled(self, event: StudyCancelled) -> None:
+        study = self._study(event.study)
+        for trial in self._trials_of(study):
+            if trial.state in FINAL:
+                continue
+            attempt = self.state.attempts.get(trial.fence)
+            if attempt is not None:
+                fence = trial.fence
+                self._close_attempt(trial)
+                self._decide(Revoke, trial=trial.id, fence=fence)
+            self._move(study, trial, Step.CANCEL)
+        self._finish(study, "cancelled")
+        self._fill()
+
+    def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
+        study = self._study(event.study)
+        study.enqueued.append(event.params)
+
+    def _on_proposed(self, event: Proposed) -> None:
+        study = self._study(event.study)
+        if event.index not in study.asks:
+            raise Refused(f"ask {event.index} of {event.study} was answered already")
+        del study.asks[event.index]
+        names = []
+        for params in event.trials:
+            number = len(study.trials)
+            trial = Trial(
+                id=trial_id(study.spec.id, number),
+                study=study.spec.id,
+                number=number,
+                params=params,
+                created_at=event.at,
+            )
+            self.state.trials[trial.id] = trial
+            study.trials.append(trial.id)
+            study.active += 1
+            self._changes.trials[trial.id] = trial
+            names.append(trial.id)
+        self._enter(study, study.strategy.proposed(tuple(names), exhausted=event.exhausted))
+        self._settle(study)
+        self._fill()
+
+    def _on_suggested(self, event: Suggested) -> None:
+        trial = self._trial(event.trial)
+        if any(name == event.name for name, _ in trial.params):
+            raise Refused(f"{event.name} of {trial.id} is known already")
+        trial.params = (*trial.params, (event.name, event.value))
+        self._changes.trials[trial.id] = trial
+
+    # -- devices ---------------------------------------------------------------------------------
+
+    def _on_device_joined(self, event: DeviceJoined) -> None:
+        name = event.device.name
+        known = self.state.devices.get(name)
+        if known is not None:
+            if known.incarnation == event.incarnation and not known.draining:
+                raise Refused(f"{name} has joined already")
+            self._lose_all(name, "its worker was started anew")
+        self.state.devices[name] = DeviceState(
+            event.device, event.incarnation, [0] * event.device.slots
+        )
+        for study in self.state.studies.values():
+            study.refused.pop(name, None)
+        self._device_changed(name)
+
+    def _on_device_draining(self, event: DeviceDraining) -> None:
+        device = self._device(event.device)
+        if device.draining:
+            raise Refused(f"{event.device} is draining already")
+        device.draining = True
+        for fence in filter(None, device.fences):
+            trial = self.state.attempts[fence].segment.trial
+            self._decide(Cut, trial=trial, fence=fence)
+        self._device_changed(event.device)
+
+    def _on_device_left(self, event: DeviceLeft) -> None:
+        self._device(event.device)
+        self._lose_all(event.device, event.reason)
+        del self.state.devices[event.device]
+        self._device_changed(event.device)
+
+    def _device_changed(self, name: str) -> None:
+        self._changes.devices[name] = self.state.devices.get(name)
+        self.state.dirty = True
+        self._fill()
+
+    def _lose_all(self, device: str, reason: str) -> None:
+        # Closed first: what a lost trial sets free must not come back to this device.
+        self.state.devices[device].draining = True
+        for fence in [f for f in self.state.devices[device].fences if f]:
+            self._lose(self.state.trials[self.state.attempts[fence].segment.trial], reason)
+
+    # -- reports ---------------------------------------------------------------------------------
+
+    def _on_epoch_reported(self, event: EpochReported) -> None:
+        trial = self._trial(event.trial)
+        study = self.state.studies[trial.study]
+        if event.fence != trial.fence:
+            self._compare(study, trial, event)
+            return
+        if event.epoch != trial.epoch + 1:
+            raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
+        value = dict(event.metrics).get(study.spec.metric)
+        if value is None:
+            raise Refused(f"a report of {trial.id} without {study.spec.metric}")
+        self._accept(study, trial, event, value)
+        if event.closes:
+            self._close(study, trial)
+
+    def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
+        """A late report of an accepted epoch is a free check of its bits, and otherwise nothing."""
+        accepted = trial.hashes.get(event.epoch, "")
+        if not accepted or accepted == event.state_hash:
+            raise Refused(f"fence {event.fence} of {trial.id} is not the open one")
+        study.message = (
+            f"{trial.id} epoch {event.epoch}: a repeated run has state {event.state_hash[:12]}, "
+            f"accepted was {accepted[:12]}; the training code or the machine is not deterministic"
+        )
+        self._touch_study(study)
+
+    def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> None:
+        trial.epoch = event.epoch
+        trial.value = value
+        trial.values[event.epoch] = value
+        trial.hashes[event.epoch] = event.state_hash
+        trial.state_hash = event.state_hash
+        trial.signature = event.signature
+        trial.failures = trial.losses = 0
+        self.state.devices[trial.device].losses = 0
+        self.state.attempts[trial.fence].trained += event.seconds
+        self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds)
+        self._changes.trials[trial.id] = trial
+        self._changes.epochs.append(
+            AcceptedEpoch(
+                trial=trial.id,
+                epoch=event.epoch,
+                value=value,
+                metrics=event.metrics,
+                state_hash=event.state_hash,
+                signature=event.signature,
+                seconds=event.seconds,
+                device=trial.device,
+                slot=trial.slot,
+                fence=event.fence,
+                at=event.at,
+            )
+        )
+
+    def _close(self, study: StudyState, trial: Trial) -> None:
+        attempt = self._close_attempt(trial)
+        self.state.costs.saw_segment(self._at - attempt.dispatched_at, attempt.trained)
+        if trial.epoch < trial.target:
+            self._move(study, trial, Step.YIELD)
+            self._go_on(study, trial)
+            return
+        score = study.spec.sign * trial.values[trial.epoch]
+        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+            self._move(study, trial, Step.FINISH)
+            self._decide(Release, trial=trial.id)
+        else:
+            self._move(study, trial, Step.REACH)
+        self._enter(study, study.strategy.reached(trial.id, trial.epoch, score))
+        self._settle(study)
+        self._fill()
+
+    def _go_on(self, study: StudyState, trial: Trial) -> None:
+        """Under the standing plan: the next segment follows on the same slot."""
+        device = self.state.devices[trial.device]
+        if device.draining or trial.device in study.refused:
+            self._wait(trial, first=True)
+            self._fill()
+        else:
+            self._dispatch(study, trial, Member(trial.device, trial.slot))
+
+    def _on_durable(self, event: Durable) -> None:
+        trial = self._trial(event.trial)
+        if trial.hashes.get(event.epoch) != event.state_hash:
+            raise Refused(f"{trial.id} epoch {event.epoch} was not accepted with these bits")
+        if any(parent.epoch == event.epoch for parent in trial.parents):
+            raise Refused(f"{trial.id} epoch {event.epoch} is durable already")
+        parent = Parent(event.epoch, event.uri, event.state_hash)
+        newest_first = sorted((parent, *trial.parents), key=lambda p: -p.epoch)
+        trial.parents = tuple(newest_first[:PARENTS_KEPT])
+        self._changes.durables.append((trial.id, parent, event.at))
+
+    def _on_trial_returned(self, event: TrialReturned) -> None:
+        trial = self._trial(event.trial)
+        study = self.state.studies[trial.study]
+        self._check_fence(trial, event.fence)
+        if event.value is not None:
+            trial.value = event.value
+        self._close_attempt(trial)
+        if trial.value is None:
+            trial.failure = Failure("metric", "the objective returned None and reported nothing")
+            self._move(study, trial, Step.FAIL)
+        else:
+            self._move(study, trial, Step.FINISH)
+        self._leave(study, trial)
+
+    def _on_attempt_failed(self, event: AttemptFailed) -> None:
+        trial = self._trial(event.trial)
+        study = self.state.studies[trial.study]
+        self._check_fence(trial, event.fence)
+        trial.failures += 1
+        trial.failure = Failure(event.kind, event.message, event.traceback)
+        self._close_attempt(trial)
+        if retry_failure(event.kind, event.message, trial.failures, study.spec.retries):
+            self._move(study, trial, Step.RETRY)
+            self._wait(trial, first=True)
+            self._fill()
+        else:
+            self._move(study, trial, Step.FAIL)
+            self._leave(study, trial)
+
+    def _on_attempt_lost(self, event: AttemptLost) -> None:
+        trial = self._trial(event.trial)
+        self._check_fence(trial, event.fence)
+        if event.refused:
+            study = self.state.studies[trial.study]
+            study.refused[trial.device] = event.reason
+            study.message = f"{trial.device} refused {trial.id}: {event.reason}"
+            self._touch_study(study)
+        self._lose(trial, event.reason)
+        self._fill()
+
+    def _on_tick(self, event: Tick) -> None:
+        self._fill()
+
+    def _lose(self, trial: Trial, reason: str) -> None:
+        """The infrastructure lost the open attempt: back to the head of the queue."""
+        study = self.state.studies[trial.study]
+        device = self.state.devices[trial.device]
+        device.losses += 1
+        if device.losses >= BACKOFF_AFTER:
+            rest = min(BACKOFF_LONGEST, 2.0 ** (device.losses - BACKOFF_AFTER))
+            device.backoff_until = self._at + rest
+        trial.losses += 1
+        self._decide(Revoke, trial=trial.id, fence=trial.fence)
+        self._close_attempt(trial)
+        if retry_loss(trial.losses):
+            self._move(study, trial, Step.LOSE)
+            self._wait(trial, first=True)
+        else:
+            trial.failure = Failure("lost", f"lost {trial.losses} times in a row: {reason}")
+            self._move(study, trial, Step.FAIL)
+            self._leave(study, trial)
+
+    def _leave(self, study: StudyState, trial: Trial) -> None:
+        """The trial will reach no further target."""
+        self._decide(Release, trial=trial.id)
+        self._enter(study, study.strategy.left(trial.id))
+        self._settle(study)
+        self._fill()
+
+    # -- placing ---------------------------------------------------------------------------------
+
+    def _enter(self, study: StudyState, group: TrialGroup) -> None:
+        for entry in group:
+            trial = self.state.trials[entry.trial]
+            if trial.state in FINAL:
+                continue
+            trial.target = entry.epochs
+            self._move(study, trial, Step.ENTER)
+            self._wait(trial)
+
+    def _wait(self, trial: Trial, *, first: bool = False) -> None:
+        trial.since = self._at
+        if first:
+            self.state.ready.insert(0, trial.id)
+        else:
+            self.state.ready.append(trial.id)
+        self.state.dirty = True
+
+    def _fill(self) -> None:
+        """Give free slots to waiting trials, and pull the strategies while slots stay free."""
+        free = list(self.state.free_slots(self._at))
+        while free:
+            self._replan(len(free))
+            self._place(free)
+            if not free or not self._pull(len(free)):
+                return
+
+    def _place(self, free: list[Member]) -> None:
+        for name in list(self.state.ready):
+            if not free:
+                return
+            trial = self.state.trials[name]
+            study = self.state.studies[trial.study]
+            fits = [slot for slot in free if slot.device not in study.refused]
+            if not fits:
+                continue
+            home = Member(trial.device, trial.slot)
+            member = home if home in fits else fits[0]
+            free.remove(member)
+            self.state.ready.remove(name)
+            self._dispatch(study, trial, member)
+
+    def _pull(self, free: int) -> bool:
+        """Ask the strategies for work for ``free`` slots; True if trials entered."""
+        free -= sum(ask.n for s in self.state.studies.values() for ask in s.asks.values())
+        entered = False
+        for study in list(self.state.studies.values()):
+            if free <= 0:
+                break
+            pull = self._pull_study(study, free)
+            entered = entered or bool(pull.group)
+            free -= len(pull.group) + pull.ask
+        return entered
+
+    def _pull_study(self, study: StudyState, free: int) -> Pull:
+        ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
+        pull = study.strategy.pull(free, ahead)
+        self._enter(study, pull.group)
+        if pull.ask:
+            enqueued = tuple(study.enqueued[: pull.ask])
+            del study.enqueued[: pull.ask]
+            ask = Ask(
+                id=self._decision_id(),
+                cause=self.state.seq,
+                study=study.spec.id,
+                n=pull.ask,
+                index=study.next_ask,
+                enqueued=enqueued,
+            )
+            study.asks[ask.index] = ask
+            study.next_ask += 1
+            self._out.append(ask)
+        return pull
+
+    def _replan(self, free: int) -> None:
+        state = self.state
+        due = state.planned_at is None or self._at - state.planned_at >= REPLAN_EVERY
+        if not (state.dirty and due and len(state.ready) > 1):
+            return
+        snapshot = Snapshot(self._at, tuple(self._waiting(state.ready)), free)
+        plan = find_policy(state.policy)(snapshot)
+        if sorted(plan.order) != sorted(state.ready):
+            raise IllegalTransition(f"policy {state.policy} dropped or invented waiting trials")
+        state.ready = list(plan.order)
+        state.dirty = False
+        state.planned_at = self._at
+
+    def _waiting(self, names: Iterable[str]) -> Iterable[Waiting]:
+        # In order of arrival, so that a policy's ties do not depend on the plan before.
+        trials = sorted((self.state.trials[name] for name in names), key=lambda t: t.since)
+        for trial in trials:
+            seconds = self.state.costs.epoch_seconds(trial.study, trial.id)
+            work = None if seconds is None else seconds * (trial.target - trial.epoch)
+            yield Waiting(trial.id, trial.study, trial.epoch, trial.target, work, trial.since)
+
+    def _dispatch(self, study: StudyState, trial: Trial, member: Member) -> None:
+        n = segment_length(
+            self.state.costs.epoch_seconds(study.spec.id, trial.id),
+            self.state.costs.segment_overhead,
+            trial.target - trial.epoch,
+            study.spec.max_segment,
+        )
+        self._move(study, trial, Step.DISPATCH)
+        self.state.fence += 1
+        segment = Segment(trial.id, trial.epoch + 1, n, self.state.fence, (member,))
+        trial.fence = segment.fence
+        trial.device, trial.slot = member.device, member.slot
+        self.state.devices[member.device].fences[member.slot] = segment.fence
+        dispatch = Dispatch(
+            id=self._decision_id(),
+            cause=self.state.seq,
+            study=study.spec.id,
+            number=trial.number,
+            params=trial.params,
+            segment=segment,
+            parents=trial.parents,
+            expect=trial.state_hash,
+            final=segment.last == trial.target,
+        )
+        self.state.attempts[segment.fence] = Attempt(dispatch.id, study.spec.id, segment, self._at)
+        self._out.append(dispatch)
+
+    # -- the end of a study ----------------------------------------------------------------------
+
+    def _settle(self, study: StudyState) -> None:
+        """A study without active trials and open asks either goes on or is over."""
+        if study.status != "running" or study.active or study.asks:
+            return
+        pull = self._pull_study(study, max(1, sum(1 for _ in self.state.free_slots(self._at))))
+        if not pull.group and not pull.ask:
+            self._finish(study, "complete" if study.succeeded else "failed")
+
+    def _finish(self, study: StudyState, status: str) -> None:
+        for trial in self._trials_of(study):
+            if trial.state in (TrialState.PAUSED, TrialState.PROPOSED):
+                self._move(study, trial, Step.STOP)
+                self._decide(Release, trial=trial.id)
+        study.status, study.finished_at = status, self._at
+        if status == "failed" and not study.message:
+            study.message = "every trial failed"
+        self._touch_study(study)
+        self._decide(Finish, study=study.spec.id, status=status)
+        # The ledger keeps what a finished study was; the engine only that its id is taken.
+        for name in study.trials:
+            self.state.trials.pop(name, None)
+            self.state.costs.forget(name)
+        self.state.studies.pop(study.spec.id)
+        self.state.finished[study.spec.id] = study.spec.name
+
+    # -- small parts -----------------------------------------------------------------------------
+
+    def _move(self, study: StudyState, trial: Trial, step: Step) -> None:
+        before = trial.state
+        trial.step(step)
+        study.active += (trial.state in _ACTIVE) - (before in _ACTIVE)
+        what = type(self._event).__name__
+        cause = f" (answers {self._event.cause})" if self._event.cause else ""
+        trial.story.append(f"#{self.state.seq} {what}{cause}: {before} {step} {trial.state}")
+        del trial.story[:-STORY_KEPT]
+        if trial.state in FINAL:
+            trial.finished_at = self._at
+            if trial.id in self.state.ready:
+                self.state.ready.remove(trial.id)
+        if step in (Step.REACH, Step.FINISH):
+            study.succeeded += 1
+        self._changes.trials[trial.id] = trial
+
+    def _close_attempt(self, trial: Trial) -> Attempt:
+        attempt = self.state.attempts.pop(trial.fence)
+        for member in attempt.segment.members:
+            self.state.devices[member.device].fences[member.slot] = 0
+        trial.fence = 0
+        return attempt
+
+    def _check_fence(self, trial: Trial, fence: int) -> None:
+        if fence != trial.fence:
+            raise Refused(f"fence {fence} of {trial.id} is not the open one")
+
+    def _study(self, name: str) -> StudyState:
+        if name not in self.state.studies:
+            raise Refused(f"study {name} is not running")
+        return self.state.studies[name]
+
+    def _trial(self, name: str) -> Trial:
+        if name not in self.state.trials:
+            raise Refused(f"trial {name} is not of a running study")
+        return self.state.trials[name]
+
+    def _device(self, name: str) -> DeviceState:
+        if name not in self.state.devices:
+            raise Refused(f"{name} has not joined")
+        return self.state.devices[name]
+
+    def _trials_of(self, study: StudyState) -> list[Trial]:
+        return [self.state.trials[name] for name in study.trials]
+
+    def _touch_study(self, study: StudyState) -> None:
+        self._changes.studies[study.spec.id] = study.record
+
+    def _decision_id(self) -> str:
+        return f"{self.state.seq}.{len(self._out)}"
+
+    def _decide(self, kind: type[Decision], **fields: Any) -> None:
+        self._out.append(kind(id=self._decision_id(), cause=self.state.seq, **fields))
+
+
+_ACTIVE = frozenset({TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING})
+
+_HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
+    PolicyChosen: Engine._on_policy_chosen,
+    StudySubmitted: Engine._on_study_submitted,
+    StudyCancelled: Engine._on_study_cancelled,
+    TrialEnqueued: Engine._on_trial_enqueued,
+    Proposed: Engine._on_proposed,
+    Suggested: Engine._on_suggested,
+    DeviceJoined: Engine._on_device_joined,
+    DeviceDraining: Engine._on_device_draining,
+    DeviceLeft: Engine._on_device_left,
+    EpochReported: Engine._on_epoch_reported,
+    Durable: Engine._on_durable,
+    TrialReturned: Engine._on_trial_returned,
+    AttemptFailed: Engine._on_attempt_failed,
+    AttemptLost: Engine._on_attempt_lost,
+    Tick: Engine._on_tick,
+}

@@ -1,0 +1,99 @@
+"""The engine's whole state as plain values, so that a snapshot of it is one JSON text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..profiling.cost import CostTable
+from ..profiling.devices import Device
+from .asha import Asha
+from .decisions import Ask, Member, Parent, Segment
+from .full import FullBudget
+from .halving import SuccessiveHalving
+from .study import Params, StudyRecord, StudySpec
+from .trial import AcceptedEpoch, Trial
+
+
+@dataclass(slots=True)
+class StudyState:
+    """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered."""
+
+    spec: StudySpec
+    strategy: FullBudget | SuccessiveHalving | Asha
+    created_at: float
+    status: str = "running"
+    finished_at: float | None = None
+    message: str = ""
+    trials: list[str] = field(default_factory=list)
+    enqueued: list[Params] = field(default_factory=list)
+    asks: dict[int, Ask] = field(default_factory=dict)
+    next_ask: int = 0
+    active: int = 0
+    succeeded: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def record(self) -> StudyRecord:
+        return StudyRecord(self.spec, self.status, self.created_at, self.finished_at, self.message)
+
+
+@dataclass(slots=True)
+class DeviceState:
+    """A joined device; ``fences`` holds, slot by slot, the fence at work there or 0."""
+
+    device: Device
+    incarnation: str
+    fences: list[int]
+    draining: bool = False
+    losses: int = 0
+    backoff_until: float = 0.0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet."""
+
+    decision: str
+    study: str
+    segment: Segment
+    dispatched_at: float
+    trained: float = 0.0
+
+
+@dataclass(slots=True)
+class EngineState:
+    """Everything the engine knows. ``ready`` are waiting trials in the standing plan's order."""
+
+    seq: int = 0
+    fence: int = 0
+    policy: str = "fifo"
+    studies: dict[str, StudyState] = field(default_factory=dict)
+    finished: dict[str, str] = field(default_factory=dict)
+    trials: dict[str, Trial] = field(default_factory=dict)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    devices: dict[str, DeviceState] = field(default_factory=dict)
+    ready: list[str] = field(default_factory=list)
+    dirty: bool = False
+    planned_at: float | None = None
+    costs: CostTable = field(default_factory=CostTable)
+
+    def free_slots(self, at: float) -> Iterator[Member]:
+        """Slots that may take a segment now, in the order in which their devices joined."""
+        for name, state in self.devices.items():
+            if state.draining or state.backoff_until > at:
+                continue
+            for slot, fence in enumerate(state.fences):
+                if fence == 0:
+                    yield Member(name, slot)
+
+
+@dataclass(slots=True)
+class Changes:
+    """What handling events changed since it was last taken: what the projections must follow."""
+
+    studies: dict[str, StudyRecord] = field(default_factory=dict)
+    trials: dict[str, Trial] = field(default_factory=dict)
+    epochs: list[AcceptedEpoch] = field(default_factory=list)
+    durables: list[tuple[str, Parent, float]] = field(default_factory=list)
+    devices: dict[str, DeviceState | None] = field(default_factory=dict)
