@@ -1,0 +1,152 @@
+"""Settings: read once from arguments and ``PENSTOCK_*`` variables; nobody else reads them.
+
+A process that starts another hands its settings on with ``Settings.environment()``, so that every
+process of an installation sees the same ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ..profiling.errors import UsageError
+
+PREFIX = "PENSTOCK_"
+BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
+#: Written to a new state folder to see that it takes data (bytes). Less free space than this is
+#: as good as none: the ledger and the broker's log grow past it within a minute.
+PROBE_BYTES = 1 << 20
+
+
+def hide_password(url: str) -> str:
+    """``url`` without user and password, fit for messages; safe for malformed URLs as well."""
+    hidden = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
+    return re.sub(r"((?:password|pass|username)=)[^&#]*", r"\1***", hidden)
+
+
+def _broker(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
+        raise ValueError("not a broker URL")
+    return url
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow links
+
+
+def _default_home() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "penstock"
+
+
+class Settings(BaseSettings):
+    """What a process of Penstock needs to know. A field's description is what it allows."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
+    )
+
+    home: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default_factory=_default_home, validate_default=True, description="a folder that is yours"
+    )
+    broker: Annotated[str, AfterValidator(_broker)] | None = Field(
+        default=None,
+        repr=False,
+        description="redis://, rediss:// or redis+socket:// and an address, or unset: a private "
+        "broker in the state folder",
+    )
+    ledger: str | None = Field(default=None, repr=False, description="an SQLAlchemy URL, or unset")
+    store: str | None = Field(default=None, min_length=1, description="an fsspec URL, or unset")
+    node: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9-]{1,40}$",
+        description="1 to 40 letters, digits and hyphens, or unset: the host's name",
+    )
+    devices: str = Field(
+        default="auto", min_length=1, description="auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1"
+    )
+    policy: str = Field(default="fifo", min_length=1, description="a scheduling policy's name")
+    lease_ms: int = Field(default=5000, ge=300, le=600_000, description="300 to 600000 ms")
+    claim_timeout: float = Field(
+        default=6.0, ge=0.1, le=3600.0, description="0.1 to 3600 seconds until a task is claimed"
+    )
+    idle_stop: float = Field(
+        default=60.0, ge=0.5, le=1e9, description="0.5 to 1e9 seconds of idleness"
+    )
+    flower_port: int = Field(default=5555, ge=1, le=65535, description="a port, 1 to 65535")
+
+    @property
+    def ledger_url(self) -> str:
+        return self.ledger or f"sqlite:///{self.home / 'ledger.db'}"
+
+    @property
+    def store_url(self) -> str:
+        return self.store or f"file://{self.home / 'checkpoints'}"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def run(self) -> Path:
+        """Locks, sockets and the desired state of the services: what only lives while they do."""
+        return self.home / "run"
+
+    def ensure_home(self) -> None:
+        """Make the state folder, private to this user, and see that it takes data.
+
+        Raises UsageError naming ``PENSTOCK_HOME`` when it is read-only, full or not a folder.
+        """
+        try:
+            for folder in (self.home, self.run, self.logs):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _probe(self.run / f"probe.{os.getpid()}")
+        except OSError as error:
+            why = "it is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+            raise UsageError.refuse(
+                f"{PREFIX}HOME", str(self.home), f"a folder that can be written ({why})"
+            ) from error
+
+    def environment(self) -> dict[str, str]:
+        """These settings as variables, for a process that we start."""
+        given = self.model_dump(exclude_none=True)
+        return {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
+
+
+def _probe(path: Path) -> None:
+    try:
+        with path.open("wb") as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def load(**overrides: Any) -> Settings:
+    """The settings of this process; an override that is None counts as not given.
+
+    Raises UsageError with the field (or its variable), the value, and what is allowed.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        field = Settings.model_fields.get(name)
+        if field is None:
+            known = ", ".join(Settings.model_fields)
+            raise UsageError.refuse("setting", name, known) from None
+        where = name if name in given else f"{PREFIX}{name.upper()}"
+        value = first["input"]
+        shown = hide_password(value) if isinstance(value, str) else value
+        # from None: pydantic's own text shows the value, which may be a URL with a password.
+        raise UsageError.refuse(where, shown, field.description or first["msg"]) from None

@@ -1,0 +1,130 @@
+"""Settings are refused at the door, by name, and never show a password."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from penstock.app.settings import hide_password, load
+from penstock.profiling.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch):
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("PENSTOCK_"):
+            monkeypatch.delenv(name)
+
+
+def test_a_new_process_gets_the_same_settings_from_the_environment(tmp_path, monkeypatch):
+    settings = load(home=tmp_path, broker="redis://:pw@db:6379/0", lease_ms=900, devices="cpu:2x1")
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    assert load() == settings
+
+
+def test_the_state_folder_follows_xdg(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    settings = load()
+    assert settings.home == tmp_path / "penstock"
+    assert settings.ledger_url == f"sqlite:///{tmp_path}/penstock/ledger.db"
+    assert settings.store_url == f"file://{tmp_path}/penstock/checkpoints"
+
+
+def test_a_relative_home_becomes_absolute_because_services_run_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load(home="state").home == tmp_path / "state"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("PENSTOCK_LEASE_MS", "5", "300 to 600000 ms"),
+        ("PENSTOCK_LEASE_MS", "soon", "300 to 600000 ms"),
+        ("PENSTOCK_IDLE_STOP", "-1", "0.5 to 1e9 seconds"),
+        ("PENSTOCK_FLOWER_PORT", "70000", "1 to 65535"),
+        ("PENSTOCK_BROKER", "amqp://db", "redis://"),
+        ("PENSTOCK_BROKER", "redis://", "redis://"),
+        ("PENSTOCK_NODE", "a.b", "letters, digits and hyphens"),
+    ],
+)
+def test_a_bad_variable_is_refused_with_its_name_value_and_range(
+    monkeypatch, variable, value, allowed
+):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError) as refused:
+        load()
+    assert variable in str(refused.value)
+    assert value in str(refused.value)
+    assert allowed in str(refused.value)
+
+
+def test_an_unknown_setting_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match=r"'leese'.*lease_ms"):
+        load(leese=3)
+
+
+def test_a_refused_broker_does_not_show_its_password():
+    with pytest.raises(UsageError) as refused:
+        load(broker="amqp://user:s3cret@db")
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert "s3cret" not in repr(load(broker="redis://user:s3cret@db"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:s3cret@db:6379/0",
+        "redis://user:s3/cret@db",
+        "redis://user:s3@cret@db",
+        "redis://[:s3cret@db",
+        "redis://db/0?password=s3cret&x=1",
+        "redis+socket:///run/x.sock?virtual_host=0&password=s3cret",
+    ],
+)
+def test_no_form_of_password_survives_hiding(url):
+    hidden = hide_password(url)
+    assert "s3" not in hidden
+    assert "cret" not in hidden
+
+
+def test_the_state_folder_is_private(tmp_path):
+    settings = load(home=tmp_path / "deep" / "home")
+    settings.ensure_home()
+    assert settings.home.stat().st_mode & 0o777 == 0o700
+    assert list(settings.run.iterdir()) == []
+
+
+def test_a_file_in_place_of_the_state_folder_is_refused(tmp_path):
+    (tmp_path / "home").write_text("x")
+    with pytest.raises(UsageError, match="PENSTOCK_HOME"):
+        load(home=tmp_path / "home").ensure_home()
+
+
+@pytest.mark.parametrize(("option", "word"), [("ro", "Read-only"), ("size=64k", "full")])
+def test_a_read_only_or_full_state_folder_is_refused(tmp_path, option, word):
+    """On a real file system of that kind, mounted in a namespace of its own."""
+    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    script = f'mount -t tmpfs -o {option} none {tmp_path} && exec "$@"'
+    if subprocess.run([*mount, script, "sh", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces here: a file system cannot be mounted for the test")
+    program = textwrap.dedent(f"""
+        from penstock.app.settings import load
+        from penstock.profiling.errors import UsageError
+        try:
+            load(home={str(tmp_path)!r}).ensure_home()
+        except UsageError as error:
+            print(error)
+    """)
+    said = subprocess.run(
+        [*mount, script, "sh", sys.executable, "-c", program],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "PENSTOCK_HOME" in said
+    assert str(tmp_path) in said
+    assert word in said
