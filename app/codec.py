@@ -22,6 +22,7 @@ from pydantic_core import PydanticSerializationError
 from ..profiling.errors import BackendError, UsageError
 from ..scheduler import events
 from ..scheduler.events import Event
+from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
@@ -84,6 +85,22 @@ def spec_from_json(text: str) -> StudySpec:
     except ValueError as error:
         raise UsageError(f"a malformed study is refused: {_why(error)}") from error
     return spec
+
+
+def state_to_json(state: EngineState) -> str:
+    """The engine's whole state as JSON text: a snapshot."""
+    return _dump(state)
+
+
+def state_from_json(text: str) -> EngineState:
+    """The state in a snapshot. Raises ``BackendError`` where this version cannot read it."""
+    try:
+        state: EngineState = _load(EngineState, text)
+    except ValueError as error:
+        raise BackendError(
+            f"a snapshot cannot be read as event format {VERSION}: {_why(error)}"
+        ) from error
+    return state
 
 
 def subject(event: Event) -> tuple[str | None, str | None]:

@@ -1,1 +1,40 @@
-"""Alembic migrations of the ledger."""
+"""The ledger's schema, step by step, by Alembic.
+
+The steps are modules of ``versions``; ``tables.HEAD`` names the last one. They run when the
+scheduler opens a ledger that is behind, with no ``alembic.ini``, also from an installed wheel.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+from ...profiling.errors import BackendError
+
+
+def upgrade(connection: Connection, revision: str) -> None:
+    """Run the steps up to ``revision`` in the caller's transaction.
+
+    Raises ``BackendError`` when the file is at a step that this version does not know.
+    """
+    try:
+        command.upgrade(config(connection), revision)
+    except CommandError as error:
+        raise BackendError(
+            f"the ledger was written by a newer Penstock, and cannot be opened by this one: {error}"
+        ) from error
+
+
+def config(connection: Connection) -> Config:
+    """Alembic's settings for work on ``connection``."""
+    settings = Config()
+    # Percent signs are doubled because Alembic's settings interpolate.
+    folder = str(Path(__file__).parent).replace("%", "%%")
+    settings.set_main_option("script_location", folder)
+    settings.set_main_option("path_separator", "os")
+    settings.attributes["connection"] = connection
+    return settings

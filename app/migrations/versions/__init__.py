@@ -1,1 +1,1 @@
-"""One file a revision."""
+"""One module a step: ``r<revision>_<what>.py``."""

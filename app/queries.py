@@ -1,0 +1,200 @@
+"""What readers see of the ledger: studies, trials, epochs, devices, and the story of a trial.
+
+Readers open the file read-only while the scheduler writes it, and take no lock that it would wait
+for. Each call sees the ledger as of one moment. ``BackendError`` where there is none yet.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from sqlalchemy import Row, Select, select
+
+from ..profiling.devices import Device
+from ..profiling.errors import BackendError, UsageError
+from ..scheduler.events import Event
+from ..scheduler.study import Scalar
+from . import codec, database
+from .ledger import DeviceRecord
+from .tables import DEVICE, EPOCH, EVENT, HEAD, STUDY, TRIAL
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """A study as it stands; see ``scheduler.study`` for what the fields mean."""
+
+    id: str
+    name: str
+    status: str
+    metric: str
+    direction: str
+    n_trials: int
+    strategy: str
+    sampler: str
+    max_epochs: int | None
+    seed: int
+    created_at: float
+    finished_at: float | None
+    message: str
+    spec_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """A trial as it stands. ``epoch`` counts accepted epochs; ``value`` is the last one's metric.
+
+    The three ``failure`` fields are None unless its code failed.
+    """
+
+    id: str
+    number: int
+    state: str
+    params: dict[str, Scalar]
+    epoch: int
+    target: int
+    value: float | None
+    device: str
+    slot: int
+    created_at: float
+    finished_at: float | None
+    failure_kind: str | None = None
+    failure_message: str | None = None
+    failure_traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """An accepted epoch. ``rowid`` grows in the order of acceptance, over all studies."""
+
+    rowid: int
+    trial: str
+    epoch: int
+    value: float
+    metrics: dict[str, float]
+    state_hash: str
+    signature: str
+    seconds: float
+    device: str
+    slot: int
+    fence: int
+    at: float
+
+
+class Reader:
+    """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
+
+    def __init__(self, url: str) -> None:
+        self._path = database.path_of(url)
+        self._engine = database.reader(url)
+
+    def studies(self) -> list[StudyRow]:
+        """All studies, oldest first."""
+        rows = self._rows(select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id))
+        return [_study(row) for row in rows]
+
+    def study(self, name_or_id: str) -> StudyRow:
+        """One study, the newest of that name. Raises ``UsageError`` with near names if absent."""
+        studies = self.studies()
+        for study in reversed(studies):
+            if name_or_id in (study.id, study.name):
+                return study
+        known = list(dict.fromkeys(study.name for study in reversed(studies)))
+        near = get_close_matches(name_or_id, known, n=5, cutoff=0.4) or known[:5]
+        raise UsageError.refuse(
+            "study", name_or_id, ", ".join(near) or "none: no study is here yet"
+        )
+
+    def trials(self, study_id: str) -> list[TrialRow]:
+        """The trials of a study by number."""
+        query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
+        return [_trial(row) for row in self._rows(query)]
+
+    def epochs(self, study_id: str, after_rowid: int = 0) -> list[EpochRow]:
+        """The accepted epochs of a study with a ``rowid`` above ``after_rowid``, in its order."""
+        query = (
+            select(EPOCH)
+            .join(TRIAL, TRIAL.c.id == EPOCH.c.trial)
+            .where(TRIAL.c.study == study_id, EPOCH.c.id > after_rowid)
+            .order_by(EPOCH.c.id)
+        )
+        return [_epoch(row) for row in self._rows(query)]
+
+    def events(self, trial_id: str) -> list[tuple[int, Event]]:
+        """What happened to a trial: (sequence number, event), in order."""
+        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.trial == trial_id)
+        rows = self._rows(query.order_by(EVENT.c.seq))
+        return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
+
+    def devices(self) -> list[DeviceRecord]:
+        """Every device that ever joined, by name."""
+        return [_device(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
+
+    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        if not self._path.exists():
+            raise BackendError(f"nothing has run here yet: there is no ledger at {self._path}")
+        with database.answering(self._path), self._engine.connect() as connection:
+            at = database.revision(connection)
+            if at is None:
+                raise BackendError(f"nothing has run here yet: the ledger {self._path} is empty")
+            if at != HEAD:
+                raise BackendError(
+                    f"the ledger {self._path} is at revision {at} and this Penstock reads {HEAD}:"
+                    " start its scheduler once (penstock up), or install the version that wrote it"
+                )
+            return connection.execute(query).all()
+
+
+def _study(row: Row[Any]) -> StudyRow:
+    spec = codec.spec_from_json(row.spec)
+    return StudyRow(
+        id=row.id,
+        name=row.name,
+        status=row.status,
+        metric=spec.metric,
+        direction=spec.direction,
+        n_trials=spec.n_trials,
+        strategy=spec.strategy.name,
+        sampler=spec.sampler,
+        max_epochs=spec.strategy.max_epochs,
+        seed=spec.seed,
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+        message=row.message,
+        spec_json=row.spec,
+    )
+
+
+def _trial(row: Row[Any]) -> TrialRow:
+    fields = {name: getattr(row, name) for name in TrialRow.__slots__}
+    return TrialRow(**fields | {"params": json.loads(row.params)})
+
+
+def _epoch(row: Row[Any]) -> EpochRow:
+    fields = {name: getattr(row, name) for name in EpochRow.__slots__ if name != "rowid"}
+    return EpochRow(
+        rowid=row.id,
+        **fields
+        | {
+            "value": math.nan if row.value is None else row.value,
+            "metrics": json.loads(row.metrics),
+        },
+    )
+
+
+def _device(row: Row[Any]) -> DeviceRecord:
+    device = Device(
+        name=row.name,
+        node=row.node,
+        kind=row.kind,
+        cores=tuple(json.loads(row.cores)),
+        memory=row.memory,
+        slots=row.slots,
+        uuid=row.uuid,
+        model=row.model,
+    )
+    return DeviceRecord(device, row.incarnation, row.state, row.at, row.reason)
