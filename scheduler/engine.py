@@ -412,10 +412,11 @@ class Engine:
             self._wait(trial)
 
     def _wait(self, trial: Trial, *, first: bool = False) -> None:
-        trial.since = self._at
         if first:
+            # Interrupted, not new: it keeps the place in line that it once waited for.
             self.state.ready.insert(0, trial.id)
         else:
+            trial.since = self._at
             self.state.ready.append(trial.id)
         self.state.dirty = True
 

@@ -1,0 +1,80 @@
+"""What a look at the broker shows: devices that came or went, attempts that will never report.
+
+Leases expire on the broker's clock, so no clock of a worker matters. An attempt is lost when its
+fence is gone (the broker lost its data) or was never published (the scheduler died between the
+ledger's commit and the publication), when no worker claimed it in time (the message was lost, or
+its worker hangs), when its lease ran out (the worker died or was stopped), or when it says done and
+the report never came. Being wrong costs repeated work, never a wrong result: the fence moves on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft, Event
+from ..scheduler.state import Attempt, EngineState
+
+if TYPE_CHECKING:
+    from .transport import AttemptSeen, Survey
+
+#: Seconds after the ledger's commit in which a fence must be on the broker.
+PUBLISH_TIMEOUT = 1.0
+#: Seconds in which the report of an attempt that is done must have been read.
+REPORT_TIMEOUT = 10.0
+
+
+class Reaper:
+    """Turns surveys into events. It remembers only since when an attempt has said done."""
+
+    def __init__(self, claim_timeout: float) -> None:
+        self._claim_timeout = claim_timeout
+        self._done_since: dict[int, float] = {}
+
+    def findings(self, survey: Survey, state: EngineState, at: float) -> Iterator[Event]:
+        """Events for what differs between the broker and the engine's state."""
+        yield from _devices(survey, state, at)
+        self._done_since = {f: t for f, t in self._done_since.items() if f in state.attempts}
+        for fence, attempt in list(state.attempts.items()):
+            reason = self._lost(survey.states.get(attempt.segment.trial), fence, attempt, at)
+            if reason is not None:
+                yield AttemptLost(
+                    at=at,
+                    cause=attempt.decision,
+                    trial=attempt.segment.trial,
+                    fence=fence,
+                    reason=reason,
+                )
+
+    def _lost(
+        self, seen: AttemptSeen | None, fence: int, attempt: Attempt, at: float
+    ) -> str | None:
+        age = at - attempt.dispatched_at
+        if seen is None or seen.fence is None:
+            return "the broker has lost its fence" if age > PUBLISH_TIMEOUT else None
+        if seen.fence < fence:
+            return "its task was never published" if age > PUBLISH_TIMEOUT else None
+        if seen.fence > fence:
+            return "it was fenced off"
+        if seen.state == "dispatched":
+            late = age > self._claim_timeout
+            return f"no worker claimed it in {self._claim_timeout:g} s" if late else None
+        if seen.state == "running":
+            held = seen.leases >= len(attempt.segment.members)
+            return None if held else "its lease ran out"
+        since = self._done_since.setdefault(fence, at)
+        return "its last report was lost" if at - since > REPORT_TIMEOUT else None
+
+
+def _devices(survey: Survey, state: EngineState, at: float) -> Iterator[Event]:
+    for name, known in list(state.devices.items()):
+        if name not in survey.devices:
+            yield DeviceLeft(at=at, device=name, reason=f"{name} stopped answering")
+        elif survey.devices[name].draining and not known.draining:
+            yield DeviceDraining(at=at, device=name)
+    for name, seen in survey.devices.items():
+        joined = state.devices.get(name)
+        if seen.draining:
+            continue
+        if joined is None or joined.incarnation != seen.incarnation or joined.draining:
+            yield DeviceJoined(at=at, device=seen.device, incarnation=seen.incarnation)

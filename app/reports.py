@@ -1,0 +1,117 @@
+"""Reports of workers as events: the border between the wire's JSON and the engine's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any
+
+from ..profiling.errors import UsageError
+from ..scheduler.events import (
+    AttemptFailed,
+    AttemptLost,
+    Durable,
+    EpochReported,
+    Event,
+    TrialReturned,
+)
+from ..scheduler.retry import KINDS
+
+
+def to_event(body: Mapping[str, Any], at: float) -> Event:
+    """The event that a worker's report means. UsageError when the report is malformed."""
+    try:
+        return _READERS[body["kind"]](body, at)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        kind = body.get("kind")
+        raise UsageError(f"a malformed report of kind {kind!r} was dropped: {error!r}") from error
+
+
+def _epoch(body: Mapping[str, Any], at: float) -> Event:
+    metrics = tuple((str(name), float(value)) for name, value in body["metrics"].items())
+    seconds = float(body["seconds"])
+    if not isfinite(seconds) or seconds < 0:
+        raise ValueError(f"seconds = {seconds}")
+    return EpochReported(
+        at=at,
+        cause=_text(body, "cause"),
+        trial=_text(body, "trial"),
+        fence=_whole(body, "fence"),
+        epoch=_whole(body, "epoch"),
+        metrics=metrics,
+        state_hash=_text(body, "state_hash"),
+        signature=_text(body, "signature"),
+        seconds=seconds,
+        closes=bool(body["closes"]),
+    )
+
+
+def _durable(body: Mapping[str, Any], at: float) -> Event:
+    return Durable(
+        at=at,
+        cause=_text(body, "cause"),
+        trial=_text(body, "trial"),
+        epoch=_whole(body, "epoch"),
+        state_hash=_text(body, "state_hash"),
+        uri=_text(body, "uri"),
+    )
+
+
+def _returned(body: Mapping[str, Any], at: float) -> Event:
+    value = body["value"]
+    return TrialReturned(
+        at=at,
+        cause=_text(body, "cause"),
+        trial=_text(body, "trial"),
+        fence=_whole(body, "fence"),
+        value=None if value is None else float(value),
+    )
+
+
+def _failed(body: Mapping[str, Any], at: float) -> Event:
+    kind = _text(body, "failure")
+    if kind not in KINDS:
+        raise ValueError(f"failure = {kind!r}")
+    return AttemptFailed(
+        at=at,
+        cause=_text(body, "cause"),
+        trial=_text(body, "trial"),
+        fence=_whole(body, "fence"),
+        kind=kind,
+        message=_text(body, "message"),
+        traceback=_text(body, "traceback"),
+    )
+
+
+def _lost(body: Mapping[str, Any], at: float) -> Event:
+    return AttemptLost(
+        at=at,
+        cause=_text(body, "cause"),
+        trial=_text(body, "trial"),
+        fence=_whole(body, "fence"),
+        reason=_text(body, "reason"),
+        refused=bool(body.get("refused", False)),
+    )
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name, "")
+    if not isinstance(value, str):
+        raise TypeError(f"{name} = {value!r} is no text")
+    return value
+
+
+def _whole(body: Mapping[str, Any], name: str) -> int:
+    value = body[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise TypeError(f"{name} = {value!r} is no whole number >= 1")
+    return value
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
+    "epoch": _epoch,
+    "durable": _durable,
+    "returned": _returned,
+    "failed": _failed,
+    "lost": _lost,
+}

@@ -1,0 +1,410 @@
+"""The one loop: receive, decide, write down, act.
+
+Theory of operation. A turn takes what has arrived, turns it into events, and lets the engine handle
+each. The turn's events and all that they changed go into the ledger in one transaction (a group
+commit: under load many events share one sync). Only then are the decisions carried out and the
+messages acknowledged, in one round trip. A crash before the commit loses nothing, because the
+messages were not acknowledged and are read again; a crash after it loses decisions, which the
+reaper notices as attempts that were never published. Refused events (late, repeated) are not
+written.
+
+The same loop runs live and simulated: transport, ledger, sampler host and clock are arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
+from ..scheduler.decisions import Ask, Cut, Decision, Dispatch, Finish, Release, Revoke
+from ..scheduler.engine import Engine, Refused
+from ..scheduler.events import (
+    DeviceLeft,
+    Event,
+    Proposed,
+    StudyCancelled,
+    StudySubmitted,
+    Suggested,
+    Tick,
+    TrialEnqueued,
+)
+from ..scheduler.study import Params, Scalar, StudySpec
+from ..scheduler.trial import Trial
+from .clock import Clock
+from .codec import spec_from_json, state_to_json
+from .ledger import Batch, DeviceRecord, Ledger
+from .reaper import Reaper
+from .reports import to_event
+
+if TYPE_CHECKING:
+    from .transport import Message, OpenAttempt, Survey
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at devices and leases.
+SURVEY_EVERY = 0.25
+#: Events between two snapshots of the engine's state.
+SNAPSHOT_EVERY = 2000
+#: After the broker was away: seconds in which silence of devices and leases proves nothing.
+BLIND_AFTER_OUTAGE = 2.0
+
+
+class Transport(Protocol):
+    """The broker as the runner sees it. Every call raises BackendError when it does not answer."""
+
+    def open(self) -> None:
+        """Make streams, group and installation hash where they are missing."""
+
+    def receive(self, timeout: float) -> Sequence[Message]:
+        """Messages that arrived, at once; or after at most ``timeout`` seconds, perhaps none."""
+
+    def carry_out(
+        self,
+        *,
+        dispatches: Sequence[tuple[Dispatch, StudySpec]],
+        cuts: Sequence[Cut],
+        revokes: Sequence[Revoke],
+        releases: Sequence[Release],
+        answers: Sequence[tuple[str, str]],
+        acks: Sequence[Message],
+    ) -> None:
+        """Everything that a turn decided, in one round trip."""
+
+    def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
+        """Devices that answer, and how each open attempt stands."""
+
+
+class Samplers(Protocol):
+    """Who proposes configurations. Its answers depend on the arguments alone."""
+
+    def ask(
+        self,
+        spec: StudySpec,
+        index: int,
+        n: int,
+        trials: Sequence[Trial],
+        enqueued: Sequence[Params],
+    ) -> tuple[tuple[Params, ...], bool]:
+        """Up to ``n`` configurations, and whether there are no more."""
+
+    def suggest(
+        self,
+        spec: StudySpec,
+        trial: Trial,
+        name: str,
+        distribution: str,
+        trials: Sequence[Trial],
+    ) -> Scalar:
+        """One parameter of a define-by-run trial."""
+
+    def forget(self, study: str) -> None:
+        """The study is over."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one turn of the loop collects between receiving and acting."""
+
+    events: list[tuple[int, Event]] = field(default_factory=list)
+    dispatches: list[tuple[Dispatch, StudySpec]] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    revokes: list[Revoke] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    answers: list[tuple[str, str]] = field(default_factory=list)
+    replies: list[tuple[str, str]] = field(default_factory=list)
+    left: dict[str, DeviceRecord] = field(default_factory=dict)
+
+
+class Runner:
+    """Engine, ledger, transport and samplers, driven by ``turn``."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        transport: Transport,
+        samplers: Samplers,
+        clock: Clock,
+        claim_timeout: float = 6.0,
+        survey_every: float = SURVEY_EVERY,
+    ) -> None:
+        self.engine = engine
+        self._ledger = ledger
+        self._transport = transport
+        self._samplers = samplers
+        self._clock = clock
+        self._reaper = Reaper(claim_timeout)
+        self._survey_every = survey_every
+        self._next_survey = 0.0
+        self._blind_until = 0.0
+        self._snapshot_due = engine.state.seq + SNAPSHOT_EVERY
+        self._turn = _Turn()
+
+    def start(self, *events: Event) -> None:
+        """Open the transport, take in ``events``, and ask again what was left unanswered."""
+        self._transport.open()
+        for event in events:
+            self._apply(event)
+        for ask in self.engine.outstanding():
+            self._ask(ask)
+        self._write(())
+
+    def turn(self, timeout: float) -> int:
+        """One turn of the loop, waiting at most ``timeout`` seconds; how many events counted.
+
+        BackendError where the broker or the ledger does not answer. The broker may be asked again;
+        after a failed commit the engine is ahead of the ledger and must be rebuilt from it.
+        """
+        messages = self._transport.receive(min(timeout, self._until_wake()))
+        now = self._clock.now()
+        for message in messages:
+            self._take(message, now)
+        self._timed(now)
+        return self._write(messages)
+
+    def outage(self) -> None:
+        """The broker was away: what it says of leases is not to be believed for a while."""
+        self._blind_until = self._clock.now() + BLIND_AFTER_OUTAGE
+        self._transport.open()
+
+    def snapshot(self) -> None:
+        """Write the engine's state now, so that the next start replays nothing."""
+        state = self.engine.state
+        self._ledger.commit(Batch(snapshot=(state.seq, state_to_json(state))))
+
+    # -- receiving -------------------------------------------------------------------------------
+
+    def _take(self, message: Message, now: float) -> None:
+        try:
+            if message.stream == "commands":
+                self._command(message.body, now)
+            elif message.body.get("kind") == "suggest":
+                self._suggest(message.body, now)
+            else:
+                self._apply(to_event(message.body, now))
+        except UsageError as error:
+            log.warning("%s", error)
+
+    def _command(self, body: dict[str, Any], now: float) -> None:
+        """Carry out a client's command once; a repeated one gets the same reply again."""
+        name = str(body.get("id", ""))
+        reply = dict(self._turn.replies).get(name) or self._ledger.reply_to(name)
+        if reply is None:
+            try:
+                reply = json.dumps({"ok": True, **self._obey(body, now)})
+            except PenstockError as error:
+                reply = json.dumps({"ok": False, "error": str(error), "type": type(error).__name__})
+            self._turn.replies.append((name, reply))
+        self._turn.answers.append((f"reply:{name}", reply))
+
+    def _obey(self, body: dict[str, Any], now: float) -> dict[str, Any]:
+        kind = body.get("kind")
+        if kind == "submit":
+            spec = spec_from_json(json.dumps(body["study"]))
+            self._check_name(spec)
+            self._apply(StudySubmitted(at=now, study=spec))
+            for params in body.get("enqueued", ()):
+                self._apply(TrialEnqueued(at=now, study=spec.id, params=tuple(params.items())))
+            return {"study": spec.id}
+        study = str(body.get("study", ""))
+        if study in self.engine.state.finished:
+            raise UsageError(f"study {study} is over already")
+        if study not in self.engine.state.studies:
+            raise UsageError(f"there is no study {study}")
+        if kind == "cancel":
+            self._apply(StudyCancelled(at=now, study=study))
+        elif kind == "enqueue":
+            params = tuple(body["params"].items())
+            self._apply(TrialEnqueued(at=now, study=study, params=params))
+        else:
+            raise UsageError.refuse("kind", kind, "submit, cancel, enqueue")
+        return {"study": study}
+
+    def _check_name(self, spec: StudySpec) -> None:
+        state = self.engine.state
+        taken = {s.spec.name: s.spec.id for s in state.studies.values()}
+        taken |= {name: study for study, name in state.finished.items()}
+        if taken.get(spec.name, spec.id) != spec.id:
+            raise UsageError.refuse("study_name", spec.name, "a name not taken by another study")
+
+    def _suggest(self, body: dict[str, Any], now: float) -> None:
+        """One parameter of a running objective: known already, or drawn now and written down."""
+        trial = self.engine.state.trials.get(str(body.get("trial")))
+        if trial is None or trial.fence != body.get("fence"):
+            log.info("a suggestion for %s under an old fence was dropped", body.get("trial"))
+            return
+        name, distribution = str(body["name"]), str(body["distribution"])
+        known = dict(trial.params)
+        if name not in known:
+            study = self.engine.state.studies[trial.study]
+            value = self._samplers.suggest(
+                study.spec, trial, name, distribution, self._trials(study.spec.id)
+            )
+            self._apply(
+                Suggested(at=now, trial=trial.id, name=name, value=value, distribution=distribution)
+            )
+            known[name] = value
+        self._turn.answers.append((str(body["reply"]), json.dumps({"value": known[name]})))
+
+    def _until_wake(self) -> float:
+        wake = self.engine.wake_at()
+        due = self._next_survey if wake is None else min(wake, self._next_survey)
+        return max(0.0, due - self._clock.now())
+
+    def _timed(self, now: float) -> None:
+        """What only time brings: leases that ran out, devices that came and went, a due plan."""
+        if now >= self._next_survey:
+            self._next_survey = now + self._survey_every
+            self._look(now)
+        wake = self.engine.wake_at()
+        if wake is not None and now >= wake:
+            self._apply(Tick(at=now))
+
+    def _look(self, now: float) -> None:
+        from .transport import OpenAttempt
+
+        state = self.engine.state
+        attempts = [
+            OpenAttempt(a.segment.trial, fence, len(a.segment.members), a.dispatched_at)
+            for fence, a in state.attempts.items()
+        ]
+        survey = self._transport.survey(attempts, now)
+        if survey.boot is None:
+            log.warning("the broker has lost its data: everything open is dispatched anew")
+            self._transport.open()
+        for event in list(self._reaper.findings(survey, state, now)):
+            loss = not hasattr(event, "device") or isinstance(event, DeviceLeft)
+            if not (loss and now < self._blind_until):
+                self._apply(event)
+
+    # -- deciding --------------------------------------------------------------------------------
+
+    def _apply(self, event: Event) -> None:
+        """Let the engine handle one event, and keep what follows for the commit."""
+        left = self._leaving(event)
+        try:
+            decisions = self.engine.handle(event)
+        except Refused as reason:
+            log.debug("%s refused: %s", type(event).__name__, reason)
+            return
+        except IllegalTransition:
+            log.exception("a bug of Penstock: %s was dropped", event)
+            return
+        self._turn.events.append((self.engine.state.seq, event))
+        if left is not None:
+            self._turn.left[left.device.name] = left
+        for decision in decisions:
+            self._keep(decision)
+
+    def _leaving(self, event: Event) -> DeviceRecord | None:
+        """The record of a device about to leave: afterwards the engine no longer knows it."""
+        if not isinstance(event, DeviceLeft) or event.device not in self.engine.state.devices:
+            return None
+        known = self.engine.state.devices[event.device]
+        return DeviceRecord(known.device, known.incarnation, "left", event.at, event.reason)
+
+    def _keep(self, decision: Decision) -> None:
+        turn = self._turn
+        if isinstance(decision, Dispatch):
+            turn.dispatches.append((decision, self.engine.state.studies[decision.study].spec))
+        elif isinstance(decision, Ask):
+            self._ask(decision)
+        elif isinstance(decision, Cut):
+            turn.cuts.append(decision)
+        elif isinstance(decision, Revoke):
+            turn.revokes.append(decision)
+        elif isinstance(decision, Release):
+            turn.releases.append(decision)
+        elif isinstance(decision, Finish):
+            self._samplers.forget(decision.study)
+
+    def _ask(self, ask: Ask) -> None:
+        study = self.engine.state.studies.get(ask.study)
+        if study is None:
+            return
+        params, exhausted = self._samplers.ask(
+            study.spec, ask.index, ask.n, self._trials(ask.study), ask.enqueued
+        )
+        self._apply(
+            Proposed(
+                at=self._clock.now(),
+                cause=ask.id,
+                study=ask.study,
+                index=ask.index,
+                trials=params,
+                exhausted=exhausted,
+            )
+        )
+
+    def _trials(self, study: str) -> list[Trial]:
+        state = self.engine.state
+        return [state.trials[name] for name in state.studies[study].trials]
+
+    # -- writing down and acting -----------------------------------------------------------------
+
+    def _write(self, messages: Sequence[Message]) -> int:
+        turn, self._turn = self._turn, _Turn()
+        if turn.events or turn.replies:
+            self._ledger.commit(self._batch(turn))
+        acting = (turn.dispatches, turn.cuts, turn.revokes, turn.releases, turn.answers, messages)
+        if any(acting):
+            self._transport.carry_out(
+                dispatches=turn.dispatches,
+                cuts=turn.cuts,
+                revokes=turn.revokes,
+                releases=turn.releases,
+                answers=turn.answers,
+                acks=messages,
+            )
+        return len(turn.events)
+
+    def _batch(self, turn: _Turn) -> Batch:
+        changes = self.engine.take_changes()
+        state = self.engine.state
+        snapshot = None
+        if state.seq >= self._snapshot_due:
+            self._snapshot_due = state.seq + SNAPSHOT_EVERY
+            snapshot = (state.seq, state_to_json(state))
+        now = self._clock.now()
+        devices = [
+            DeviceRecord(d.device, d.incarnation, "draining" if d.draining else "joined", now)
+            for d in changes.devices.values()
+            if d is not None
+        ]
+        return Batch(
+            events=turn.events,
+            studies=list(changes.studies.values()),
+            trials=list(changes.trials.values()),
+            epochs=changes.epochs,
+            durables=changes.durables,
+            devices=[*turn.left.values(), *devices],
+            commands=turn.replies,
+            snapshot=snapshot,
+        )
+
+
+def restore(ledger: Ledger) -> Engine:
+    """The engine as the ledger has it: the newest snapshot, and the events since.
+
+    Raises BackendError when the events do not fit this version's engine.
+    """
+    from .codec import state_from_json
+
+    found = ledger.latest_snapshot()
+    engine = Engine(state_from_json(found[1]) if found else None)
+    for seq, event in ledger.replay(engine.state.seq):
+        try:
+            engine.handle(event)
+        except (Refused, IllegalTransition) as error:
+            raise BackendError(
+                f"event {seq} of the ledger does not fit this version of Penstock: {error}. "
+                "Use the version that wrote it, or start with another PENSTOCK_HOME"
+            ) from error
+        if engine.state.seq != seq:
+            raise BackendError(f"event {seq} of the ledger follows {engine.state.seq - 1}")
+    engine.take_changes()
+    return engine

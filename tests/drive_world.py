@@ -1,0 +1,143 @@
+"""A hand-cranked world around the engine: answers asks, runs segments, checks invariants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from penstock.profiling.devices import Device
+from penstock.scheduler.decisions import Ask, Decision, Dispatch, Finish
+from penstock.scheduler.engine import Engine
+from penstock.scheduler.events import DeviceJoined, EpochReported, Event, Proposed, StudySubmitted
+from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.scheduler.trial import FINAL, TrialState
+
+Score = Callable[[int, int], float]
+
+
+def device(name: str = "cpu.a.0", slots: int = 1) -> Device:
+    return Device(name, "a", "cpu", (0,), None, slots)
+
+
+def spec(strategy: StrategySpec | None = None, **fields) -> StudySpec:
+    defaults = {
+        "id": "s-1",
+        "name": "s",
+        "contract": "empty",
+        "code": Code("a:b", "", ""),
+        "metric": "v",
+        "direction": "maximize",
+        "n_trials": 9,
+        "space": (),
+        "strategy": strategy or StrategySpec("full", max_epochs=3),
+    }
+    return StudySpec(**{**defaults, **fields})
+
+
+class World:
+    """An engine with its answers: asks are answered at once, segments wait in ``open``."""
+
+    def __init__(self, score: Score = lambda number, epoch: float(number)) -> None:
+        self.engine = Engine()
+        self.journal: list[Event] = []
+        self.trace: list[Decision] = []
+        self.open: dict[int, Dispatch] = {}
+        self.score = score
+        self.at = 0.0
+
+    def send(self, event: Event) -> tuple[Decision, ...]:
+        decisions = self.engine.handle(event)
+        self.journal.append(event)
+        self.trace.extend(decisions)
+        for decision in decisions:
+            if isinstance(decision, Dispatch):
+                self.open[decision.segment.fence] = decision
+            if isinstance(decision, Ask):
+                self.propose(decision)
+        self.open = {f: d for f, d in self.open.items() if f in self.engine.state.attempts}
+        return decisions
+
+    def propose(self, ask: Ask, n: int | None = None) -> None:
+        n = ask.n if n is None else n
+        trials = tuple(((("x", ask.index),)) for _ in range(n))
+        self.send(
+            Proposed(
+                at=self.at,
+                cause=ask.id,
+                study=ask.study,
+                index=ask.index,
+                trials=trials,
+                exhausted=n < ask.n,
+            )
+        )
+
+    def submit(self, study: StudySpec) -> None:
+        self.send(StudySubmitted(at=self.at, study=study))
+
+    def join(self, *names: str, slots: int = 1) -> None:
+        for name in names:
+            self.send(DeviceJoined(at=self.at, device=device(name, slots), incarnation="i1"))
+
+    def epoch(self, dispatch: Dispatch, epoch: int, **changes) -> EpochReported:
+        number = dispatch.number
+        fields = {
+            "at": self.at,
+            "cause": dispatch.id,
+            "trial": dispatch.segment.trial,
+            "fence": dispatch.segment.fence,
+            "epoch": epoch,
+            "metrics": (("v", self.score(number, epoch)),),
+            "state_hash": f"{dispatch.segment.trial}@{epoch}",
+            "signature": "sig",
+            "seconds": 0.5,
+            "closes": epoch == dispatch.segment.last,
+        }
+        return EpochReported(**{**fields, **changes})
+
+    def run_segment(self, fence: int | None = None) -> Dispatch:
+        """The oldest open segment (or the one named) reports all its epochs."""
+        dispatch = self.open[min(self.open) if fence is None else fence]
+        for epoch in range(dispatch.segment.first, dispatch.segment.last + 1):
+            self.at += 0.5
+            self.send(self.epoch(dispatch, epoch))
+        return dispatch
+
+    def run(self) -> None:
+        """Until nothing is open any more."""
+        while self.open:
+            self.run_segment()
+
+    @property
+    def finish(self) -> Finish | None:
+        return next((d for d in self.trace if isinstance(d, Finish)), None)
+
+    def epochs_by_trial(self) -> dict[str, int]:
+        """Epochs that were reported and counted, by trial."""
+        return dict(Counter(e.trial for e in self.journal if isinstance(e, EpochReported)))
+
+
+def check_invariants(engine: Engine) -> None:
+    """No device overcommitted, no trial in two places, none lost, every count right."""
+    state = engine.state
+    held = [fence for d in state.devices.values() for fence in d.fences if fence]
+    assert sorted(held) == sorted(state.attempts), "slots and attempts disagree"
+    assert len(set(held)) == len(held), "a fence holds two slots"
+    running = {a.segment.trial for a in state.attempts.values()}
+    assert len(running) == len(state.attempts), "a trial is in two places"
+    assert len(set(state.ready)) == len(state.ready), "a trial waits twice"
+    for trial in state.trials.values():
+        assert (trial.state is TrialState.RUNNING) == (trial.id in running), trial
+        assert (trial.state is TrialState.WAITING) == (trial.id in state.ready), trial
+        assert (trial.fence != 0) == (trial.state is TrialState.RUNNING), trial
+        assert len(trial.values) == trial.epoch <= max(trial.target, trial.epoch)
+        assert [p.epoch for p in trial.parents] == sorted(
+            (p.epoch for p in trial.parents), reverse=True
+        )
+    for study in state.studies.values():
+        trials = [state.trials[name] for name in study.trials]
+        waiting = (TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING)
+        assert study.active == sum(t.state in waiting for t in trials)
+        assert study.status == "running"
+        begun = study.next_ask > 0
+        assert study.active or study.asks or not begun, f"{study.spec.id} waits for ever"
+        assert sum(t.state in FINAL for t in trials) <= study.spec.n_trials

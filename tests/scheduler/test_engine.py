@@ -1,0 +1,312 @@
+"""Events in, decisions out, as sentences."""
+
+import pytest
+from drive_world import World, check_invariants, device, spec
+from penstock.scheduler.decisions import Cut, Dispatch, Member, Release, Revoke
+from penstock.scheduler.engine import REPLAN_EVERY, Refused
+from penstock.scheduler.events import (
+    AttemptFailed,
+    AttemptLost,
+    DeviceDraining,
+    DeviceJoined,
+    DeviceLeft,
+    Durable,
+    PolicyChosen,
+    Proposed,
+    StudyCancelled,
+    StudySubmitted,
+    Tick,
+    TrialEnqueued,
+    TrialReturned,
+)
+from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.trial import TrialState
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    check_invariants(world.engine)
+
+
+def running(world: World, **fields) -> Dispatch:
+    """A study at work on one device; the dispatch of its first segment."""
+    world.submit(spec(**fields))
+    world.join("cpu.a.0")
+    return next(iter(world.open.values()))
+
+
+def state(world: World, number: int = 0) -> TrialState:
+    return world.engine.state.trials[f"s-1-{number:04d}"].state
+
+
+def test_a_study_is_asked_for_when_a_device_joins_and_runs_to_its_end(world):
+    running(world, n_trials=4)
+    world.run()
+    assert world.epochs_by_trial() == {f"s-1-000{n}": 3 for n in range(4)}
+    assert world.finish.status == "complete"
+
+
+def test_a_study_of_two_devices_runs_two_trials_at_once(world):
+    world.submit(spec(n_trials=4))
+    world.join("cpu.a.0", "cpu.a.1")
+    assert {d.segment.members for d in world.open.values()} == {
+        (Member("cpu.a.0", 0),),
+        (Member("cpu.a.1", 0),),
+    }
+
+
+def test_the_same_study_submitted_twice_is_refused(world):
+    running(world)
+    with pytest.raises(Refused, match="submitted already"):
+        world.send(StudySubmitted(at=1.0, study=spec()))
+
+
+def test_a_trial_goes_on_in_its_slot_under_the_standing_plan(world):
+    first = running(world, n_trials=1)
+    decisions = world.send(world.epoch(first, 1))
+    [following] = [d for d in decisions if isinstance(d, Dispatch)]
+    assert following.segment.first == 2
+    assert following.segment.members == first.segment.members
+    assert following.segment.fence > first.segment.fence
+    assert following.expect == "s-1-0000@1"
+
+
+def test_a_report_under_an_old_fence_counts_for_nothing(world):
+    first = running(world, n_trials=1)
+    world.send(world.epoch(first, 1))
+    before = world.engine.state.trials["s-1-0000"].epoch
+    with pytest.raises(Refused, match="not the open one"):
+        world.send(world.epoch(first, 2))
+    assert world.engine.state.trials["s-1-0000"].epoch == before
+
+
+def test_an_epoch_reported_twice_counts_once(world):
+    first = running(world, n_trials=1)
+    world.send(world.epoch(first, 1, closes=False))
+    with pytest.raises(Refused, match="after 1 accepted"):
+        world.send(world.epoch(first, 1, closes=False))
+    assert world.engine.state.trials["s-1-0000"].epoch == 1
+
+
+def test_a_repeated_epoch_with_other_bits_is_told_and_changes_no_result(world):
+    first = running(world, n_trials=1)
+    world.send(world.epoch(first, 1))
+    world.send(world.epoch(first, 1, state_hash="other"))
+    study = world.engine.state.studies["s-1"]
+    assert "not deterministic" in study.message
+    assert world.engine.state.trials["s-1-0000"].state_hash == "s-1-0000@1"
+
+
+def test_a_report_without_the_metric_is_refused(world):
+    first = running(world)
+    with pytest.raises(Refused, match="without v"):
+        world.send(world.epoch(first, 1, metrics=(("loss", 1.0),)))
+
+
+def test_a_lost_attempt_is_fenced_off_and_dispatched_anew_first(world):
+    first = running(world, n_trials=5)
+    decisions = world.send(
+        AttemptLost(at=1.0, trial="s-1-0000", fence=first.segment.fence, reason="lease")
+    )
+    [revoke] = [d for d in decisions if isinstance(d, Revoke)]
+    assert revoke.fence == first.segment.fence
+    [again] = [d for d in decisions if isinstance(d, Dispatch)]
+    assert (again.segment.trial, again.segment.first) == ("s-1-0000", 1)
+
+
+def test_a_device_that_loses_three_times_rests_and_is_woken_by_a_tick(world):
+    running(world, n_trials=1)
+    for _ in range(3):
+        dispatch = next(iter(world.open.values()))
+        world.send(
+            AttemptLost(at=1.0, trial="s-1-0000", fence=dispatch.segment.fence, reason="lease")
+        )
+    assert not world.open
+    assert world.engine.wake_at() == 2.0
+    world.at = 2.0
+    world.send(Tick(at=2.0))
+    assert len(world.open) == 1
+
+
+def test_a_device_that_leaves_loses_its_attempts_and_takes_no_more(world):
+    running(world, n_trials=2)
+    world.send(DeviceLeft(at=1.0, device="cpu.a.0", reason="silent"))
+    assert not world.open
+    assert state(world) is TrialState.WAITING
+    world.join("cpu.a.1")
+    [dispatch] = world.open.values()
+    assert dispatch.segment.members == (Member("cpu.a.1", 0),)
+
+
+def test_a_worker_started_anew_loses_what_the_old_one_had(world):
+    first = running(world, n_trials=1)
+    world.send(DeviceJoined(at=1.0, device=device(), incarnation="i2"))
+    [again] = world.open.values()
+    assert again.segment.fence > first.segment.fence
+
+
+def test_a_draining_device_is_cut_and_gets_nothing_more(world):
+    first = running(world, n_trials=1)
+    decisions = world.send(DeviceDraining(at=1.0, device="cpu.a.0"))
+    assert [type(d) for d in decisions] == [Cut]
+    world.send(world.epoch(first, 1, closes=True))
+    assert not world.open
+    assert state(world) is TrialState.WAITING
+
+
+def test_a_node_that_refuses_a_study_is_not_asked_again(world):
+    first = running(world, n_trials=1)
+    world.send(
+        AttemptLost(
+            at=1.0,
+            trial="s-1-0000",
+            fence=first.segment.fence,
+            reason="another digest",
+            refused=True,
+        )
+    )
+    assert not world.open
+    assert "another digest" in world.engine.state.studies["s-1"].message
+    world.join("cpu.a.1")
+    assert len(world.open) == 1
+
+
+def test_a_failed_trial_is_told_and_the_study_goes_on(world):
+    first = running(world, n_trials=2)
+    world.send(
+        AttemptFailed(
+            at=1.0,
+            trial="s-1-0000",
+            fence=first.segment.fence,
+            kind="exception",
+            message="boom",
+            traceback="tb",
+        )
+    )
+    assert state(world) is TrialState.FAILED
+    world.run()
+    assert world.finish.status == "complete"
+
+
+def test_a_study_whose_trials_all_fail_has_failed(world):
+    running(world, n_trials=2)
+    while world.open:
+        dispatch = next(iter(world.open.values()))
+        world.send(
+            AttemptFailed(
+                at=1.0,
+                trial=dispatch.segment.trial,
+                fence=dispatch.segment.fence,
+                kind="nan",
+                message="nan",
+            )
+        )
+    assert world.finish.status == "failed"
+
+
+def test_a_failed_trial_does_not_hold_up_its_rung(world):
+    running(world, strategy=StrategySpec("halving", max_epochs=3), n_trials=3)
+    dispatch = world.open[min(world.open)]
+    world.send(
+        AttemptFailed(
+            at=1.0,
+            trial=dispatch.segment.trial,
+            fence=dispatch.segment.fence,
+            kind="nan",
+            message="",
+        )
+    )
+    world.run()
+    assert sorted(world.epochs_by_trial().values()) == [1, 3]
+
+
+def test_a_cancelled_study_is_fenced_off_and_frees_its_slots_for_others(world):
+    first = running(world, n_trials=5)
+    world.submit(spec(id="s-2", name="s2", n_trials=1))
+    decisions = world.send(StudyCancelled(at=1.0, study="s-1"))
+    assert [d.fence for d in decisions if isinstance(d, Revoke)] == [first.segment.fence]
+    assert world.finish.status == "cancelled"
+    assert [d.study for d in world.open.values()] == ["s-2"]
+
+
+def test_an_objective_that_returns_completes_its_trial(world):
+    first = running(world, n_trials=1, strategy=StrategySpec("full"))
+    world.send(world.epoch(first, 1, closes=False))
+    world.send(TrialReturned(at=2.0, trial="s-1-0000", fence=first.segment.fence, value=0.7))
+    assert world.finish.status == "complete"
+
+
+def test_an_objective_that_returns_nothing_and_reported_nothing_fails(world):
+    first = running(world, n_trials=1, strategy=StrategySpec("full"))
+    world.send(TrialReturned(at=2.0, trial="s-1-0000", fence=first.segment.fence, value=None))
+    assert world.finish.status == "failed"
+
+
+def test_enqueued_configurations_are_asked_for_first(world):
+    world.submit(spec(n_trials=2))
+    world.send(TrialEnqueued(at=0.0, study="s-1", params=(("x", 1),)))
+    world.join("cpu.a.0")
+    [ask] = [d for d in world.trace if hasattr(d, "enqueued")]
+    assert ask.enqueued == ((("x", 1),),)
+
+
+def test_an_ask_answered_twice_counts_once(world):
+    running(world, n_trials=2)
+    with pytest.raises(Refused, match="answered already"):
+        world.send(Proposed(at=0.0, study="s-1", index=0, trials=((),)))
+
+
+def test_durable_states_are_offered_newest_first_and_only_with_the_accepted_bits(world):
+    first = running(world, n_trials=1, strategy=StrategySpec("full", max_epochs=9))
+    world.send(world.epoch(first, 1))
+    with pytest.raises(Refused, match="not accepted with these bits"):
+        world.send(Durable(at=1.0, trial="s-1-0000", epoch=1, state_hash="x", uri="u"))
+    world.send(Durable(at=1.0, trial="s-1-0000", epoch=1, state_hash="s-1-0000@1", uri="u1"))
+    second = world.run_segment()
+    following = next(iter(world.open.values()))
+    assert [p.epoch for p in following.parents] == [1]
+    assert second.segment.first == 2
+
+
+def test_a_trial_prefers_the_slot_where_it_is_warm(world):
+    world.submit(spec(StrategySpec("halving", max_epochs=3), n_trials=6))
+    world.join("cpu.a.0", "cpu.a.1")
+    world.run()
+    homes = {}
+    for dispatch in [d for d in world.trace if isinstance(d, Dispatch)]:
+        homes.setdefault(dispatch.segment.trial, []).append(dispatch.segment.members[0].device)
+    promoted = [places for trial, places in homes.items() if len(places) > 1]
+    assert len(promoted) == 2
+    # At the rung's end both slots are free, so each promoted trial can go home.
+    assert all(len(set(places)) == 1 for places in promoted)
+
+
+def test_the_policy_orders_who_waits_and_is_called_at_most_once_a_second(world):
+    world.send(PolicyChosen(at=0.0, policy="longest_first"))
+    running(world, n_trials=3, sampler="random")
+    planned = world.engine.state.planned_at
+    assert planned == 0.0
+    world.at = planned + REPLAN_EVERY / 2
+    world.submit(spec(id="s-2", name="s2", n_trials=3))
+    world.join("cpu.a.1")
+    assert world.engine.state.planned_at == planned
+    world.at = planned + REPLAN_EVERY
+    world.send(Tick(at=world.at))
+
+
+def test_the_end_of_a_study_releases_its_paused_trials(world):
+    running(world, strategy=StrategySpec("halving", max_epochs=3), n_trials=3)
+    world.run()
+    assert {d.trial for d in world.trace if isinstance(d, Release)} == {
+        f"s-1-000{n}" for n in range(3)
+    }
+
+
+def test_the_story_of_a_trial_names_events_causes_and_states(world):
+    first = running(world, n_trials=1)
+    world.send(world.epoch(first, 1))
+    story = world.engine.story("s-1-0000")
+    assert story[0].endswith("proposed enter waiting")
+    assert f"EpochReported (answers {first.id}): running yield waiting" in story[2]

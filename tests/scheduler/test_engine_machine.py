@@ -1,0 +1,233 @@
+"""Random events against the engine: whatever comes, the invariants hold and replay equals live."""
+
+from drive_world import World, check_invariants, device, spec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from penstock.app.codec import decode, encode, state_from_json, state_to_json
+from penstock.scheduler.decisions import Dispatch
+from penstock.scheduler.engine import Engine, Refused
+from penstock.scheduler.events import (
+    AttemptFailed,
+    AttemptLost,
+    DeviceDraining,
+    DeviceJoined,
+    DeviceLeft,
+    Durable,
+    EpochReported,
+    PolicyChosen,
+    StudyCancelled,
+    Tick,
+    TrialEnqueued,
+    TrialReturned,
+)
+from penstock.scheduler.retry import KINDS
+from penstock.scheduler.study import StrategySpec
+
+NAMES = [f"cpu.a.{n}" for n in range(4)]
+PLANS = [
+    StrategySpec("full", max_epochs=3),
+    StrategySpec("full"),
+    StrategySpec("halving", max_epochs=4, eta=2),
+    StrategySpec("asha", max_epochs=9),
+]
+
+
+class EngineMachine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.world = World(score=lambda number, epoch: ((number * 7 + epoch) % 5) / 5)
+        self.studies = 0
+        self.dispatched: list[Dispatch] = []
+
+    def send(self, event):
+        """An event counts, or is refused and changes nothing."""
+        before = state_to_json(self.world.engine.state)
+        try:
+            self.world.send(event)
+        except Refused:
+            assert state_to_json(self.world.engine.state) == before
+        self.dispatched.extend(
+            d for d in self.world.open.values() if d not in self.dispatched[-50:]
+        )
+
+    def some(self, data, dispatches):
+        return data.draw(st.sampled_from(sorted(dispatches, key=lambda d: d.segment.fence)))
+
+    @rule(seconds=st.floats(0, 5))
+    def time_passes(self, seconds):
+        self.world.at += seconds
+        self.send(Tick(at=self.world.at))
+
+    @precondition(lambda self: self.studies < 4)
+    @rule(
+        plan=st.sampled_from(PLANS),
+        n=st.integers(1, 9),
+        sampler=st.sampled_from(["random", "tpe"]),
+        retries=st.integers(0, 1),
+    )
+    def submit(self, plan, n, sampler, retries):
+        self.studies += 1
+        name = f"s-{self.studies}"
+        self.world.submit(
+            spec(plan, id=name, name=name, n_trials=n, sampler=sampler, retries=retries)
+        )
+
+    @rule(name=st.sampled_from(NAMES), slots=st.integers(1, 2), incarnation=st.integers(0, 2))
+    def join(self, name, slots, incarnation):
+        self.send(
+            DeviceJoined(at=self.world.at, device=device(name, slots), incarnation=str(incarnation))
+        )
+
+    @rule(name=st.sampled_from(NAMES))
+    def drain(self, name):
+        self.send(DeviceDraining(at=self.world.at, device=name))
+
+    @rule(name=st.sampled_from(NAMES))
+    def leave(self, name):
+        self.send(DeviceLeft(at=self.world.at, device=name, reason="test"))
+
+    @precondition(lambda self: self.world.open)
+    @rule(data=st.data(), closes=st.booleans())
+    def report(self, data, closes):
+        dispatch = self.some(data, self.world.open.values())
+        epoch = self.world.engine.state.trials[dispatch.segment.trial].epoch + 1
+        last = epoch == dispatch.segment.last
+        self.send(self.world.epoch(dispatch, epoch, closes=closes or last))
+
+    @precondition(lambda self: self.dispatched)
+    @rule(data=st.data(), epoch=st.integers(1, 9), state=st.sampled_from(["", "x"]))
+    def report_something_odd(self, data, epoch, state):
+        """Any epoch of any segment ever dispatched, with the right bits or others."""
+        dispatch = self.some(data, self.dispatched)
+        event = self.world.epoch(dispatch, epoch)
+        odd = EpochReported(
+            **{
+                **{name: getattr(event, name) for name in event.__slots__},
+                "at": event.at,
+                "cause": event.cause,
+                "state_hash": event.state_hash + state,
+                "closes": epoch >= dispatch.segment.last,
+            }
+        )
+        trial = self.world.engine.state.trials.get(dispatch.segment.trial)
+        if trial is not None and trial.fence == dispatch.segment.fence and state:
+            return  # an open attempt reports its own bits; it is the first to say what they are
+        self.send(odd)
+
+    @precondition(lambda self: self.dispatched)
+    @rule(data=st.data())
+    def lose(self, data):
+        segment = self.some(data, self.dispatched).segment
+        refused = data.draw(st.booleans())
+        self.send(
+            AttemptLost(
+                at=self.world.at,
+                trial=segment.trial,
+                fence=segment.fence,
+                reason="test",
+                refused=refused,
+            )
+        )
+
+    @precondition(lambda self: self.dispatched)
+    @rule(data=st.data(), kind=st.sampled_from(sorted(KINDS)))
+    def fail(self, data, kind):
+        segment = self.some(data, self.dispatched).segment
+        self.send(
+            AttemptFailed(
+                at=self.world.at,
+                trial=segment.trial,
+                fence=segment.fence,
+                kind=kind,
+                message="test",
+            )
+        )
+
+    @precondition(lambda self: self.dispatched)
+    @rule(data=st.data(), value=st.none() | st.floats(0, 1))
+    def finish_early(self, data, value):
+        segment = self.some(data, self.dispatched).segment
+        self.send(
+            TrialReturned(at=self.world.at, trial=segment.trial, fence=segment.fence, value=value)
+        )
+
+    @precondition(lambda self: self.dispatched)
+    @rule(data=st.data(), epoch=st.integers(1, 4))
+    def durable(self, data, epoch):
+        name = self.some(data, self.dispatched).segment.trial
+        self.send(
+            Durable(
+                at=self.world.at,
+                trial=name,
+                epoch=epoch,
+                state_hash=f"{name}@{epoch}",
+                uri=f"u{epoch}",
+            )
+        )
+
+    @rule(number=st.integers(1, 4))
+    def cancel(self, number):
+        if number == 4:  # rarely, else no study gets far
+            self.send(StudyCancelled(at=self.world.at, study=f"s-{self.studies}"))
+
+    @rule(number=st.integers(1, 4))
+    def enqueue(self, number):
+        self.send(TrialEnqueued(at=self.world.at, study=f"s-{number}", params=(("x", 1),)))
+
+    @rule(policy=st.sampled_from(["fifo", "longest_first"]))
+    def choose_policy(self, policy):
+        self.send(PolicyChosen(at=self.world.at, policy=policy))
+
+    @invariant()
+    def invariants_hold(self):
+        check_invariants(self.world.engine)
+
+    def teardown(self):
+        self.replay_equals_live()
+        self.what_is_left_runs_to_its_end()
+
+    def replay_equals_live(self):
+        """From the journal's text alone, and from a snapshot and the rest, the same state."""
+        live = state_to_json(self.world.engine.state)
+        half = len(self.world.journal) // 2
+        engine = Engine()
+        for number, event in enumerate(self.world.journal):
+            if number == half:
+                engine = Engine(state_from_json(state_to_json(engine.state)))
+            engine.handle(decode(*encode(event)))
+        assert state_to_json(engine.state) == live
+
+    def what_is_left_runs_to_its_end(self):
+        """No trial is lost: with a fresh device every study still comes to an end."""
+        for name in list(self.world.engine.state.devices):
+            self.world.send(DeviceLeft(at=self.world.at, device=name, reason="test"))
+        self.world.at += 100
+        self.world.join("cpu.fresh.0")
+        turns = 0
+        while self.world.open and turns < 500:
+            turns += 1
+            fence = min(self.world.open)
+            dispatch = self.world.open[fence]
+            if dispatch.segment.first > 20:  # an unbounded objective returns some day
+                self.world.send(
+                    TrialReturned(
+                        at=self.world.at,
+                        trial=dispatch.segment.trial,
+                        fence=fence,
+                        value=0.5,
+                    )
+                )
+            else:
+                epoch = self.world.engine.state.trials[dispatch.segment.trial].epoch + 1
+                self.world.at += 0.5
+                self.world.send(
+                    self.world.epoch(dispatch, epoch, closes=epoch >= dispatch.segment.last)
+                )
+        assert not self.world.engine.state.studies, "a study did not come to its end"
+
+
+TestEngineMachine = EngineMachine.TestCase
+TestEngineMachine.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True
+)
