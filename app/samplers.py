@@ -1,0 +1,185 @@
+"""What to try next: grid, random and TPE, told from the engine's own trials.
+
+Theory of operation. The engine's trials are the only record; what is kept here is kept for speed
+and changes no answer. For every ask the trials are shown to a fresh Optuna sampler (``optuna_view``
+says as what), so a host rebuilt after a crash answers as the old one would have.
+
+Random numbers. ``random`` draws trial number k of a study from (study seed, k), so that it gives
+the same table however the asks were cut. ``tpe`` depends on what has arrived anyway and is seeded
+by (study seed, ask index). Parameters drawn while an objective runs are seeded by (study seed,
+trial number, name) and drawn each by itself, as Optuna does where a space is conditional.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    json_to_distribution,
+)
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial
+
+from ..scheduler.study import Params, Scalar, StudySpec
+from ..scheduler.trial import Trial
+from .optuna_view import View
+from .space import Space, grid_values
+
+
+class SamplerHost:
+    """Answers ``Ask`` and define-by-run suggestions for any number of studies."""
+
+    def __init__(self) -> None:
+        # One view a study for asks, and in define-by-run one for each (name, range) drawn.
+        self._views: dict[str, dict[tuple[str, str] | None, View]] = {}
+
+    def ask(
+        self,
+        spec: StudySpec,
+        index: int,
+        n: int,
+        trials: Sequence[Trial],
+        enqueued: Sequence[Params] = (),
+    ) -> tuple[tuple[Params, ...], bool]:
+        """Up to ``n`` configurations for new trials, and whether there are no more after them.
+
+        ``trials`` are all trials of the study so far, ``index`` counts its asks. ``enqueued``
+        configurations of the user come first; names that they leave out are drawn.
+        """
+        fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
+        wanted = fixed + [{} for _ in range(n - len(fixed))]
+        if spec.space is None:
+            return tuple(tuple(params.items()) for params in wanted), False
+        if spec.sampler == "grid":
+            return _grid(spec.space, wanted, trials)
+        dists = {name: json_to_distribution(text) for name, text in spec.space}
+        view = self._views.setdefault(spec.id, {}).setdefault(None, View(spec, dists))
+        if spec.sampler == "tpe":
+            view.show(trials)
+        sampler = _sampler(spec, "ask", index)
+        answers = []
+        for number, params in enumerate(wanted, start=len(trials)):
+            if spec.sampler == "random":
+                sampler = _sampler(spec, "trial", number)
+            # Drawn whole even where the user fixed a part: his values do not shift the others.
+            drawn = _draw(spec, sampler, view, view.running(number)) | params
+            if spec.sampler == "tpe":
+                view.shown.append(view.running(number, drawn))
+            answers.append(tuple(drawn.items()))
+        return tuple(answers), False
+
+    def suggest(
+        self, spec: StudySpec, trial: Trial, name: str, distribution: str, trials: Sequence[Trial]
+    ) -> Scalar:
+        """A value for ``name`` of a running define-by-run ``trial``; ``trials`` are all so far.
+
+        Of the others only this parameter matters, and only where it is within this range.
+        """
+        dists = {name: json_to_distribution(distribution)}
+        key = (name, distribution)
+        view = self._views.setdefault(spec.id, {}).setdefault(key, View(spec, dists))
+        if spec.sampler == "tpe":
+            view.show([other for other in trials if other.id != trial.id])
+        sampler = _sampler(spec, trial.number, name)
+        return _draw(spec, sampler, view, view.running(trial.number))[name]
+
+    def forget(self, study: str) -> None:
+        """The study is over: drop what was kept for speed."""
+        self._views.pop(study, None)
+
+
+def grid_size(space: Space) -> int:
+    """How many configurations a grid over ``space`` has. Raises UsageError where it is endless."""
+    return math.prod(len(grid_values(name, text)) for name, text in space)
+
+
+def _grid(
+    space: Space, wanted: Sequence[Mapping[str, Scalar]], trials: Sequence[Trial]
+) -> tuple[tuple[Params, ...], bool]:
+    """The first points, in the order of the space, that no trial has; and whether none are left."""
+    tried = {trial.params for trial in trials}
+    rest = (point for point in _points(space, {}) if point not in tried)
+    answers: list[Params] = []
+    for fixed in wanted:
+        if fixed:
+            # A value of the user's narrows the grid, even if it is not on it; and what he wants
+            # again he gets again.
+            first = next(_points(space, fixed))
+            point = next((p for p in _points(space, fixed) if p not in tried), first)
+        else:
+            found = next(rest, None)
+            if found is None:
+                return tuple(answers), True
+            point = found
+        tried.add(point)
+        answers.append(point)
+    return tuple(answers), next(rest, None) is None
+
+
+def _points(space: Space, fixed: Mapping[str, Scalar]) -> Iterator[Params]:
+    """The grid's points, the last name turning fastest; counted, because an axis may be long."""
+    names = [name for name, _ in space]
+    axes = [[fixed[name]] if name in fixed else grid_values(name, text) for name, text in space]
+    for k in range(math.prod(map(len, axes))):
+        index, values = k, []
+        for axis in reversed(axes):
+            index, place = divmod(index, len(axis))
+            values.append(axis[place])
+        yield tuple(zip(names, reversed(values), strict=True))
+
+
+def _sampler(spec: StudySpec, *seed: object) -> BaseSampler:
+    digest = hashlib.sha256(json.dumps([spec.seed, *seed]).encode()).digest()
+    number = int.from_bytes(digest[:4], "big")
+    if spec.sampler != "tpe":
+        return RandomSampler(seed=number)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return TPESampler(seed=number, **_options(spec))
+
+
+def _options(spec: StudySpec) -> dict[str, Any]:
+    """TPE's options; two said outright, for their defaults differ between releases of Optuna."""
+    given: dict[str, Any] = json.loads(spec.sampler_options)
+    return {"multivariate": True, "constant_liar": True} | given
+
+
+def _draw(
+    spec: StudySpec, sampler: BaseSampler, view: View, trial: FrozenTrial
+) -> dict[str, Scalar]:
+    """One configuration: drawn jointly where the sampler can, else name by name."""
+    study = view.study()
+    free = {name: dist for name, dist in view.dists.items() if not dist.single()}
+    joint = spec.sampler == "tpe" and _options(spec)["multivariate"]
+    drawn = sampler.sample_relative(study, trial, free) if joint else {}
+    for name, dist in free.items():
+        if name not in drawn:
+            drawn[name] = sampler.sample_independent(study, trial, name, dist)
+    return {
+        name: _plain(dist, drawn[name]) if name in free else _only(dist)
+        for name, dist in view.dists.items()
+    }
+
+
+def _only(dist: BaseDistribution) -> Scalar:
+    if isinstance(dist, CategoricalDistribution):
+        return dist.choices[0]
+    assert isinstance(dist, FloatDistribution | IntDistribution)
+    return dist.low
+
+
+def _plain(dist: BaseDistribution, value: Any) -> Scalar:
+    """``value`` as JSON knows it: NumPy's numbers are not Python's."""
+    if isinstance(dist, CategoricalDistribution):
+        return dist.choices[dist.choices.index(value)]
+    return int(value) if isinstance(dist, IntDistribution) else float(value)
