@@ -1,0 +1,296 @@
+"""The report's charts: rows of the ledger in, Plotly figures (plain JSON values) out.
+
+Colours of text, grid and background are the page's business (light or dark); a trial's own colour
+is set here, and is the same in every chart: from sand (worst) over green to blue (best), by rank.
+Text of the user is escaped for Plotly, which reads a little HTML in labels.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .standing import number, ranked, sign
+
+if TYPE_CHECKING:
+    from .queries import EpochRow, StudyRow, TrialRow
+
+Figure = dict[str, Any]
+
+#: Colour stops from the worst trial to the best; told apart by colour-blind readers, and on both
+#: light and dark paper.
+SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
+UNRANKED = "#98a2ad"
+NARROW_LANE, LANE, MARGIN = 18, 34, 96
+#: An axis is logarithmic when its values are positive and span more than this factor.
+LOG_SPAN = 50.0
+#: So few different numbers are drawn as places of their own, evenly spaced (32, 64, 128, 256).
+FEW = 6
+
+
+def escape(text: object) -> str:
+    """Text for a Plotly label, where it reads as it stands."""
+    return html.escape(str(text), quote=False)
+
+
+def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
+    """Each trial's colour by its rank; trials without a value are grey."""
+    order = ranked(study, trials)
+    chosen = {trial.id: UNRANKED for trial in trials}
+    for place, trial in enumerate(order):
+        chosen[trial.id] = _shade(1.0 - place / max(1, len(order) - 1))
+    return chosen
+
+
+def _shade(share: float) -> str:
+    for (low, dark), (high, light) in itertools.pairwise(SCALE):
+        if share <= high:
+            part = (share - low) / (high - low)
+            mixed = (round(a + (b - a) * part) for a, b in zip(dark, light, strict=True))
+            return "#{:02x}{:02x}{:02x}".format(*mixed)
+    raise ValueError(f"{share} is no share between 0 and 1")
+
+
+def unit_of(span: float) -> tuple[float, str]:
+    """The unit that makes ``span`` seconds readable: seconds in it, and its name."""
+    for seconds, name in ((3600.0, "h"), (60.0, "min")):
+        if span >= 3 * seconds:
+            return seconds, name
+    return 1.0, "s"
+
+
+def _log(values: Sequence[float]) -> bool:
+    return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_SPAN
+
+
+def _axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": escape(title)}, **more}
+
+
+def _summary(trial: TrialRow) -> str:
+    """Hover text: the trial, its state and parameters, a line each."""
+    lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {trial.epoch} epochs"]
+    lines += [f"{escape(name)} = {escape(number(v))}" for name, v in trial.params.items()]
+    return "<br>".join(lines)
+
+
+def history(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], *, by: str
+) -> Figure | None:
+    """Each trial's value and the best so far, by ``time`` of its last epoch or by ``trial``.
+
+    None when no trial has a value.
+    """
+    last_at = {row.trial: row.at for row in epochs}
+    scale, unit = unit_of(max((at - study.created_at for at in last_at.values()), default=0.0))
+    points = [
+        (
+            (last_at.get(t.id, t.created_at) - study.created_at) / scale
+            if by == "time"
+            else t.number,
+            t,
+        )
+        for t in ranked(study, trials)
+    ]
+    if not points:
+        return None
+    points.sort(key=lambda point: (point[0], point[1].number))
+    values = [float(trial.value or 0.0) for _, trial in points]
+    best: list[float] = []
+    for value in values:
+        better = not best or sign(study) * value > sign(study) * best[-1]
+        best.append(value if better else best[-1])
+    colour = colours(study, trials)
+    places = [place for place, _ in points]
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "trial",
+        "x": places,
+        "y": values,
+        "text": [_summary(trial) for _, trial in points],
+        "hovertemplate": f"%{{text}}<br>{escape(study.metric)} = %{{y:.5g}}<extra></extra>",
+        "marker": {"color": [colour[t.id] for _, t in points], "size": 10},
+    }
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "best so far",
+        "x": places,
+        "y": best,
+        "line": {"shape": "hv", "width": 2, "color": "ink"},
+        "hovertemplate": "best so far %{y:.5g}<extra></extra>",
+    }
+    x_axis = _axis(f"time since submission ({unit})") if by == "time" else _axis("trial")
+    y_axis = _axis(study.metric, type="log" if _log(values) else "linear")
+    return {"data": [line, dots], "layout": {"xaxis": x_axis, "yaxis": y_axis, "height": 380}}
+
+
+def learning_curves(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> Figure | None:
+    """The metric over epochs, a line a trial; the best one is drawn last and thickest."""
+    curves: dict[str, list[EpochRow]] = {}
+    for row in sorted(epochs, key=lambda row: row.epoch):
+        if math.isfinite(row.value):
+            curves.setdefault(row.trial, []).append(row)
+    if not curves:
+        return None
+    colour = colours(study, trials)
+    rank = {trial.id: place for place, trial in enumerate(ranked(study, trials))}
+    worst_first = sorted(
+        (trial for trial in trials if trial.id in curves),
+        key=lambda trial: -rank.get(trial.id, len(trials)),
+    )
+    traces = []
+    for trial in worst_first:
+        rows, best = curves[trial.id], rank.get(trial.id) == 0
+        traces.append(
+            {
+                "type": "scatter",
+                # A curve of one point is no line: the dot is all there is to see.
+                "mode": "lines+markers",
+                "name": f"trial {trial.number}",
+                "x": [row.epoch for row in rows],
+                "y": [row.value for row in rows],
+                "text": _summary(trial),
+                "hovertemplate": f"%{{text}}<br>epoch %{{x}}: {escape(study.metric)} = %{{y:.5g}}"
+                "<extra></extra>",
+                "line": {"color": colour[trial.id], "width": 3.5 if best else 1.4},
+                "marker": {"size": 8 if best else 5},
+                "opacity": 1.0 if best else 0.75,
+            }
+        )
+    everything = [row.value for rows in curves.values() for row in rows]
+    longest = max(rows[-1].epoch for rows in curves.values())
+    x_axis = _axis("epoch", **({"dtick": 1} if longest <= 12 else {}))
+    y_axis = _axis(study.metric, type="log" if _log(everything) else "linear")
+    layout = {"xaxis": x_axis, "yaxis": y_axis, "height": 420, "hovermode": "closest"}
+    return {"data": traces, "layout": layout}
+
+
+def timeline(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> Figure | None:
+    """Which device and slot ran which trial when: a bar for epochs that ran on without a gap."""
+    if not epochs:
+        return None
+    known = {trial.id: trial for trial in trials}
+    colour = colours(study, trials)
+    bars: list[list[EpochRow]] = []
+    # By end time within a trial; ties (epochs reported together) in the order of the epochs.
+    for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
+        before = bars[-1][-1] if bars else None
+        if before and (before.trial, before.fence) == (row.trial, row.fence):
+            bars[-1].append(row)
+        else:
+            bars.append([row])
+    several = {row.device for row in epochs if row.slot > 0}
+    lane_of = {
+        (r.device, r.slot): f"{r.device} · {r.slot}" if r.device in several else r.device
+        for r in epochs
+    }
+    lanes = [lane_of[key] for key in sorted(lane_of)]
+    scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
+    spans = [(bar[0].at - bar[0].seconds, bar[-1].at) for bar in bars]
+    names = [known[bar[0].trial] for bar in bars]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "base": [(start - study.created_at) / scale for start, _ in spans],
+        "x": [(end - start) / scale for start, end in spans],
+        "y": [escape(lane_of[bar[0].device, bar[0].slot]) for bar in bars],
+        "text": [str(trial.number) for trial in names],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "constraintext": "none",
+        "customdata": [
+            [
+                _summary(trial),
+                f"epoch {bar[0].epoch}" + (f" to {bar[-1].epoch}" if len(bar) > 1 else ""),
+                " to ".join(f"{(at - study.created_at) / scale:.4g}" for at in span),
+                f"attempt {bar[0].fence}",
+            ]
+            for trial, bar, span in zip(names, bars, spans, strict=True)
+        ],
+        "hovertemplate": "%{customdata[0]}<br>%{customdata[1]}, %{customdata[3]}<br>"
+        f"%{{customdata[2]}} {unit}<extra></extra>",
+        "marker": {"color": [colour[trial.id] for trial in names]},
+    }
+    height = MARGIN + len(lanes) * (LANE if len(lanes) <= 16 else NARROW_LANE)
+    layout = {
+        "xaxis": _axis(f"time since submission ({unit})", rangemode="tozero"),
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": [escape(lane) for lane in reversed(lanes)],
+        },
+        "height": max(height, 170),
+        "bargap": 0.22,
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "uniformtext": {"minsize": 9, "mode": "hide"},
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
+    """Parameters and result of every trial with a value, a line each. None below two of them."""
+    order = ranked(study, trials)[::-1]
+    if len(order) < 2:
+        return None
+    names = dict.fromkeys(name for trial in trials for name in trial.params)
+    dimensions = [
+        _dimension(name, [trial.params.get(name) for trial in order])
+        # A parameter that was the same everywhere explains nothing.
+        for name in names
+        if len({repr(trial.params.get(name)) for trial in order}) > 1
+    ]
+    dimensions.append(_dimension(study.metric, [trial.value for trial in order]))
+    shares = [place / (len(order) - 1) for place in range(len(order))]
+    stops = [[at, "rgb({},{},{})".format(*rgb)] for at, rgb in SCALE]
+    trace = {
+        "type": "parcoords",
+        "dimensions": dimensions,
+        "line": {"color": shares, "colorscale": stops, "cmin": 0, "cmax": 1},
+    }
+    return {"data": [trace], "layout": {"height": 430}}
+
+
+def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    """One axis: places for choices and for few numbers, powers of ten where numbers span far."""
+    numbers = [float(v) for v in values if _is_number(v)]
+    if len(numbers) < len(values) or len(set(numbers)) <= FEW:
+        texts = {number(v): v for v in values}
+        order = sorted(texts, key=lambda text: (not _is_number(texts[text]), _place(texts[text])))
+        places = {text: place for place, text in enumerate(order)}
+        return {
+            "label": escape(name),
+            "values": [places[number(v)] for v in values],
+            "tickvals": list(places.values()),
+            "ticktext": [escape(text) for text in order],
+            "range": [-0.15, len(order) - 0.85],
+        }
+    if _log(numbers):
+        low, high = math.log10(min(numbers)), math.log10(max(numbers))
+        powers = range(math.ceil(low), math.floor(high) + 1)
+        return {
+            "label": escape(name),
+            "values": [math.log10(value) for value in numbers],
+            "tickvals": list(powers),
+            "ticktext": [f"{10.0**power:g}" for power in powers],
+            "range": [low, high],
+        }
+    return {"label": escape(name), "values": numbers}
+
+
+def _place(value: Any) -> tuple[float, str]:
+    return (float(value), "") if _is_number(value) else (0.0, str(value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

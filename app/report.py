@@ -1,0 +1,204 @@
+"""The report of a study: one HTML file that opens anywhere, also off line and years later.
+
+The page (``report.html``) carries its style, its code and plotly.js in itself, and forbids itself
+any network access. Text of the user reaches it in two ways only: through ``html.escape`` into the
+page, and as JSON into the charts; so a study may be named ``<script>``. A running, failed or empty
+study has a report too: it says what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..profiling.errors import UsageError
+from ..scheduler.trial import TrialState
+from . import figures
+from .codec import spec_from_json
+from .fragments import Markup, count, pairs, table
+from .standing import Standing, duration, number, standing
+
+if TYPE_CHECKING:
+    from ..scheduler.study import StrategySpec, StudySpec
+    from .queries import EpochRow, Reader, StudyRow, TrialRow
+
+STRATEGIES = {"full": "full budget", "halving": "successive halving", "asha": "ASHA"}
+SAMPLERS = {"tpe": "TPE", "grid": "grid", "random": "random"}
+
+
+def write_report(reader: Reader, study_id: str, path: Path) -> Path:
+    """Write the report of ``study_id`` to ``path`` (its folder is made) and return the path.
+
+    The file appears whole or not at all. Raises UsageError when the study is unknown or the file
+    cannot be written.
+    """
+    page = render(
+        reader.study(study_id), reader.trials(study_id), reader.epochs(study_id), datetime.now(UTC)
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(page)
+            # mkstemp makes files for their owner alone; a report is written as any other file is.
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(draft).chmod(0o666 & ~umask)
+            Path(draft).replace(path)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"the report cannot be written to {path}: {error.strerror}") from error
+    return path
+
+
+def render(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], now: datetime
+) -> str:
+    """The page as text; ``now`` is when it was made."""
+    from plotly.offline import get_plotlyjs
+
+    spec = spec_from_json(study.spec_json)
+    stand = standing(study, spec.strategy, trials, epochs)
+    charts = {
+        "history_time": figures.history(study, trials, epochs, by="time"),
+        "history_trial": figures.history(study, trials, epochs, by="trial"),
+        "curves": figures.learning_curves(study, trials, epochs),
+        "timeline": figures.timeline(study, trials, epochs),
+        "parallel": figures.parallel(study, trials),
+    }
+    library = get_plotlyjs()
+    end = study.finished_at or now.timestamp()
+    parts = {
+        "title": f"{escape(study.name)} · Penstock",
+        "name": escape(study.name),
+        "status": escape(study.status),
+        "lead": _lead(study, spec),
+        "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
+        "tiles": _tiles(study, spec.strategy, stand, epochs, end),
+        "best": _best(study, stand.best, epochs),
+        "facts": _facts(study, spec, epochs),
+        "table": table(study, trials, epochs),
+        "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in figures.SCALE),
+        "figures": script_json(charts),
+        "plotly": library,
+        "footer": f"Made by Penstock on {_moment(now.timestamp())}."
+        f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
+        " so that it opens without a network.",
+    }
+    template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    # One pass: what is put in is never searched for placeholders again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def script_json(value: Any) -> str:
+    """JSON that is safe inside a script element: no text in it can close the element."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _lead(study: StudyRow, spec: StudySpec) -> str:
+    """One sentence: what the study did."""
+    words = [
+        f"{study.n_trials} configurations by {_sampler(spec)},",
+        f"{_strategy(spec)},",
+        f"to {escape(study.direction)} <b>{escape(study.metric)}</b>.",
+    ]
+    return " ".join(words)
+
+
+def _sampler(spec: StudySpec) -> str:
+    return escape(SAMPLERS.get(spec.sampler, spec.sampler)) + " sampling"
+
+
+def _strategy(spec: StudySpec) -> str:
+    plan = spec.strategy
+    name = escape(STRATEGIES.get(plan.name, plan.name))
+    if plan.max_epochs is None:
+        return f"{name}, as many epochs as the objective runs"
+    if plan.name == "full":
+        return f"{name} of {plan.max_epochs} epochs each"
+    return f"{name} from {plan.min_epochs} to {plan.max_epochs} epochs (eta {plan.eta})"
+
+
+def _tiles(
+    study: StudyRow, plan: StrategySpec, stand: Standing, epochs: Sequence[EpochRow], end: float
+) -> str:
+    """Four numbers: trials, epochs, time on the clock, time spent training."""
+    states = ", ".join(f"{stand.counts[s]} {s}" for s in TrialState if stand.counts[s])
+    full = study.n_trials * plan.max_epochs if plan.max_epochs else None
+    share = f"{100 * stand.epochs / full:.0f} % of the full budget of {full}" if full else ""
+    slots = len({(row.device, row.slot) for row in epochs})
+    training = end - (stand.started or end)
+    idle = f"{100 * stand.busy / (slots * training):.0f} % of their time" if training > 0 else ""
+    tiles = (
+        (str(stand.counts.total()), "trials", states or f"of {study.n_trials}"),
+        (str(stand.epochs), "epochs", share),
+        (duration(end - study.created_at), "on the clock", _waited(study, stand)),
+        (duration(stand.busy), "of training", f"on {count(slots, 'slot')}, {idle}"),
+    )
+    return "".join(
+        f"<div class='tile'><b>{value}</b><span>{label}</span><small>{more}</small></div>"
+        for value, label, more in (tiles if stand.epochs else tiles[:3])
+    )
+
+
+def _waited(study: StudyRow, stand: Standing) -> str:
+    if stand.started is None:
+        return "no epoch has begun"
+    return f"first epoch began after {duration(max(0.0, stand.started - study.created_at))}"
+
+
+def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) -> str:
+    if best is None:
+        return '<p class="none">No trial has a result.</p>'
+    metrics = final_metrics(best, epochs)
+    others = {name: value for name, value in metrics.items() if name != study.metric}
+    text = (
+        f'<p class="value">{number(best.value, 5)}</p>'
+        f'<p class="what">{escape(study.metric)} of trial {best.number}'
+        f" after {count(best.epoch, 'epoch')}, {escape(best.state)}</p>"
+    )
+    text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""
+    return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")
+
+
+def final_metrics(trial: TrialRow, epochs: Sequence[EpochRow]) -> dict[str, float]:
+    """All metrics of the trial's last epoch; empty when it has none."""
+    last = [row for row in epochs if row.trial == trial.id and row.epoch == trial.epoch]
+    return dict(last[0].metrics) if last else {}
+
+
+def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
+    devices = sorted({row.device for row in epochs})
+    shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
+    facts: dict[str, object] = {
+        "Objective": f"{study.direction} {study.metric}",
+        "Strategy": Markup(_strategy(spec)),
+        "Sampler": Markup(_sampler(spec)),
+        "Seed": study.seed,
+        "Code": Markup(f"<code>{escape(_short(spec.code.target))}</code>"),
+        "Submitted": _moment(study.created_at),
+        "Finished": _moment(study.finished_at) if study.finished_at else "not yet",
+        "Devices": shown or "none yet",
+        "Id": Markup(f"<code>{escape(study.id)}</code>"),
+    }
+    return pairs(facts)
+
+
+def _short(target: str) -> str:
+    """``/a/b/script.py:attr`` as ``script.py:attr``: a report is passed on, folders stay home."""
+    return target.rpartition("/")[2]
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y, %H:%M:%S UTC")

@@ -1,0 +1,163 @@
+"""How a study stands, from rows of the ledger: best trial, epochs to go, time left.
+
+Pure arithmetic. Live view, report and command line read the same numbers here, so they cannot
+disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..scheduler.strategy import rungs
+from ..scheduler.trial import FINAL, TrialState
+
+if TYPE_CHECKING:
+    from ..scheduler.study import StrategySpec
+    from .queries import EpochRow, StudyRow, TrialRow
+
+#: Epochs whose durations are averaged for the time left: enough to be calm, few enough to follow.
+RECENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A study's numbers at one moment. Times in seconds; None where nothing is known yet.
+
+    ``expected`` is how many epochs the whole study takes, by its strategy's own rungs. ``started``
+    is when the first epoch's training began (the runner's clock), ``busy`` the training time of all
+    epochs together, ``eta`` the time left.
+    """
+
+    counts: Counter[TrialState]
+    best: TrialRow | None
+    epochs: int
+    expected: int | None
+    started: float | None
+    busy: float
+    eta: float | None
+
+    @property
+    def final(self) -> int:
+        """Trials that will not run again."""
+        return sum(n for state, n in self.counts.items() if state in FINAL)
+
+
+def sign(study: StudyRow) -> float:
+    """+1 where larger is better, -1 where smaller is."""
+    return 1.0 if study.direction == "maximize" else -1.0
+
+
+def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
+    """Trials that have a value, best first; equal values in the order of their numbers.
+
+    Failed trials are left out: the value they died with is nobody's result.
+    """
+    valued = [
+        trial
+        for trial in trials
+        if trial.value is not None
+        and math.isfinite(trial.value)
+        and trial.state != TrialState.FAILED
+    ]
+    return sorted(valued, key=lambda trial: (-sign(study) * (trial.value or 0.0), trial.number))
+
+
+def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
+    """Epochs that a study of ``n_trials`` takes if none fails; None when only the objective knows.
+
+    >>> from penstock.scheduler.study import StrategySpec
+    >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
+    63
+    """
+    if plan.max_epochs is None:
+        return None
+    if plan.name == "full":
+        return n_trials * plan.max_epochs
+    total, below, size = 0, 0, n_trials
+    for level in rungs(plan.min_epochs, plan.max_epochs, plan.eta):
+        total += size * (level - below)
+        below, size = level, max(1, size // plan.eta)
+    return total
+
+
+def standing(
+    study: StudyRow,
+    plan: StrategySpec,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+) -> Standing:
+    """Where ``study`` is, given all its rows."""
+    done = len(epochs)
+    best = ranked(study, trials)
+    expected = expected_epochs(plan, study.n_trials)
+    if expected is not None:
+        expected = done if study.finished_at is not None else max(expected, done)
+    return Standing(
+        counts=Counter(TrialState(trial.state) for trial in trials),
+        best=best[0] if best else None,
+        epochs=done,
+        expected=expected,
+        started=min((row.at - row.seconds for row in epochs), default=None),
+        busy=sum(row.seconds for row in epochs),
+        eta=_time_left(study, trials, epochs, expected),
+    )
+
+
+def _time_left(
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    expected: int | None,
+) -> float | None:
+    """Epochs to go, by what epochs have cost, shared among the slots at work."""
+    if study.finished_at is not None or not epochs:
+        return None
+    recent = sorted(epochs, key=lambda row: row.at)[-RECENT:]
+    slots = len({(row.device, row.slot) for row in recent})
+    seconds = sum(row.seconds for row in recent) / len(recent)
+    if expected is None:
+        # The objective alone knows its length: the trials that are over stand for the others.
+        over = [trial.epoch for trial in trials if trial.state == TrialState.COMPLETED]
+        if not over:
+            return None
+        expected = math.ceil(study.n_trials * sum(over) / len(over))
+    return max(0, expected - len(epochs)) * seconds / slots
+
+
+def sparkline(values: Sequence[float], low: float, high: float) -> str:
+    """``values`` as little bars between ``low`` and ``high`` (those outside are clipped).
+
+    >>> sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
+    '▁▅█'
+    """
+    bars = "▁▂▃▄▅▆▇█"
+    span = high - low
+    if not math.isfinite(span) or span <= 0:
+        return bars[0] * len(values)
+    places = (min(max((value - low) / span, 0.0), 1.0) for value in values)
+    return "".join(bars[math.floor(place * (len(bars) - 1) + 0.5)] for place in places)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def number(value: object, digits: int = 4) -> str:
+    """A parameter or metric as people write it: floats to ``digits`` significant ones."""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return str(value)
+    return f"{value:.{digits}g}"
