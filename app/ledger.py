@@ -26,7 +26,7 @@ from sqlalchemy import (
     Table,
     bindparam,
     delete,
-    literal_column,
+    func,
     select,
 )
 from sqlalchemy.dialects.sqlite import Insert, dialect, insert
@@ -152,7 +152,7 @@ class SqlLedger:
             for statement, rows in _writes(batch):
                 driver.executemany(statement, rows)
             if batch.snapshot is not None:
-                driver.execute(_FORGET)
+                driver.execute(_FORGET, {"newest": batch.snapshot[0]})
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).order_by(EVENT.c.seq).limit(_PAGE)
@@ -210,8 +210,8 @@ _COMMAND = _sql(_insert(COMMAND))
 _SNAPSHOT = _sql(_upsert(SNAPSHOT))
 
 # The newest two snapshots stay: the one before the last is at hand should the last be unreadable.
-_NEWEST = select(SNAPSHOT.c.seq).order_by(SNAPSHOT.c.seq.desc()).limit(literal_column("2"))
-_FORGET = _sql(delete(SNAPSHOT).where(SNAPSHOT.c.seq.not_in(_NEWEST)))
+_BEFORE = select(func.max(SNAPSHOT.c.seq)).where(SNAPSHOT.c.seq < bindparam("newest"))
+_FORGET = _sql(delete(SNAPSHOT).where(SNAPSHOT.c.seq < _BEFORE.scalar_subquery()))
 
 _Rows = list[dict[str, Any]]
 

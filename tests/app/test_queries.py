@@ -1,0 +1,236 @@
+"""Readers: what was committed is read back equal, and a ledger that is not there is told apart."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledger_batches import SPEC, epoch_batch, first_batch, trials
+from penstock.app import codec
+from penstock.app.ledger import Batch, DeviceRecord, SqlLedger
+from penstock.app.queries import Reader
+from penstock.profiling.devices import Device
+from penstock.profiling.errors import BackendError, UsageError
+from penstock.scheduler.study import StudyRecord
+from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+@pytest.fixture
+def ledger(url):
+    opened = SqlLedger.open(url)
+    yield opened
+    opened.close()
+
+
+def unique(values):
+    """Values by distinct names: parameters and metrics are mappings."""
+    return st.dictionaries(st.text(), values, max_size=3).map(lambda d: tuple(d.items()))
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+numbers = st.floats(allow_nan=False)
+small = st.integers(0, 2**62)
+text = st.text()
+
+
+TRIALS = st.builds(
+    Trial,
+    id=st.just("s-0000"),
+    study=st.just(SPEC.id),
+    number=small,
+    params=unique(scalars),
+    created_at=numbers,
+    state=st.sampled_from(TrialState),
+    target=small,
+    epoch=small,
+    value=st.none() | numbers,
+    device=text,
+    slot=small,
+    failure=st.none() | st.builds(Failure, text, text, text),
+    finished_at=st.none() | numbers,
+)
+EPOCHS = st.builds(
+    AcceptedEpoch,
+    trial=st.just("s-0000"),
+    epoch=small,
+    value=numbers,
+    metrics=unique(numbers),
+    state_hash=text,
+    signature=text,
+    seconds=numbers,
+    device=text,
+    slot=small,
+    fence=small,
+    at=numbers,
+)
+DEVICES = st.builds(
+    DeviceRecord,
+    device=st.builds(
+        Device,
+        name=text,
+        node=text,
+        kind=text,
+        cores=st.lists(small, max_size=3).map(tuple),
+        memory=st.none() | small,
+        slots=small,
+        uuid=st.none() | text,
+        model=text,
+    ),
+    incarnation=text,
+    state=text,
+    at=numbers,
+    reason=text,
+)
+STUDIES = st.builds(StudyRecord, st.just(SPEC), text, numbers, st.none() | numbers, text)
+
+
+@given(STUDIES, TRIALS, EPOCHS, DEVICES)
+@settings(max_examples=40, deadline=None)
+def test_what_is_committed_is_read_back_equal(record, trial, epoch, device):
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/ledger.db"
+        ledger = SqlLedger.open(url)
+        ledger.commit(Batch(studies=[record], trials=[trial], epochs=[epoch], devices=[device]))
+        ledger.close()
+        reader = Reader(url)
+        studies, devices = reader.studies(), reader.devices()
+        trials, epochs = reader.trials(SPEC.id), reader.epochs(SPEC.id)
+
+    [row] = trials
+    for name in ("id", "number", "epoch", "target", "value", "device", "slot", "created_at"):
+        assert getattr(row, name) == getattr(trial, name)
+    assert (row.state, row.finished_at) == (trial.state, trial.finished_at)
+    assert repr(row.params) == repr(dict(trial.params))
+    failure = None
+    if row.failure_kind is not None:
+        failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback)
+    assert failure == trial.failure
+    [row] = epochs
+    assert replace(epoch, metrics=row.metrics) == AcceptedEpoch(
+        **{name: getattr(row, name) for name in AcceptedEpoch.__slots__}
+    )
+    assert row.metrics == dict(epoch.metrics)
+    assert devices == [device]
+    [row] = studies
+    assert record == StudyRecord(
+        codec.spec_from_json(row.spec_json),
+        row.status,
+        row.created_at,
+        row.finished_at,
+        row.message,
+    )
+
+
+def test_a_study_says_what_its_spec_says(ledger, url):
+    ledger.commit(first_batch(1))
+    row = Reader(url).study("digits")
+    assert (row.metric, row.direction, row.n_trials, row.strategy, row.sampler, row.max_epochs) == (
+        "accuracy",
+        "maximize",
+        27,
+        "full",
+        "random",
+        None,
+    )
+
+
+def test_a_metric_that_is_not_a_number_is_read_back_as_one(ledger, url):
+    ledger.commit(first_batch(1))
+    batch = epoch_batch(1, first_seq=2, epoch=1)
+    nan = replace(batch.epochs[0], value=float("nan"), metrics=(("loss", float("nan")),))
+    ledger.commit(replace(batch, epochs=[nan]))
+    [row] = Reader(url).epochs(SPEC.id)
+    assert repr((row.value, row.metrics)) == "(nan, {'loss': nan})"
+
+
+def test_epochs_are_read_in_the_order_of_acceptance_and_only_the_new_ones(ledger, url):
+    other = replace(SPEC, id="other-1", name="other")
+    ledger.commit(first_batch(2))
+    ledger.commit(Batch(studies=[StudyRecord(other, "running", 2.0)]))
+    ledger.commit(epoch_batch(2, first_seq=2, epoch=1))
+    reader = Reader(url)
+    first = reader.epochs(SPEC.id)
+    ledger.commit(epoch_batch(2, first_seq=4, epoch=2))
+    assert [row.epoch for row in first] == [1, 1]
+    assert [row.epoch for row in reader.epochs(SPEC.id, after_rowid=first[-1].rowid)] == [2, 2]
+    assert reader.epochs(other.id) == []
+
+
+def test_the_story_of_a_trial_holds_its_own_events_only(ledger, url):
+    ledger.commit(first_batch(2))
+    batch = epoch_batch(2, first_seq=2, epoch=1)
+    ledger.commit(batch)
+    assert Reader(url).events(trials(2)[1].id) == [batch.events[1]]
+
+
+def test_a_study_is_found_by_id_and_the_newest_by_name(ledger, url):
+    later = replace(SPEC, id="digits-2")
+    ledger.commit(
+        Batch(studies=[StudyRecord(later, "running", 5.0), StudyRecord(SPEC, "complete", 1.0)])
+    )
+    reader = Reader(url)
+    assert [study.id for study in reader.studies()] == ["digits-1", "digits-2"]
+    assert reader.study("digits").id == "digits-2"
+    assert reader.study("digits-1").id == "digits-1"
+
+
+def test_an_absent_study_is_refused_with_near_names(ledger, url):
+    reader = Reader(url)
+    with pytest.raises(UsageError, match="no study is here yet"):
+        reader.study("digits")
+    ledger.commit(Batch(studies=[StudyRecord(SPEC, "complete", 1.0)]))
+    with pytest.raises(UsageError, match=r"study = 'digts' is refused: allowed is digits"):
+        reader.study("digts")
+
+
+def test_a_ledger_that_is_not_there_yet_says_that_nothing_has_run_and_makes_no_file(url, tmp_path):
+    reader = Reader(url)
+    with pytest.raises(BackendError, match="nothing has run here yet"):
+        reader.studies()
+    assert list(tmp_path.iterdir()) == []
+    SqlLedger.open(url).close()
+    assert reader.studies() == []
+
+
+def test_a_ledger_that_is_being_made_says_that_nothing_has_run(url, tmp_path):
+    sqlite3.connect(tmp_path / "ledger.db").close()
+    with pytest.raises(BackendError, match="nothing has run here yet"):
+        Reader(url).studies()
+
+
+def test_a_ledger_of_another_version_names_both_revisions(ledger, url):
+    ledger._driver.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(BackendError, match=r"revision 9999 .*reads 0001"):
+        Reader(url).studies()
+
+
+def test_a_reader_writes_nothing_even_when_asked_to(ledger, url):
+    connection = Reader(url)._engine.raw_connection()
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        connection.cursor().execute("DELETE FROM event")
+    connection.close()
+
+
+def test_a_reader_does_not_wait_for_a_transaction_that_is_open(ledger, url):
+    ledger.commit(first_batch(1))
+    ledger._driver.execute("BEGIN IMMEDIATE")
+    ledger._driver.execute("UPDATE study SET status = 'failed'")
+    assert Reader(url).study("digits").status == "running"
+    ledger._driver.execute("COMMIT")
+    assert Reader(url).study("digits").status == "failed"
+
+
+def test_parameters_are_kept_as_plain_json(ledger, url):
+    ledger.commit(first_batch(3))
+    [body] = ledger._driver.execute("SELECT params FROM trial WHERE number = 2").fetchone()
+    assert json.loads(body) == {"lr": 0.1, "layers": 2}
