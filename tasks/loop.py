@@ -1,0 +1,223 @@
+"""One epoch of training and its evaluation, to be read from top to bottom.
+
+Theory of operation. An epoch's bits depend on the state before it and on (study seed, trial number,
+epoch), nothing else: the order of examples is a permutation keyed by these; torch's generator is
+seeded before every step, keyed by the step as well; ``random`` and ``numpy.random``, which only
+user code draws from, once an epoch. Evaluation draws from keys of its own and changes no state, so
+a replayed epoch may leave it out.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
+
+from ..profiling.errors import TrialFailed
+from .keys import key
+from .state import state_hash
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from .contract import Data, TorchTrainable
+
+#: Called before every step with (step, steps), 1-based; it may raise to abandon the epoch.
+Tick = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Training:
+    """A trial in the middle of its life: everything that an epoch reads and changes."""
+
+    code: TorchTrainable
+    data: Data
+    model: nn.Module
+    optimizer: Optimizer
+    schedule: Any  # LRScheduler | None; torch's own types for it differ between versions
+    batch_size: int
+    device: torch.device
+    seed: int
+    number: int
+    epoch: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """The state after ``epoch``: references to live tensors, copy before training goes on."""
+        return {
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any], epoch: int) -> None:
+        """Become the state after ``epoch`` that ``state()`` gave there."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state["schedule"])
+        self.epoch = epoch
+
+    def hash(self) -> str:
+        return state_hash(self.state())
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An epoch's metrics and its seconds of training and evaluation."""
+
+    metrics: dict[str, float]
+    seconds: float
+
+
+def start(code: TorchTrainable, data: Data, seed: int, number: int) -> Training:
+    """A trial before its first epoch, initialised by (seed, number) on this trainer's device."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    _seed_all(device, "init", seed, number)
+    model = code.model().to(device)
+    optimizer = code.optimizer(model)
+    schedule = code.schedule(optimizer)
+    batch_size = int(code.params.get("batch_size", code.batch_size))
+    return Training(code, data, model, optimizer, schedule, batch_size, device, seed, number)
+
+
+def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
+    """Train one more epoch and evaluate it; ``evaluated`` false only where a replay discards it."""
+    began = time.perf_counter()
+    run.epoch += 1
+    metrics = {"train_loss": _train(run, tick)}
+    # A plateau schedule reads the validation loss, so a replay has to know it too.
+    plateau = isinstance(run.schedule, ReduceLROnPlateau)
+    if evaluated or plateau:
+        metrics |= _evaluate(run, "validation", run.data.validation)
+    if evaluated and run.data.test is not None:
+        test = _evaluate(run, "test", run.data.test)
+        metrics |= {f"test_{name}": value for name, value in test.items()}
+    if plateau:
+        run.schedule.step(metrics["loss"])
+    elif run.schedule is not None:
+        run.schedule.step()
+    return Result(metrics, time.perf_counter() - began)
+
+
+def _train(run: Training, tick: Tick) -> float:
+    code, model, optimizer, device = run.code, run.model, run.optimizer, run.device
+    names = (run.seed, run.number, run.epoch)
+    examples = length(run.data.train)
+    steps = -(-examples // run.batch_size)
+    total = torch.zeros((), device=device)
+
+    _seed_all(device, "epoch", *names)
+    generator = torch.Generator().manual_seed(key("order", *names))
+    order = torch.randperm(examples, generator=generator)
+    model.train()
+    batches = _batches(run.data.train, torch.split(order, run.batch_size), device)
+    for step in range(1, steps + 1):
+        tick(step, steps)
+        _seed(device, key("step", *names, step, 0))  # 0: the shard; one for now
+        batch, size = next(batches)
+        loss = code.loss(model, batch)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimizer.step()
+        total += loss.detach() * size
+    return float(total.item()) / examples
+
+
+def _evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
+    """Means over ``data`` in fixed order. ``loss`` is added for validation data only."""
+    code, model, device = run.code, run.model, run.device
+    examples = length(data)
+    totals: dict[str, Any] = {}
+    names = (run.seed, run.number, run.epoch)
+
+    _seed_all(device, part, *names)
+    model.eval()
+    order = torch.arange(examples)
+    with torch.no_grad():
+        for batch, size in _batches(data, torch.split(order, code.eval_batch_size), device):
+            values = dict(code.metrics(model, batch))
+            if part == "validation" and "loss" not in values:
+                values["loss"] = code.loss(model, batch)
+            if totals and totals.keys() != values.keys():
+                raise TrialFailed(
+                    "metric", f"metrics() gave {sorted(values)} after {sorted(totals)}"
+                )
+            for name, value in values.items():
+                # Sums in double precision: means must not depend on the evaluation batch.
+                wide = value.detach().double() if isinstance(value, torch.Tensor) else float(value)
+                totals[name] = totals.get(name, 0.0) + wide * size
+    return {name: float(total) / examples for name, total in totals.items()}
+
+
+def _batches(
+    data: Dataset[Any], parts: tuple[Tensor, ...], device: torch.device
+) -> Iterator[tuple[Any, int]]:
+    """The examples at each part of indices as a batch on ``device``, and how many they are."""
+    tensors = _tensors(data)
+    for part in parts:
+        if tensors is None:
+            batch = default_collate([data[i] for i in part.tolist()])
+        else:
+            batch = tuple(tensor[part] for tensor in tensors)
+        yield (batch if device.type == "cpu" else _to(batch, device)), len(part)
+
+
+def _tensors(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
+    """The tensors of a ``TensorDataset``, which need no collation; None for other datasets."""
+    return data.tensors if type(data) is TensorDataset else None
+
+
+def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:
+    """``data`` as the loop reads it: checked, and a subset of tensors made tensors once.
+
+    Raises ``TrialFailed`` (data) for a dataset without length, indices or examples.
+    """
+    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        raise TrialFailed(
+            "data",
+            f"{name} data must be a map-style dataset with a length, not {type(data).__name__}",
+        )
+    if length(data) == 0:
+        raise TrialFailed("data", f"{name} data is empty")
+    if type(data) is Subset and (tensors := _tensors(data.dataset)) is not None:
+        indices = torch.as_tensor(list(data.indices))
+        return cast("Dataset[Any]", TensorDataset(*(tensor[indices] for tensor in tensors)))
+    return data
+
+
+def length(data: Dataset[Any]) -> int:
+    """How many examples a map-style dataset has."""
+    return len(cast(Sized, data))
+
+
+def _to(batch: Any, device: torch.device) -> Any:
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {name: _to(item, device) for name, item in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [_to(item, device) for item in batch]
+    return batch
+
+
+def _seed(device: torch.device, seed: int) -> None:
+    # Not torch.manual_seed: it visits every backend there could be, 0.1 ms a call.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def _seed_all(device: torch.device, *names: int | str) -> None:
+    """Seed torch, ``random`` and ``numpy.random`` for the stretch called ``names``."""
+    seed = key(*names)
+    _seed(device, seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # the generator that user code draws from

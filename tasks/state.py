@@ -1,0 +1,108 @@
+"""The bits of a training state: their hash, a copy of them, and the signature they depend on."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import struct
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def state_hash(state: Any) -> str:
+    """SHA-256 (32 hex digits of it) over a tree of dicts, sequences, tensors and plain values.
+
+    Equal exactly when all types, shapes and bits are equal; the order of keys does not count, since
+    loading a checkpoint may change it. Raises ``TypeError`` for a value that has no stable bits.
+    """
+    digest = hashlib.sha256()
+    _feed(digest.update, state)
+    return digest.hexdigest()[:32]
+
+
+def _feed(update: Any, value: Any) -> None:
+    match value:
+        case torch.Tensor():
+            update(f"t{value.dtype}{tuple(value.shape)}".encode())
+            # A NumPy view of the tensor's own bytes: nothing is copied on a CPU.
+            update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        case None | bool() | int() | str() | bytes():
+            text = value if isinstance(value, bytes) else str(value).encode()
+            update(b"%s%d:" % (type(value).__name__.encode(), len(text)))
+            update(text)
+        case float():
+            update(b"f" + struct.pack("<d", value))
+        case dict():
+            update(b"d%d:" % len(value))
+            for name in sorted(value, key=_order):
+                _feed(update, name)
+                _feed(update, value[name])
+        case list() | tuple():
+            update(b"l%d:" % len(value))
+            for item in value:
+                _feed(update, item)
+        case _:
+            raise TypeError(
+                f"the training state holds a {type(value).__qualname__}, which has no stable bits: "
+                "keep numbers, strings, tensors, lists and dicts in optimiser and schedule"
+            )
+
+
+def _order(name: Any) -> tuple[str, Any]:
+    return type(name).__name__, name
+
+
+def copy_state(value: Any) -> Any:
+    """A deep copy with every tensor on the CPU, so that training may go on while it is written."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        copied = copy.copy(value)  # the same kind of dict: schedules keep Counters
+        for name, item in value.items():
+            copied[name] = copy_state(item)
+        return copied
+    if isinstance(value, list):
+        return [copy_state(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(copy_state(item) for item in value)
+    return value
+
+
+def state_bytes(value: Any) -> int:
+    """Bytes of all tensors in a state."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(map(state_bytes, value.values()))
+    if isinstance(value, (list, tuple)):
+        return sum(map(state_bytes, value))
+    return 0
+
+
+def signature(model: nn.Module, batch_size: int, device: torch.device) -> str:
+    """What the bits of an epoch depend on beside the trial itself, as one readable word.
+
+    Shards, micro-batch, threads, kernel class, dtype, device class, torch build, determinism. Two
+    epochs with one signature have equal bits.
+    """
+    dtype = next((p.dtype for p in model.parameters()), torch.get_default_dtype())
+    if device.type == "cuda":
+        hardware = torch.cuda.get_device_name(device).replace(" ", "_")
+    else:
+        hardware = f"cpu.{torch.backends.cpu.get_cpu_capability()}"
+    return ";".join(
+        (
+            "S1",
+            f"batch{batch_size}",
+            f"threads{torch.get_num_threads()}",
+            "solo",
+            str(dtype).removeprefix("torch."),
+            hardware,
+            f"torch{torch.__version__}",
+            "deterministic",
+        )
+    )

@@ -1,0 +1,143 @@
+"""What stays in a trainer's memory between segments: trials in training, and the data they share.
+
+A trial that is evicted loses nothing but time: it comes back from its checkpoint or by replay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from ..profiling.errors import TrialFailed
+from .contract import Data, TorchTrainable
+from .loop import Training, materialise
+from .state import state_bytes
+
+_ABSENT = object()
+
+
+class Reads(Mapping[str, Any]):
+    """A trial's parameters that remember which of them were read."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self._params = MappingProxyType(dict(params))
+        self.read: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        # A name that is not there was read as well: elsewhere it may be.
+        self.read[name] = self._params.get(name, _ABSENT)
+        return self._params[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read.update(self._params)
+        return iter(self._params)
+
+    def __len__(self) -> int:
+        return len(self._params)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._params))
+
+    def agree_with(self, read: Mapping[str, Any]) -> bool:
+        """Whether reading the names of ``read`` here would give the same values."""
+        here = {name: self._params.get(name, _ABSENT) for name in read}
+        return all(type(here[n]) is type(value) and here[n] == value for n, value in read.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Data, who made it from which parameters, and what else ``data()`` left on its object."""
+
+    maker: type[TorchTrainable]
+    read: dict[str, Any]
+    data: Data
+    left: dict[str, Any]
+
+
+class SharedData:
+    """Data sets by the class that made them and the parameters it read to make them.
+
+    Only the most recently used few are kept here; a warm trial holds on to its own.
+    """
+
+    def __init__(self, keep: int = 4) -> None:
+        self._keep = keep
+        self._known: list[_Loaded] = []
+
+    def of(self, code: TorchTrainable, reads: Reads) -> Data:
+        """``code.data()``, or what an earlier trial got that would have read the same.
+
+        Attributes that ``data()`` sets (a number of classes, say) are set on every trial's object.
+        """
+        for known in self._known:
+            if known.maker is type(code) and reads.agree_with(known.read):
+                self._known.remove(known)
+                self._known.append(known)
+                vars(code).update(known.left)
+                return known.data
+        before = dict(vars(code))
+        made = code.data()
+        if not isinstance(made, Data):
+            kind = type(made).__name__
+            raise TrialFailed("data", f"data() must return a penstock.Data, not {kind}")
+        data = Data(
+            materialise(made.train, "training"),
+            materialise(made.validation, "validation"),
+            None if made.test is None else materialise(made.test, "test"),
+        )
+        left = {n: v for n, v in vars(code).items() if before.get(n, _ABSENT) is not v}
+        loaded = _Loaded(type(code), dict(reads.read), data, left)
+        self._known = [*self._known, loaded][-self._keep :]
+        return data
+
+
+@dataclass(slots=True)
+class WarmTrial:
+    """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``."""
+
+    training: Training
+    signature: str
+    state_hash: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return state_bytes(self.training.state())
+
+
+class WarmTrials:
+    """The trials in memory, least recently used first; older ones go when ``capacity`` is full."""
+
+    def __init__(self, capacity: int) -> None:
+        """``capacity`` in bytes of model and optimiser state."""
+        self._capacity = capacity
+        self._trials: OrderedDict[str, tuple[WarmTrial, int]] = OrderedDict()
+
+    def take(self, trial: str) -> WarmTrial | None:
+        """The trial, out of the collection: while it trains it is not whole."""
+        entry = self._trials.pop(trial, None)
+        return None if entry is None else entry[0]
+
+    def put(self, trial: str, warm: WarmTrial) -> list[str]:
+        """Keep a whole trial as the most recent one; returns the names of those that had to go."""
+        self._trials[trial] = (warm, warm.bytes)
+        gone = []
+        while len(self._trials) > 1 and sum(n for _, n in self._trials.values()) > self._capacity:
+            gone.append(self._trials.popitem(last=False)[0])
+        return gone
+
+    def drop(self, trial: str) -> None:
+        self._trials.pop(trial, None)
+
+
+def warm_capacity() -> int:
+    """Bytes that warm trials may hold: a quarter of this trainer's share of the memory."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.mem_get_info()[1]) // 4
+    share = len(os.sched_getaffinity(0)) / (os.cpu_count() or 1)
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * share) // 4
