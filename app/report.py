@@ -23,14 +23,11 @@ from ..scheduler.trial import TrialState
 from . import figures
 from .codec import spec_from_json
 from .fragments import Markup, count, pairs, table
-from .standing import Standing, duration, number, standing
+from .standing import Standing, duration, label, number, standing
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec, StudySpec
     from .queries import EpochRow, Reader, StudyRow, TrialRow
-
-STRATEGIES = {"full": "full budget", "halving": "successive halving", "asha": "ASHA"}
-SAMPLERS = {"tpe": "TPE", "grid": "grid", "random": "random"}
 
 
 def write_report(reader: Reader, study_id: str, path: Path) -> Path:
@@ -117,12 +114,12 @@ def _lead(study: StudyRow, spec: StudySpec) -> str:
 
 
 def _sampler(spec: StudySpec) -> str:
-    return escape(SAMPLERS.get(spec.sampler, spec.sampler)) + " sampling"
+    return escape(label(spec.sampler)) + " sampling"
 
 
 def _strategy(spec: StudySpec) -> str:
     plan = spec.strategy
-    name = escape(STRATEGIES.get(plan.name, plan.name))
+    name = escape(label(plan.name))
     if plan.max_epochs is None:
         return f"{name}, as many epochs as the objective runs"
     if plan.name == "full":

@@ -142,6 +142,13 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
     return "".join(bars[math.floor(place * (len(bars) - 1) + 0.5)] for place in places)
 
 
+def label(name: str) -> str:
+    """A sampler's or strategy's name as people write it; one's own name stays as it is."""
+    return {"full": "full budget", "halving": "successive halving"}.get(
+        name, name.upper() if name in ("asha", "tpe") else name
+    )
+
+
 def duration(seconds: float) -> str:
     """Seconds for people: ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
     if seconds < 1:

@@ -1,0 +1,210 @@
+"""What is shown of a running study: its rows in, Rich renderables and sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ..scheduler.trial import TrialState
+from .standing import Standing, duration, label, number, ranked, sparkline
+
+if TYPE_CHECKING:
+    from .ledger import DeviceRecord
+    from .queries import StudyRow, TrialRow
+
+FULL_TABLE = 15  # up to so many trials all are listed; above, those that matter
+BEST_SHOWN, FAILED_SHOWN = 5, 3
+SPARKS = 12  # values in a sparkline, the newest
+
+LOOKS = {
+    TrialState.PROPOSED: ("○", "dim"),
+    TrialState.WAITING: ("○", "dim"),
+    TrialState.RUNNING: ("●", "bold cyan"),
+    TrialState.PAUSED: ("‖", "yellow"),
+    TrialState.COMPLETED: ("✓", "green"),
+    TrialState.STOPPED: ("■", "dim"),
+    TrialState.FAILED: ("✗", "bold red"),
+    TrialState.CANCELLED: ("-", "yellow"),
+}
+STATUS_STYLE = {"running": "cyan", "complete": "green", "failed": "red", "cancelled": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is shown of a study at one moment."""
+
+    study: StudyRow
+    stand: Standing
+    trials: Sequence[TrialRow]
+    curves: dict[str, list[float]]
+    devices: Sequence[DeviceRecord]
+
+
+def sentence(study: StudyRow, trial: TrialRow) -> str:
+    text = f"trial {trial.number} {trial.state} after {trial.epoch} epochs"
+    if trial.failure_kind:
+        return f"{text}: {trial.failure_kind}: {trial.failure_message}"
+    return text if trial.value is None else f"{text}, {study.metric} {number(trial.value)}"
+
+
+def progress(view: View) -> str:
+    stand = view.stand
+    epochs = f"{stand.epochs}/{stand.expected}" if stand.expected else f"{stand.epochs}"
+    parts = [f"{epochs} epochs", f"{stand.final}/{view.study.n_trials} trials"]
+    if stand.best is not None:
+        best = f"best {view.study.metric} {number(stand.best.value)} (trial {stand.best.number})"
+        parts.append(best)
+    if stand.eta is not None:
+        parts.append(f"about {duration(stand.eta)} left")
+    return ", ".join(parts)
+
+
+def picture(view: View, now: float, *, width: int) -> RenderableType:
+    """What the terminal shows of ``view`` at ``now`` (seconds), in ``width`` columns."""
+    shown = select(view.study, view.trials)
+    parts = [_header(view, now, width), Text(), _table(view, shown, width)]
+    hidden = [trial for trial in view.trials if trial not in shown]
+    if hidden:
+        parts.append(_others(hidden))
+    return Group(*parts, Text(), _devices(view))
+
+
+def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
+    """All trials if they are few; else those running, the best and the newest failures."""
+    if len(trials) <= FULL_TABLE:
+        return list(trials)
+    running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+    best = [trial for trial in ranked(study, trials) if trial not in running][:BEST_SHOWN]
+    failed = [trial for trial in trials if trial.state == TrialState.FAILED]
+    newest = sorted(failed, key=lambda trial: trial.finished_at or 0.0)[-FAILED_SHOWN:]
+    return running[: FULL_TABLE - BEST_SHOWN] + best + newest
+
+
+def _header(view: View, now: float, width: int) -> RenderableType:
+    study, stand = view.study, view.stand
+    title = Text.assemble(
+        (study.name, "bold"),
+        "  ",
+        (study.status, STATUS_STYLE.get(study.status, "")),
+        (
+            f"  {study.direction} {study.metric} · {label(study.strategy)} · {label(study.sampler)}",
+            "dim",
+        ),
+    )
+    total = stand.expected or study.n_trials
+    done = stand.epochs if stand.expected else stand.final
+    bar = Table.grid(padding=(0, 2))
+    counts = f"{stand.epochs}/{stand.expected}" if stand.expected else f"{stand.epochs}"
+    bar.add_row(
+        ProgressBar(
+            total=max(total, 1),
+            completed=done,
+            width=min(30, max(10, width - 60)),
+            complete_style="cyan",
+            finished_style="green",
+        ),
+        f"{counts} epochs",
+        f"{stand.final}/{study.n_trials} trials",
+        _clock(view, now),
+    )
+    parts: list[RenderableType] = [title, bar]
+    if stand.best is not None:
+        value = (number(stand.best.value, 5), "bold green")
+        params = (_params(stand.best), "dim")
+        parts.append(Text.assemble("best ", value, f" by trial {stand.best.number}  ", params))
+    if study.message:
+        parts.append(Text(study.message, style="yellow"))
+    return Group(*parts)
+
+
+def _clock(view: View, now: float) -> str:
+    passed = duration(max(0.0, (view.study.finished_at or now) - view.study.created_at))
+    if view.study.finished_at is not None:
+        return f"in {passed}"
+    left = "" if view.stand.eta is None else f", about {duration(view.stand.eta)} left"
+    return f"{passed}{left}"
+
+
+def _table(view: View, shown: Sequence[TrialRow], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title, more in (
+        ("trial", {"justify": "right"}),
+        ("state", {}),
+        ("epoch", {"justify": "right"}),
+        (view.study.metric, {"justify": "right"}),
+        ("", {"width": SPARKS}),
+        ("device", {}),
+        ("parameters", {"ratio": 1}),
+    ):
+        table.add_column(title, no_wrap=True, overflow="ellipsis", **more)
+    table.expand = True
+    low, high = _range(view.curves)
+    for trial in shown:
+        mark, style = LOOKS[TrialState(trial.state)]
+        best = view.stand.best is not None and trial.id == view.stand.best.id
+        values = view.curves.get(trial.id, [])[-SPARKS:]
+        table.add_row(
+            str(trial.number),
+            Text(f"{mark} {trial.state}", style=style),
+            f"{trial.epoch}/{trial.target}" if 0 < trial.target < 10**6 else str(trial.epoch),
+            Text(number(trial.value) if trial.value is not None else "", "bold" if best else ""),
+            Text(sparkline(values, low, high), style="green" if best else "cyan"),
+            _where(trial) if trial.state == TrialState.RUNNING else "",
+            _detail(trial),
+        )
+    return table
+
+
+def _detail(trial: TrialRow) -> Text:
+    if trial.failure_kind:
+        return Text(f"{trial.failure_kind}: {trial.failure_message}", style="red")
+    return Text(_params(trial))
+
+
+def _params(trial: TrialRow) -> str:
+    return "  ".join(f"{name} {number(value, 3)}" for name, value in trial.params.items())
+
+
+def _where(trial: TrialRow) -> str:
+    return trial.device + (f" · {trial.slot}" if trial.slot else "")
+
+
+def _range(curves: dict[str, list[float]]) -> tuple[float, float]:
+    """What the sparklines span: all values but the outermost twentieth on either side."""
+    values = sorted(value for curve in curves.values() for value in curve)
+    if not values:
+        return 0.0, 0.0
+    cut = len(values) // 20
+    return values[cut], values[len(values) - 1 - cut]
+
+
+def _others(hidden: Sequence[TrialRow]) -> Text:
+    counts = {state: sum(trial.state == state for trial in hidden) for state in TrialState}
+    words = [f"{count} {state}" for state, count in counts.items() if count]
+    return Text(f"and {', '.join(words)}", style="dim")
+
+
+def _devices(view: View) -> Text:
+    """One line: each device and what it does."""
+    text = Text(overflow="ellipsis", no_wrap=True)
+    running = {
+        (trial.device, trial.slot): trial.number
+        for trial in view.trials
+        if trial.state == TrialState.RUNNING
+    }
+    for record in view.devices:
+        if record.state == "left":
+            continue
+        text.append(f"{record.device.name} ", style="dim")
+        for slot in range(record.device.slots):
+            busy = running.get((record.device.name, slot))
+            text.append(*(("idle ", "dim") if busy is None else (f"trial {busy} ", "cyan")))
+        text.append("draining " if record.state == "draining" else "", style="yellow")
+        text.append("  ")
+    return text if text.plain else Text("no device has joined yet", style="yellow")
