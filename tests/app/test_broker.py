@@ -1,0 +1,162 @@
+"""The private broker: a real server, private, and back after any kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+from penstock.app import broker, locks
+from penstock.app.settings import load
+from penstock.profiling.errors import BackendError
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = load(home=tmp_path / "home")
+    settings.ensure_home()
+    yield settings
+    broker.stop(settings)
+
+
+def kill(settings):
+    locks.send_signal(settings.run, broker.NAME, signal.SIGKILL)
+    assert locks.wait_gone(settings.run, broker.NAME, 5)
+
+
+def test_it_starts_once_and_answers_celery_url_and_client_alike(settings):
+    assert broker.start(settings)
+    assert not broker.start(settings)
+    with broker.connect(settings) as client:
+        client.set("greeting", "hello")
+        assert client.get("greeting") == "hello"
+        named = load(home=settings.home, broker=broker.broker_url(settings))
+    with broker.connect(named) as same:
+        assert same.get("greeting") == "hello"
+
+
+def test_it_has_no_tcp_port_keeps_every_key_and_nobody_else_can_open_it(settings):
+    broker.start(settings)
+    with broker.connect(settings) as client:
+        assert client.config_get("port")["port"] == "0"
+        assert client.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
+        assert client.config_get("appendonly")["appendonly"] == "yes"
+    assert broker.socket_path(settings).stat().st_mode & 0o077 == 0
+    assert (settings.run / "broker.conf").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_it_was_told_survives_kill_9(settings):
+    broker.start(settings)
+    with broker.connect(settings) as client:
+        client.lpush("queue", "task")
+    kill(settings)
+    assert broker.start(settings)
+    with broker.connect(settings) as client:
+        assert client.lrange("queue", 0, -1) == ["task"]
+
+
+def _log_file(settings):
+    return next((settings.home / "broker" / "appendonlydir").glob("*.incr.aof"))
+
+
+def test_a_log_cut_short_by_a_crash_is_read_to_its_last_whole_entry(settings):
+    broker.start(settings)
+    with broker.connect(settings) as client:
+        client.set("first", "1")
+        client.set("second", "2")
+    kill(settings)
+    with _log_file(settings).open("r+b") as file:
+        file.truncate(file.seek(-3, os.SEEK_END))
+    broker.start(settings)
+    with broker.connect(settings) as client:
+        assert client.mget("first", "second") == ["1", None]
+    assert broker.unreadable(settings) == []
+
+
+def test_a_log_that_cannot_be_read_is_moved_aside_and_said(settings, caplog):
+    broker.start(settings)
+    with broker.connect(settings) as client:
+        client.set("key", "value")
+        client.set("last", "value")
+    kill(settings)
+    with _log_file(settings).open("r+b") as file:
+        file.seek(10)
+        file.write(b"garbage")
+    assert broker.start(settings)
+    with broker.connect(settings) as client:
+        assert client.dbsize() == 0
+    (aside,) = broker.unreadable(settings)
+    assert str(aside) in caplog.text
+
+
+@pytest.mark.parametrize("name", ["x" * 120, "a b%20c?d#é"])
+def test_a_home_whose_path_is_no_socket_path_gets_a_private_folder(tmp_path, name):
+    settings = load(home=tmp_path / name)
+    settings.ensure_home()
+    path = broker.socket_path(settings)
+    assert len(os.fsencode(path)) <= broker.SOCKET_PATH_LIMIT
+    try:
+        broker.start(settings)
+        broker.connect(settings).close()
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert path.is_socket()
+    finally:
+        broker.stop(settings)
+        path.parent.rmdir()
+
+
+def test_a_folder_that_others_can_write_gets_no_socket(tmp_path):
+    settings = load(home=tmp_path / ("x" * 120))
+    settings.ensure_home()
+    folder = broker.socket_path(settings).parent
+    folder.mkdir()
+    folder.chmod(0o777)
+    try:
+        with pytest.raises(BackendError, match="not a private folder"):
+            broker.start(settings)
+    finally:
+        folder.rmdir()
+
+
+def test_a_broker_that_cannot_start_gives_its_last_words(settings):
+    (settings.run / "broker.sock").mkdir()
+    with pytest.raises(BackendError, match=r"(?s)does not start.*Failed opening Unix socket"):
+        broker.start(settings)
+
+
+def test_nobody_there_is_said_at_once_without_the_password(tmp_path):
+    settings = load(home=tmp_path, broker="redis://user:s3cret@127.0.0.1:1/0")
+    with pytest.raises(BackendError, match=r"redis://\*\*\*@127\.0\.0\.1:1/0") as refused:
+        broker.connect(settings)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_one_who_listens_but_never_answers_is_given_up_within_the_limit(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://:s3cret@127.0.0.1:{silent.getsockname()[1]}/0"
+        settings = load(home=tmp_path, broker=url)
+        begin = time.monotonic()
+        with pytest.raises(BackendError, match="does not answer") as refused:
+            broker.connect(settings, limit=0.5)
+        assert time.monotonic() - begin < 2
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_wrong_password_is_refused_without_showing_it(settings, tmp_path):
+    broker.start(settings)
+    path = broker.socket_path(settings)
+    with broker.connect(settings) as client:
+        client.config_set("requirepass", "right")
+    with pytest.raises(BackendError) as refused:
+        broker.connect(load(home=tmp_path, broker=f"redis+socket://:wr0ng@{path}"))
+    assert "wr0ng" not in str(refused.value)
+    right = load(home=tmp_path, broker=f"redis+socket://:right@{path}?virtual_host=1")
+    with broker.connect(right) as client:
+        assert client.connection_pool.connection_kwargs["db"] == 1
+
+
+def test_without_any_server_it_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert broker.find_server().name == "valkey-server", "the wheel's"
