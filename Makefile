@@ -1,0 +1,47 @@
+# Everything a developer types. `make help` lists it; the tools live in .venv, which these make.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check bench clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+run: .venv/installed ## the quickstart: tune a small network on handwritten digits
+	@$(BIN)/penstock run examples/digits.py
+
+test: .venv/installed ## the tests, with a real broker and real workers
+	@$(BIN)/pytest -q
+
+check: .venv/installed ## all that CI asks for: style, types, import contracts, tests
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@mkdir -p .typing && ln -sfn .. .typing/penstock  # mypy wants a folder of the package's name
+	@MYPYPATH=.typing $(BIN)/mypy -p penstock
+	@$(BIN)/lint-imports
+	@$(BIN)/pytest -q
+
+bench: .venv/installed ## the quick form of every benchmark; figures in build/bench
+	@mkdir -p build/bench
+	@for file in benchmarks/[a-z]*.py; do \
+	    name=$$(basename $$file .py); \
+	    echo "== $$name"; \
+	    $(BIN)/python -m benchmarks.$$name --quick --json build/bench/$$name.json || exit 1; \
+	done
+
+clean: ## remove what these commands made, .venv included; studies are kept
+	@rm -rf .venv .typing build dist *.egg-info
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made anew when what it is made from changes. pip comes first: --group is known from 25.1 on.
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Penstock needs Python 3.11 or newer, and %s is %d.%d: make PYTHON=<another>" % (sys.executable, v[0], v[1]))'
+	@echo "Installing Penstock into .venv (once; some minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	@touch $@
