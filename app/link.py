@@ -1,0 +1,121 @@
+"""What a worker says to the broker: claims, reports, questions; patient while it is away."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import redis
+
+from ..profiling.errors import BackendError
+from ..tasks.messages import Forged, SegmentTask, dumps, open_task, seal
+from . import protocol
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a report is tried again while the broker is away. By then the lease has long
+#: run out, and the trial stays warm in its trainer.
+REPORT_PATIENCE = 60.0
+#: The same for a claim: an unclaimed message is soon sent anew by the scheduler.
+CLAIM_PATIENCE = 5.0
+#: Seconds after which an unanswered question is asked again (the scheduler may have been killed).
+ASK_AGAIN = 2.0
+
+_T = TypeVar("_T")
+
+
+class Link:
+    """A worker's connection to the broker; its methods may be called from any thread."""
+
+    def __init__(self, url: str) -> None:
+        self.client = protocol.connect(url)
+        self.url = url
+        self.closing = threading.Event()
+        self._key = b""
+
+    def open(self, text: object, mark: object) -> SegmentTask:
+        """The task in a message. Raises Forged; BackendError when there is no key to be had."""
+        try:
+            return open_task(self._key, text, mark)
+        except Forged:
+            # The installation may have been made anew since: look once, then believe it.
+            known = self._key
+            self._key = self.installation_key()
+            if self._key == known:
+                raise
+            return open_task(self._key, text, mark)
+
+    def installation_key(self) -> bytes:
+        installation = protocol.fetch_installation(self.client, self.url)
+        if installation is None:
+            raise BackendError("the broker serves no installation: no scheduler has opened it")
+        return installation.key
+
+    def claim(self, task: SegmentTask, owner: str) -> str:
+        """``ok``, or why not: ``stale``, ``done``, ``dup``. Raises BackendError."""
+        keys = self._keys(task)
+        args = (task.fence, owner, task.lease_ms, task.rank)
+        return self._patiently(
+            CLAIM_PATIENCE, lambda: str(protocol.call(self.client, protocol.CLAIM, keys, *args))
+        )
+
+    def report(self, task: SegmentTask, owner: str, body: dict[str, Any], *, closes: bool) -> str:
+        """``ok``, ``cut`` (accepted, and close soon), ``done`` or ``stale``. Raises BackendError
+        when the broker stays away, ValueError when ``body`` is not JSON.
+        """
+        text = dumps(body)
+        keys = (*self._keys(task), protocol.REPORTS)
+        args = (task.fence, owner, task.rank, int(closes), text, seal(self._key, text))
+        return self._patiently(
+            REPORT_PATIENCE, lambda: str(protocol.call(self.client, protocol.REPORT, keys, *args))
+        )
+
+    def ask(
+        self,
+        task: SegmentTask,
+        owner: str,
+        body: dict[str, Any],
+        *,
+        still: Callable[[], bool],
+    ) -> dict[str, Any] | None:
+        """The scheduler's answer to the question ``body``; None when fenced off, or not ``still``
+        of interest. The question is repeated until it is answered.
+        """
+        name = protocol.reply_name(uuid4().hex)
+        question = {**body, "reply": name}
+        while still():
+            if self.report(task, owner, question, closes=False) in ("stale", "done"):
+                return None
+            found: Any = self._patiently(
+                REPORT_PATIENCE,
+                lambda: self.client.blpop([protocol.PREFIX + name], timeout=ASK_AGAIN),
+            )
+            if found:
+                answer = json.loads(found[1])
+                return answer if isinstance(answer, dict) else None
+        return None
+
+    def durable(self, body: dict[str, Any]) -> protocol.Command:
+        """The command that records a durable state. No fence: it is checked by its content."""
+        return ("XADD", protocol.REPORTS, "*", *protocol.sealed(self._key, dumps(body)))
+
+    def _keys(self, task: SegmentTask) -> tuple[str, str]:
+        return protocol.attempt_key(task.trial), protocol.lease_key(task.trial, task.rank)
+
+    def _patiently(self, patience: float, attempt: Callable[[], _T]) -> _T:
+        until = time.monotonic() + patience
+        pause = 0.02
+        while True:
+            try:
+                with protocol.answering(self.url):
+                    return attempt()
+            except (BackendError, redis.ResponseError) as error:
+                if time.monotonic() > until or self.closing.wait(pause):
+                    raise BackendError(str(error)) from error
+                log.debug("%s; trying again", error)
+                pause = min(1.0, 2 * pause)

@@ -1,0 +1,202 @@
+"""The protocol in Redis: key names, the atomic scripts, and how a client calls them.
+
+Theory of operation. The ledger is the truth; what is in Redis can be rebuilt from it. An attempt is
+one hash per trial that holds the *fence* of the only attempt that counts. A worker may act only
+while fence and owner are its own, and each of these checks happens inside one script together with
+the write that it guards:
+
+    dispatch   hash := (fence, dispatched), and the Celery message is on its queue
+    claim      dispatched -> running, owner := this execution, lease := lease_ms
+    beat       lease := lease_ms, or "fenced off", or "a cut is wanted"
+    report     the report is in the stream; a closing one makes the attempt done
+    cut        running -> running, closes at the end of its epoch
+    revoke     fence := fence + 1: every copy, queued or running, is stale
+
+Leases expire by the broker's clock, so clocks of nodes never matter. Reports and commands are
+sealed texts in two streams: field ``p`` is JSON, ``s`` its HMAC by the installation's key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from ..profiling.errors import BackendError, UsageError
+from ..tasks.messages import seal
+from .settings import hide_password
+
+PREFIX = "penstock:"
+REPORTS = f"{PREFIX}reports"
+COMMANDS = f"{PREFIX}commands"
+DEVICES = f"{PREFIX}devices"
+INSTALLATION = f"{PREFIX}installation"
+#: Trials that will not run again; every worker reads along and drops what it kept warm for them.
+RELEASES = f"{PREFIX}releases"
+GROUP = "scheduler"
+
+#: Seconds until a command is given up as unanswered by the broker.
+SOCKET_TIMEOUT = 5.0
+CONNECT_TIMEOUT = 2.0
+#: Seconds that an answer waits for its asker.
+REPLY_EXPIRES = 3600
+
+Command = tuple[str | bytes | int, ...]
+
+
+def attempt_key(trial: str) -> str:
+    return f"{PREFIX}attempt:{trial}"
+
+
+def lease_key(trial: str, rank: int) -> str:
+    return f"{PREFIX}lease:{trial}:{rank}"
+
+
+def alive_key(device: str) -> str:
+    return f"{PREFIX}alive:{device}"
+
+
+def reply_name(asker: str) -> str:
+    """Where an answer for ``asker`` is put, as it stands in a message: without the prefix."""
+    return f"reply:{asker}"
+
+
+def queue_name(device: str, slot: int) -> str:
+    """As ``Device.queue``, for those who have only the device's name."""
+    return f"{device}.s{slot}"
+
+
+class Script:
+    """One Lua script, called by its digest; the text travels only when the server lacks it."""
+
+    def __init__(self, name: str) -> None:
+        self.text = Path(__file__).with_name(f"{name}.lua").read_text("utf-8")
+        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def command(self, keys: Sequence[str], args: Sequence[str | int]) -> Command:
+        return ("EVALSHA", self.digest, len(keys), *keys, *args)
+
+
+DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY = (
+    Script(name) for name in ("dispatch", "claim", "beat", "report", "cut", "revoke", "survey")
+)
+SCRIPTS = (DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY)
+
+
+def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
+    """A client of the broker at ``url`` (``redis://``, ``rediss://`` or ``redis+socket://``).
+
+    Connects on first use. ``timeout`` in seconds bounds every answer. Safe between threads.
+    """
+    options: dict[str, Any] = {
+        "decode_responses": True,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
+        # Once, at once: for the connection that the server's restart has closed. Longer outages
+        # are waited for by the callers, who know how long it makes sense to.
+        "retry": Retry(NoBackoff(), 1),
+    }
+    if not url.startswith("redis+socket://"):
+        return redis.Redis.from_url(url, socket_keepalive=True, **options)
+    # kombu's form of a Unix socket's address, which redis-py does not read.
+    parts = urlsplit(url)
+    database = parse_qs(parts.query).get("virtual_host", ["0"])[0]
+    if not database.isdecimal():
+        raise UsageError.refuse("virtual_host", database, "the number of a database")
+    return redis.Redis(
+        unix_socket_path=unquote(parts.path),
+        db=int(database),
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        **options,
+    )
+
+
+@contextmanager
+def answering(url: str) -> Iterator[None]:
+    """Turn "the broker does not answer" into BackendError; the password is not in its text."""
+    try:
+        yield
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        # The library's own text may hold the address as it was given.
+        why = re.sub(r"//\S*@", "//***@", str(error))
+        raise BackendError(f"the broker at {hide_password(url)} does not answer: {why}") from None
+
+
+def execute(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
+    """Send ``commands`` in one round trip and return their answers, errors of the server included.
+
+    A server that lacks a script (it was restarted) is given all of them, and only the calls that it
+    could not make are sent again.
+    """
+    answers = _send(client, commands)
+    missed = [i for i, a in enumerate(answers) if isinstance(a, redis.exceptions.NoScriptError)]
+    if missed:
+        _send(client, [("SCRIPT LOAD", script.text) for script in SCRIPTS])
+        again = _send(client, [commands[i] for i in missed])
+        for i, answer in zip(missed, again, strict=True):
+            answers[i] = answer
+    return answers
+
+
+def _send(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
+    pipeline = client.pipeline(transaction=False)
+    for words in commands:
+        pipeline.execute_command(*words)  # type: ignore[no-untyped-call]
+    return pipeline.execute(raise_on_error=False)
+
+
+def command(client: redis.Redis, *words: str | bytes | int) -> Any:
+    """One command in one round trip; redis-py leaves the type of this door open."""
+    return client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+def call(client: redis.Redis, script: Script, keys: Sequence[str], *args: str | int) -> Any:
+    """One script in one round trip. Cheaper than a pipeline of one."""
+    words = script.command(keys, args)
+    try:
+        return command(client, *words)
+    except redis.exceptions.NoScriptError:
+        command(client, "SCRIPT LOAD", script.text)
+        return command(client, *words)
+
+
+def sealed(key: bytes, text: str) -> tuple[str, str, str, str]:
+    """The fields of a stream entry that carries ``text``."""
+    return ("p", text, "s", seal(key, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What a process learns from the broker: signing key, checkpoint store, who wrote it."""
+
+    key: bytes
+    store: str
+    boot: str
+    version: str
+
+
+def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
+    """The installation served by this broker, or None while no scheduler has opened it.
+
+    Raises BackendError when the broker does not answer.
+    """
+    with answering(url):
+        fields: Any = client.hgetall(INSTALLATION)
+    if not fields.get("key") or not fields.get("boot"):
+        return None
+    return Installation(
+        bytes.fromhex(fields["key"]),
+        fields.get("store", ""),
+        fields["boot"],
+        fields.get("version", ""),
+    )

@@ -1,0 +1,6 @@
+-- KEYS: attempt, then its leases. ARGV: fence. Every copy of the message, queued or running, becomes
+-- stale; the next dispatch of the trial may use the very next fence.
+if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then return 0 end
+redis.call('DEL', unpack(KEYS))
+redis.call('HSET', KEYS[1], 'fence', string.format('%.0f', tonumber(ARGV[1]) + 1), 'state', 'revoked')
+return 1

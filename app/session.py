@@ -1,0 +1,257 @@
+"""One segment in one trainer: the conversation, from the claim to the report that closes it.
+
+A session ends in one of these ways: its closing epoch, ``returned``, ``failed`` or ``refused`` as
+the trainer says it; the death of the trainer; an epoch over its time limit; or *fenced off*, when
+the attempt no longer counts. A trainer that is fenced off is told to stop, and is killed when it
+has not stopped by ``STOP_GRACE`` and the time of one step.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..profiling.errors import BackendError
+from ..tasks.messages import SegmentTask, dumps
+from .link import Link
+from .trainers import Trainer, TrainerGone
+
+log = logging.getLogger(__name__)
+
+#: Seconds until a trainer is given up that was told to stop (and the time of a step).
+STOP_GRACE = 2.0
+#: Seconds in which a new trainer must have loaded its libraries.
+START_LIMIT = 120.0
+#: The longest time (seconds) without a look at the clock.
+LOOK = 0.5
+
+Result = dict[str, Any]
+
+
+class Session:
+    """``run`` belongs to the slot's thread, ``heard`` to the keeper's."""
+
+    def __init__(
+        self,
+        task: SegmentTask,
+        text: str,
+        owner: str,
+        link: Link,
+        *,
+        show: Callable[[str], None],
+        durable: Callable[[Trainer, dict[str, Any]], None],
+    ) -> None:
+        self.task = task
+        self.owner = owner
+        self.trainer: Trainer | None = None
+        self.fenced_off = False
+        self._text = text
+        self._link = link
+        self._show = show
+        self._durable = durable
+        # Over what the keeper may say to the trainer: nothing, once the segment is over, since the
+        # trainer may already be at the next one.
+        self._lock = threading.Lock()
+        self._over = False
+        self._cut = False
+        self._stop_by = 0.0
+        self._due = 0.0
+        self._epoch = task.first
+        self._progress: tuple[float, int] | None = None
+        self._step_seconds = 0.0
+
+    def heard(self, beat: int) -> None:
+        """What the broker said of the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
+        with self._lock:
+            if self._over or self.fenced_off:
+                return
+            if beat < 0:
+                log.info("%s is fenced off", self.task.task_id)
+                self.fenced_off = True
+                self._stop_by = time.monotonic() + STOP_GRACE + self._step_seconds
+                if self.trainer:
+                    self.trainer.send({"op": "stop"})
+            elif beat > 0 and not self._cut:
+                self._cut = True
+                if self.trainer:
+                    self.trainer.send({"op": "cut"})
+
+    def run(self, trainer: Trainer) -> Result:
+        """Run the segment in ``trainer``, whose lines are ours to read; what Flower shows of it."""
+        try:
+            return self._run(trainer)
+        except TrainerGone as error:
+            return self._trainer_gone(trainer, str(error))
+        finally:
+            with self._lock:
+                self._over = True
+
+    def _run(self, trainer: Trainer) -> Result:
+        with self._lock:
+            if self.fenced_off:
+                return {"dropped": "fenced off"}
+            self.trainer = trainer
+            trainer.causes[self.task.trial] = self.task.id
+            trainer.send_text(f'{{"op":"run","task":{self._text}}}')
+            if self._cut:
+                trainer.send({"op": "cut"})
+        self._set_due(None if trainer.ready else START_LIMIT)
+        while True:
+            line = trainer.receive(self._patience())
+            result = self._overdue(trainer) if line is None else self._hear(trainer, line)
+            if result is not None:
+                return result
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _set_due(self, limit: float | None = None) -> None:
+        limit = limit or self.task.epoch_timeout
+        self._due = time.monotonic() + limit if limit else 0.0
+
+    def _patience(self) -> float:
+        deadline = self._stop_by or self._due
+        return min(LOOK, deadline - time.monotonic()) if deadline else LOOK
+
+    def _overdue(self, trainer: Trainer) -> Result | None:
+        now = time.monotonic()
+        if self.fenced_off:
+            if now < self._stop_by:
+                return None
+            trainer.kill()
+            return {"dropped": "fenced off"}
+        if not self._due or now < self._due:
+            return None
+        trainer.kill()
+        if not trainer.ready:
+            return self._lost(f"its trainer was not ready after {START_LIMIT:g} s")
+        words = f"epoch {self._epoch} took longer than {self.task.epoch_timeout:g} s"
+        return self._failed("timeout", words)
+
+    # -- what the trainer says -------------------------------------------------------------------
+
+    def _hear(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+        op = line.get("op")
+        if op == "ready":
+            self._set_due()
+            return None
+        if op == "durable":  # of any trial: it was written in the background
+            self._durable(trainer, line)
+            return None
+        if line.get("trial") != self.task.trial or line.get("fence") != self.task.fence:
+            return None  # the end of a segment that was fenced off before ours
+        try:
+            return self._HEARD[str(op)](self, trainer, line)
+        except (KeyError, TypeError, ValueError) as error:
+            trainer.kill()
+            raise TrainerGone(f"its trainer said what is no message: {error!r}") from error
+
+    def _hear_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+        closes = bool(line["closes"])
+        epoch = int(line["epoch"])
+        self._epoch = epoch + 1
+        self._set_due()
+        body = {name: line[name] for name in _EPOCH_FIELDS}
+        self._report({"kind": "epoch", "rank": self.task.rank, **body}, closes=closes)
+        if not closes:
+            return None
+        metric = self.task.metric
+        return {"epoch": epoch, metric: line["metrics"].get(metric)}
+
+    def _hear_progress(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        now, step, epoch = time.monotonic(), int(line["step"]), int(line["epoch"])
+        if self._progress and step > self._progress[1]:
+            before, earlier = self._progress
+            self._step_seconds = (now - before) / (step - earlier)
+        self._progress = (now, step)
+        if epoch != self._epoch:  # an epoch that is replayed has its own time
+            self._epoch = epoch
+            self._set_due()
+        task = self.task
+        self._show(f"epoch {epoch}/{task.last} step {step}/{line['steps']} {line['text']}".rstrip())
+
+    def _hear_suggest(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        if self.fenced_off:
+            return
+        question = {"kind": "suggest", "name": line["name"], "distribution": line["distribution"]}
+        try:
+            answer = self._link.ask(
+                self.task,
+                self.owner,
+                self._body(question),
+                still=lambda: trainer.alive and not self.fenced_off,
+            )
+        except BackendError as error:
+            log.warning("%s was given up: %s", self.task.task_id, error)
+            answer = None
+        self._set_due()
+        if answer is None:
+            self.heard(-1)
+        else:
+            trainer.send({"op": "suggested", "name": line["name"], "value": answer["value"]})
+
+    def _hear_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        self._report({"kind": "returned", "value": line["value"]}, closes=True)
+        return {"returned": line["value"]}
+
+    def _hear_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return self._failed(str(line["kind"]), str(line["message"]), str(line["traceback"]))
+
+    def _hear_refused(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return self._lost(str(line["reason"]), refused=True)
+
+    def _hear_stopped(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return {"dropped": "fenced off"} if self.fenced_off else self._lost("its trainer stopped")
+
+    _HEARD: dict[str, Callable[[Session, Trainer, dict[str, Any]], Result | None]] = {  # noqa: RUF012 - a table, never changed
+        "epoch": _hear_epoch,
+        "progress": _hear_progress,
+        "suggest": _hear_suggest,
+        "returned": _hear_returned,
+        "failed": _hear_failed,
+        "refused": _hear_refused,
+        "stopped": _hear_stopped,
+    }
+
+    # -- what the scheduler is told --------------------------------------------------------------
+
+    def _trainer_gone(self, trainer: Trainer, how: str) -> Result:
+        if self._link.closing.is_set():
+            return self._lost("its worker was stopped")
+        if not trainer.ready:
+            return self._lost(f"its trainer did not start: {how}")
+        return self._failed("died", how)
+
+    def _failed(self, failure: str, message: str, traceback: str = "") -> Result:
+        body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}
+        self._report(body, closes=True)
+        return {"failed": failure}
+
+    def _lost(self, reason: str, *, refused: bool = False) -> Result:
+        self._report({"kind": "lost", "reason": reason, "refused": refused}, closes=True)
+        return {"lost": reason}
+
+    def _body(self, body: dict[str, Any]) -> dict[str, Any]:
+        task = self.task
+        return {"trial": task.trial, "fence": task.fence, "cause": task.id, **body}
+
+    def _report(self, body: dict[str, Any], *, closes: bool) -> None:
+        """Report under the fence; a report that does not count fences the session off."""
+        if self.fenced_off:
+            return
+        try:
+            answer = self._link.report(self.task, self.owner, self._body(body), closes=closes)
+        except BackendError as error:
+            # The lease is long over: another attempt will come. What ran stays warm, though.
+            log.warning("%s was given up: %s", self.task.task_id, error)
+            answer = "stale"
+        if answer == "cut":
+            self.heard(1)
+        elif answer == "stale":
+            log.warning("%s: a report came too late: %s", self.task.task_id, dumps(body)[:200])
+            self.heard(-1)
+
+
+_EPOCH_FIELDS = ("epoch", "metrics", "state_hash", "signature", "seconds", "closes")

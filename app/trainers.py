@@ -1,0 +1,210 @@
+"""Trainer processes: the children of a worker in which training runs.
+
+A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each slot
+has one that its torch trials share (they stay warm in it), and one for each of the last few
+objectives (an objective is paused in the middle of the user's code, so it needs a process of its
+own). A trainer is bound to its device before it is started: no library has been loaded by then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import OrderedDict, deque
+from pathlib import Path
+from typing import Any
+
+from ..profiling.devices import Device
+from ..tasks.messages import SegmentTask, dumps
+
+log = logging.getLogger(__name__)
+
+FD_VARIABLE = "PENSTOCK_TRAINER_FD"
+COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
+#: Objectives that are kept paused in a slot; the least recently used one is closed for the next.
+OBJECTIVES_KEPT = 4
+
+
+class TrainerGone(Exception):  # noqa: N818 - it is what happened, and says so
+    """The trainer's process has ended, or speaks what is no message; the text says how."""
+
+
+def environment(device: Device) -> dict[str, str]:
+    """The variables that bind a process to one slot of ``device``."""
+    threads = str(max(1, len(device.cores) // device.slots))
+    return {
+        **os.environ,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": device.uuid or "",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+    }
+
+
+class Trainer:
+    """One trainer process. One thread at a time reads (``reading``), any thread may send."""
+
+    def __init__(self, device: Device, output: Path) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, output.open("ab") as file:
+            self._process = subprocess.Popen(
+                COMMAND,
+                env={**environment(device), FD_VARIABLE: str(theirs.fileno())},
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+        if device.cores:
+            _bind(self._process.pid, device.cores)
+        self.reading = threading.Lock()
+        self.ready = False
+        #: Trials that it keeps, and the decision behind each one's last segment.
+        self.causes: dict[str, str] = {}
+        self._socket = ours
+        self._sending = threading.Lock()
+        self._poll = select.poll()
+        self._poll.register(ours, select.POLLIN)
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message; a trainer that is gone is noticed by who reads."""
+        self.send_text(dumps(message))
+
+    def send_text(self, text: str) -> None:
+        with self._sending:
+            try:
+                self._socket.sendall(f"{text}\n".encode())
+            except OSError as error:
+                log.debug("trainer %d does not listen: %s", self.pid, error)
+
+    def receive(self, timeout: float) -> dict[str, Any] | None:
+        """The next message, or None after ``timeout`` seconds without one. Raises TrainerGone."""
+        while not self._lines:
+            if not self._poll.poll(max(0.0, timeout * 1000)):
+                return None
+            try:
+                data = self._socket.recv(1 << 16)
+            except OSError as error:
+                raise TrainerGone(f"{self.last_words()}: {error}") from error
+            if not data:
+                raise TrainerGone(self.last_words())
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines.extend(lines)
+        line = self._lines.popleft()
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise TrainerGone(f"it said what is no message: {line[:80]!r}") from error
+        if not isinstance(message, dict):
+            raise TrainerGone(f"it said what is no message: {line[:80]!r}")
+        if message.get("op") == "ready":
+            self.ready = True
+        return message
+
+    def last_words(self) -> str:
+        """How the process ended: ``signal 11 (SIGSEGV)`` or ``exit code 3``."""
+        try:
+            code = self._process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return "it closed its pipe"
+        if code >= 0:
+            return f"exit code {code}"
+        try:
+            return f"signal {-code} ({signal.Signals(-code).name})"
+        except ValueError:  # a real-time signal has no name
+            return f"signal {-code}"
+
+    def kill(self) -> None:
+        """End the process at once, stopped or not."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the process and give back what it held here."""
+        self.kill()
+        self._socket.close()
+
+
+class Slot:
+    """The trainers of one slot. One segment runs at a time, under ``lock``."""
+
+    def __init__(self, device: Device, index: int, logs: Path) -> None:
+        self.device = device
+        self.queue = device.queue(index)
+        self.lock = threading.Lock()
+        self.output = logs / f"trainer-{self.queue}.log"
+        self._shared: Trainer | None = None
+        self._own: OrderedDict[str, Trainer] = OrderedDict()
+
+    def warm(self) -> Trainer:
+        """The shared trainer, started when there is none."""
+        if self._shared is None:
+            self._shared = Trainer(self.device, self.output)
+        return self._shared
+
+    def trainer_for(self, task: SegmentTask) -> Trainer:
+        """The trainer that runs ``task``, a new one where the old one has ended meanwhile."""
+        shared = task.contract != "objective"
+        trainer = self._shared if shared else self._own.pop(task.trial, None)
+        if trainer is not None and not trainer.alive:
+            self.take_out(trainer)
+            trainer = None
+        if shared:
+            return self.warm()
+        self._own[task.trial] = trainer = trainer or Trainer(self.device, self.output)
+        return trainer
+
+    def surplus(self) -> list[Trainer]:
+        """Take out the objectives that have waited longest; the caller closes them."""
+        names = list(self._own)[:-OBJECTIVES_KEPT]
+        return [trainer for name in names if (trainer := self._own.pop(name, None))]
+
+    def release(self, trial: str) -> Trainer | None:
+        """The trial is over: drop it, or take out the trainer that it had for itself."""
+        shared = self._shared
+        if shared is not None and shared.causes.pop(trial, None) is not None:
+            shared.send({"op": "release", "trial": trial})
+        return self._own.pop(trial, None)
+
+    def is_shared(self, trainer: Trainer) -> bool:
+        return self._shared is trainer
+
+    def take_out(self, trainer: Trainer) -> None:
+        """Forget a trainer that is gone."""
+        if self._shared is trainer:
+            self._shared = None
+        for name, own in list(self._own.items()):
+            if own is trainer:
+                self._own.pop(name, None)
+
+    def trainers(self) -> list[Trainer]:
+        return [*([self._shared] if self._shared else []), *self._own.values()]
+
+
+def _bind(pid: int, cores: tuple[int, ...]) -> None:
+    try:
+        os.sched_setaffinity(pid, cores)
+    except OSError as error:  # cores that a container does not have, or a child gone already
+        log.warning("trainer %d is not bound to cores %s: %s", pid, cores, error)

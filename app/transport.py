@@ -1,0 +1,318 @@
+"""The scheduler's side of the protocol: messages in, decisions out, each in one round trip.
+
+The Celery message of a segment is built here and pushed on its queue by the same script that sets
+the fence, so a dispatch is one command of a pipeline and Celery's own producer is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+import redis
+from pydantic import TypeAdapter, ValidationError
+
+from ..profiling.devices import Device
+from ..profiling.errors import BackendError
+from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
+from ..scheduler.study import StudySpec
+from ..tasks.messages import CodeRef, Forged, ParentRef, SegmentTask, check_seal, seal
+from . import protocol
+from .celery import message
+
+log = logging.getLogger(__name__)
+
+#: Releases that are kept for workers which have not read them yet.
+RELEASES_KEPT = 10_000
+_STREAMS = (protocol.REPORTS, protocol.COMMANDS)
+_DEVICE = TypeAdapter(Device)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of ``stream`` (``reports`` or ``commands``); ``body`` has passed its seal."""
+
+    id: str
+    stream: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAttempt:
+    """An attempt that the ledger holds open; ``dispatched_at`` by the runner's clock."""
+
+    trial: str
+    fence: int
+    ranks: int
+    dispatched_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A device whose worker answers."""
+
+    device: Device
+    incarnation: str
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSeen:
+    """An attempt as the broker has it: both None when it knows nothing of the trial.
+
+    ``state`` is ``dispatched``, ``running``, ``done`` or ``revoked``; ``leases`` counts ranks.
+    """
+
+    fence: int | None
+    state: str | None
+    leases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the broker shows at one instant. ``boot`` None: it has lost its data."""
+
+    devices: dict[str, Seen]
+    states: dict[str, AttemptSeen]
+    boot: str | None
+
+
+class RedisTransport:
+    """The runner's transport on Redis or Valkey. Every method raises BackendError when the broker
+    does not answer, and may then be called again.
+    """
+
+    def __init__(
+        self, url: str, key: bytes, *, store: str = "", lease_ms: int = 5000, version: str = ""
+    ) -> None:
+        """``key`` signs what is sent where the broker holds no key yet; ``store`` is the
+        checkpoints' URL and ``lease_ms`` the life of a lease without a beat.
+        """
+        self._url = url
+        self._key = key
+        self._store = store
+        self._lease_ms = lease_ms
+        self._version = version
+        self._client = protocol.connect(url)
+        self._boot = token_hex(8)
+        # Where each stream goes on reading: our own pending entries first (those that an earlier
+        # scheduler received and did not acknowledge), then what is new.
+        self._after = dict.fromkeys(_STREAMS, "0")
+
+    def open(self) -> None:
+        """Make streams, group and installation hash where they are missing. Repeatable."""
+        fields = {
+            "key": self._key.hex(),
+            "store": self._store,
+            "version": self._version,
+            "boot": self._boot,
+        }
+        commands: list[protocol.Command] = [
+            ("HSETNX", protocol.INSTALLATION, name, value) for name, value in fields.items()
+        ]
+        # The store and the version are this scheduler's; key and boot outlive it.
+        commands += [("HSET", protocol.INSTALLATION, "store", self._store)]
+        commands += [("HSET", protocol.INSTALLATION, "version", self._version)]
+        commands += [
+            ("XGROUP CREATE", stream, protocol.GROUP, "0", "MKSTREAM") for stream in _STREAMS
+        ]
+        commands += [("HGET", protocol.INSTALLATION, "key")]
+        answers = self._execute(commands, ignore="BUSYGROUP")
+        self._key = bytes.fromhex(answers[-1])
+        self._after = dict.fromkeys(_STREAMS, "0")
+
+    def receive(self, timeout: float, limit: int = 512) -> list[Message]:
+        """Entries of both streams in their order; forged and malformed ones are dropped here.
+
+        Returns at once when there are some, else after ``timeout`` seconds with none.
+        """
+        command: list[str | int] = ["XREADGROUP", "GROUP", protocol.GROUP, "scheduler"]
+        command += ["COUNT", limit]
+        catching_up = any(after != ">" for after in self._after.values())
+        if timeout > 0 and not catching_up:
+            block = min(timeout, protocol.SOCKET_TIMEOUT / 2)
+            command += ["BLOCK", max(1, int(block * 1000))]
+        command += ["STREAMS", *self._after, *self._after.values()]
+        try:
+            with protocol.answering(self._url):
+                found = protocol.command(self._client, *command)
+        except redis.ResponseError as error:
+            if "NOGROUP" not in str(error):
+                raise BackendError(f"the broker refuses to be read: {error}") from error
+            log.warning("the broker has lost its streams: they are made anew")
+            self.open()
+            return []
+        received = list(self._decode(_by_stream(found)))
+        return received or (self.receive(timeout, limit) if catching_up else [])
+
+    def carry_out(
+        self,
+        *,
+        dispatches: Sequence[tuple[Dispatch, StudySpec]] = (),
+        cuts: Sequence[Cut] = (),
+        revokes: Sequence[Revoke] = (),
+        releases: Sequence[Release] = (),
+        answers: Sequence[tuple[str, str]] = (),
+        acks: Sequence[Message] = (),
+    ) -> None:
+        """Everything that a turn decided, in one round trip; repeating it harms nothing.
+
+        ``answers`` are (where, JSON text), where without the prefix of our keys. ``revokes`` count
+        before ``dispatches``, so a trial may be fenced off and sent out anew in one call.
+        """
+        commands: list[protocol.Command] = []
+        for cut in cuts:
+            attempt = protocol.attempt_key(cut.trial)
+            commands.append(protocol.CUT.command((attempt,), (cut.fence,)))
+        for revoke in revokes:
+            keys = (protocol.attempt_key(revoke.trial), protocol.lease_key(revoke.trial, 0))
+            commands.append(protocol.REVOKE.command(keys, (revoke.fence,)))
+        commands += [self._dispatch(dispatch, spec) for dispatch, spec in dispatches]
+        for release in releases:
+            commands.append(
+                ("XADD", protocol.RELEASES, "MAXLEN", "~", RELEASES_KEPT, "*", "t", release.trial)
+            )
+            # A copy of an old message finds no attempt, and is stale.
+            commands.append(("DEL", protocol.attempt_key(release.trial)))
+        for name, text in answers:
+            key = protocol.PREFIX + name
+            commands.append(("LPUSH", key, text))
+            commands.append(("EXPIRE", key, protocol.REPLY_EXPIRES))
+        for stream in _STREAMS:
+            ids = [ack.id for ack in acks if protocol.PREFIX + ack.stream == stream]
+            commands += _forget(stream, ids)
+        if commands:
+            self._execute(commands)
+
+    def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
+        """Devices that answer, and how each of ``attempts`` stands, in one round trip."""
+        pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
+        keys = (protocol.DEVICES, protocol.INSTALLATION)
+        command = protocol.SURVEY.command(keys, (protocol.PREFIX, *pairs))
+        boot, devices, seen = self._execute([command])[0]
+        states = {
+            attempt.trial: AttemptSeen(
+                None if seen[i] is None else int(seen[i]), seen[i + 1], int(seen[i + 2])
+            )
+            for i, attempt in zip(range(0, len(seen), 3), attempts, strict=True)
+        }
+        known = zip(devices[::2], devices[1::2], strict=True)
+        return Survey({seen.device.name: seen for seen in _records(known)}, states, boot)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _dispatch(self, dispatch: Dispatch, spec: StudySpec) -> protocol.Command:
+        segment = dispatch.segment
+        trial = segment.trial
+        queues = tuple(protocol.queue_name(m.device, m.slot) for m in segment.members)
+        texts = []
+        for rank, queue in enumerate(queues):
+            task = SegmentTask(
+                id=dispatch.id,
+                study=dispatch.study,
+                trial=trial,
+                number=dispatch.number,
+                contract=spec.contract,
+                code=CodeRef(target=spec.code.target, path=spec.code.path, digest=spec.code.digest),
+                params=dict(dispatch.params),
+                define_by_run=spec.space is None,
+                metric=spec.metric,
+                seed=spec.seed,
+                first=segment.first,
+                n=segment.n,
+                final=dispatch.final,
+                fence=segment.fence,
+                rank=rank,
+                queues=queues,
+                parents=tuple(
+                    ParentRef(epoch=p.epoch, uri=p.uri, state_hash=p.state_hash)
+                    for p in dispatch.parents
+                ),
+                expect=dispatch.expect,
+                store=self._store,
+                epoch_timeout=spec.epoch_timeout,
+                lease_ms=self._lease_ms,
+            )
+            text = task.model_dump_json()
+            texts.append(message(task, text, seal(self._key, text), queue))
+        leases = [protocol.lease_key(trial, rank) for rank in range(len(queues))]
+        keys = (protocol.attempt_key(trial), *leases, *queues)
+        return protocol.DISPATCH.command(keys, (segment.fence, *texts))
+
+    def _decode(
+        self, streams: Sequence[tuple[str, Sequence[tuple[str, Any]]]]
+    ) -> Iterator[Message]:
+        dropped: list[protocol.Command] = []
+        for stream, entries in streams:
+            if self._after[stream] != ">":
+                # The pending ones are read page by page, until a page is empty.
+                self._after[stream] = entries[-1][0] if entries else ">"
+            for entry, raw in entries:
+                try:
+                    body = self._open(raw)
+                except Forged as error:
+                    log.warning("entry %s of %s was dropped: %s", entry, stream, error)
+                    dropped += _forget(stream, [entry])
+                else:
+                    yield Message(entry, stream.removeprefix(protocol.PREFIX), body)
+        if dropped:
+            self._execute(dropped)
+
+    def _open(self, raw: Any) -> dict[str, Any]:
+        fields = _pairs(raw)
+        text, mark = fields.get("p"), fields.get("s")
+        if text is None or mark is None:
+            raise Forged("it has no text or no signature")
+        check_seal(self._key, text, mark)
+        try:
+            body = json.loads(text)
+        except ValueError as error:
+            raise Forged(f"it is not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise Forged("it is not a JSON object")
+        return body
+
+    def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:
+        """The answers to ``commands``. An error of the server is ours or its state's: raised."""
+        with protocol.answering(self._url):
+            answers = protocol.execute(self._client, commands)
+        for answer in answers:
+            if isinstance(answer, redis.RedisError) and not (ignore and ignore in str(answer)):
+                raise BackendError(f"the broker refuses: {answer}") from answer
+        return answers
+
+
+def _by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """(stream, entries) in either form of the answer: RESP2 gives lists, RESP3 a map."""
+    if not found:
+        return []
+    return list(found.items()) if isinstance(found, dict) else list(found)
+
+
+def _pairs(raw: Any) -> dict[str, str]:
+    """The fields of an entry; none when the entry was deleted while it was pending."""
+    if isinstance(raw, dict):
+        return raw
+    return dict(zip(raw[::2], raw[1::2], strict=True)) if raw else {}
+
+
+def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
+    """Acknowledge and delete entries: what is not needed by the scheduler is needed by nobody."""
+    if not ids:
+        return []
+    return [("XACK", stream, protocol.GROUP, *ids), ("XDEL", stream, *ids)]
+
+
+def _records(known: Any) -> Iterator[Seen]:
+    for name, text in known:
+        try:
+            record = json.loads(text)
+            device = _DEVICE.validate_python(record["device"])
+            yield Seen(device, str(record["incarnation"]), bool(record["draining"]))
+        except (ValueError, KeyError, TypeError, ValidationError) as error:
+            log.warning("the malformed record of device %s is passed over: %r", name, error)

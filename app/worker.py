@@ -1,0 +1,178 @@
+"""The segment proxy: what a Celery worker of Penstock does with a task.
+
+It never trains. A message is opened (seal, form), claimed on the broker, and handed to the trainer
+of its slot; what the trainer says is reported under the fence. Whatever is wrong with a message is
+logged and dropped: a worker outlives every message. Its threads are Celery's (one a running
+segment) and one keeper; nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..profiling.devices import Device
+from ..profiling.errors import BackendError
+from ..tasks.messages import Forged, SegmentTask
+from .broker import broker_url
+from .keeper import Keeper
+from .link import Link
+from .session import Result, Session
+from .settings import Settings
+from .trainers import Slot, Trainer
+
+log = logging.getLogger(__name__)
+
+#: Seconds for the last words of a worker whose agent is gone.
+LAST_WORDS = 2.0
+
+
+class Worker:
+    """The proxy of one device. ``show(task id, words)`` puts progress before an operator's eyes."""
+
+    def __init__(
+        self, device: Device, settings: Settings, show: Callable[[str, str], None]
+    ) -> None:
+        settings.ensure_home()
+        url = broker_url(settings)
+        self._device = device
+        self._show = show
+        self._link = Link(url)
+        self._keeper = Keeper(device, url, settings.lease_ms, self)
+        self._slots = {
+            device.queue(index): Slot(device, index, settings.logs) for index in range(device.slots)
+        }
+        self._count = itertools.count()
+        self._idle = threading.Condition()
+
+    def start(self) -> None:
+        """Register the device and start the shared trainers: they load while nothing waits."""
+        self._keeper.start()
+        for slot in self._slots.values():
+            self._keeper.watch(slot, slot.warm())
+
+    def drain(self) -> None:
+        """Take nothing more; what runs is cut by the scheduler. Safe in a signal handler."""
+        self._keeper.drain()
+
+    def close(self) -> None:
+        """Wait for running segments, then take the device off and end the trainers."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._keeper.sessions)
+        self.end()
+
+    def end(self) -> None:
+        """End the trainers now; what still ran is reported as lost."""
+        self._link.closing.set()
+        for slot in self._slots.values():
+            for trainer in slot.trainers():
+                trainer.kill()
+        if threading.current_thread() is not self._keeper:
+            self._keeper.stop()
+
+    def run(self, text: object, mark: object) -> Result:
+        """One Celery task. Returns what Flower shows as its result."""
+        try:
+            task = self._link.open(text, mark)
+        except (Forged, BackendError) as error:
+            log.warning("a task was dropped: %s", error)
+            return {"dropped": str(error)}
+        slot = self._slots.get(task.queues[task.rank]) if task.rank < len(task.queues) else None
+        if slot is None:
+            log.warning("%s was dropped: its queue is not one of %s", task.task_id, [*self._slots])
+            return {"dropped": "not a queue of this worker"}
+        owner = f"{self._keeper.incarnation}.{next(self._count)}"
+        try:
+            answer = self._link.claim(task, owner)
+        except BackendError as error:
+            answer = str(error)
+        if answer != "ok":
+            log.warning("%s was dropped at its claim: %s", task.task_id, answer)
+            return {"dropped": answer}
+        return self._claimed(task, str(text), owner, slot)
+
+    def _claimed(self, task: SegmentTask, text: str, owner: str, slot: Slot) -> Result:
+        def show(words: str) -> None:
+            self._show(task.task_id, words)
+
+        session = Session(task, text, owner, self._link, show=show, durable=self.durable)
+        self._keeper.add(session)
+        try:
+            with slot.lock:
+                return self._in_slot(session, slot)
+        finally:
+            self._keeper.remove(session)
+            with self._idle:
+                self._idle.notify_all()
+
+    def _in_slot(self, session: Session, slot: Slot) -> Result:
+        trainer = slot.trainer_for(session.task)
+        self._keeper.leave(trainer)
+        with trainer.reading:
+            result = session.run(trainer)
+        # What it has said after its last word is read already, so that no event will tell of it.
+        self._keeper.hear(slot, trainer)
+        if trainer.alive:
+            self._keeper.watch(slot, trainer)
+        else:
+            self._renew(slot, trainer)
+        for surplus in slot.surplus():
+            self._close(surplus)
+        return result
+
+    def _renew(self, slot: Slot, trainer: Trainer) -> None:
+        """Replace a trainer that is gone, unless it never came up: the next segment tries again."""
+        shared = slot.is_shared(trainer)
+        slot.take_out(trainer)
+        trainer.close()
+        if shared and trainer.ready and not self._link.closing.is_set():
+            self._keeper.watch(slot, slot.warm())
+
+    def _close(self, trainer: Trainer) -> None:
+        self._keeper.leave(trainer)
+        trainer.close()
+
+    # -- what the keeper hears -------------------------------------------------------------------
+
+    def durable(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """A state is in the store: say so, whoever runs now."""
+        try:
+            body = {name: line[name] for name in ("trial", "epoch", "state_hash", "uri")}
+        except KeyError as error:
+            log.warning("trainer %d said what is no message: %r", trainer.pid, error)
+            return
+        cause = trainer.causes.get(str(body["trial"]), "")
+        self._keeper.post(self._link.durable({"kind": "durable", "cause": cause, **body}))
+
+    def ended(self, slot: Slot, trainer: Trainer, how: str) -> None:
+        """An idle trainer is gone. Only time was lost: its trials are replayed."""
+        if self._link.closing.is_set():
+            return
+        log.warning("an idle trainer of %s ended: %s", slot.queue, how)
+        if slot.lock.acquire(blocking=False):  # else the segment that has it will replace it
+            try:
+                self._renew(slot, trainer)
+            finally:
+                slot.lock.release()
+
+    def released(self, trial: str) -> None:
+        """The trial will not run again."""
+        for slot in self._slots.values():
+            own = slot.release(trial)
+            if own is not None:
+                self._close(own)
+
+    def agent_gone(self) -> None:
+        """The node agent was killed: its successor starts another worker, so this one makes room.
+
+        At once, without Celery's leave: a warm shutdown would wait for the segments.
+        """
+        log.warning("the node agent is gone: %s ends", self._device.name)
+        self.end()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._keeper.sessions, timeout=LAST_WORDS)
+        os._exit(1)
