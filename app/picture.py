@@ -88,15 +88,9 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 
 def _header(view: View, now: float, width: int) -> RenderableType:
     study, stand = view.study, view.stand
-    title = Text.assemble(
-        (study.name, "bold"),
-        "  ",
-        (study.status, STATUS_STYLE.get(study.status, "")),
-        (
-            f"  {study.direction} {study.metric} · {label(study.strategy)} · {label(study.sampler)}",
-            "dim",
-        ),
-    )
+    how = f"{study.direction} {study.metric} · {label(study.strategy)} · {label(study.sampler)}"
+    status = (study.status, STATUS_STYLE.get(study.status, ""))
+    title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
     total = stand.expected or study.n_trials
     done = stand.epochs if stand.expected else stand.final
     bar = Table.grid(padding=(0, 2))

@@ -130,6 +130,11 @@ class Reader:
         rows = self._rows(query.order_by(EVENT.c.seq))
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
 
+    def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
+        """The events of these sequence numbers: what other events name as their cause."""
+        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.seq.in_(seqs))
+        return {row.seq: codec.decode(row.kind, row.body) for row in self._rows(query)}
+
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""
         return [_device(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
