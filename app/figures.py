@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .standing import number, ranked, sign
+from .standing import best_of, number, ranked, sign
 
 if TYPE_CHECKING:
     from .queries import EpochRow, StudyRow, TrialRow
@@ -141,13 +141,15 @@ def learning_curves(
         return None
     colour = colours(study, trials)
     rank = {trial.id: place for place, trial in enumerate(ranked(study, trials))}
+    winner = best_of(study, trials)
+    top = winner.id if winner else ""
     worst_first = sorted(
         (trial for trial in trials if trial.id in curves),
-        key=lambda trial: -rank.get(trial.id, len(trials)),
+        key=lambda trial: (trial.id == top, -rank.get(trial.id, len(trials))),
     )
     traces = []
     for trial in worst_first:
-        rows, best = curves[trial.id], rank.get(trial.id) == 0
+        rows, best = curves[trial.id], trial.id == top
         traces.append(
             {
                 "type": "scatter",

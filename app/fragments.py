@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..scheduler.trial import TrialState
 from .figures import colours
-from .standing import duration, number, ranked
+from .standing import best_of, duration, number, ranked
 
 if TYPE_CHECKING:
     from ..scheduler.study import Scalar
@@ -78,7 +78,8 @@ def table(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow
     heads = "".join(
         column.head(chosen=bool(listed) and place == 2) for place, column in enumerate(columns)
     )
-    rows = [_row(trial, columns, best=not place) for place, trial in enumerate(order)]
+    best = best_of(study, trials)
+    rows = [_row(trial, columns, best=trial == best) for trial in order]
     rows += [_row(trial, columns) for trial in trials if trial.id not in listed]
     states = [state for state in TrialState if any(trial.state == state for trial in trials)]
     chips = "".join(

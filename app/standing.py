@@ -66,6 +66,13 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
     return sorted(valued, key=lambda trial: (-sign(study) * (trial.value or 0.0), trial.number))
 
 
+def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
+    """The best trial: a completed one, as ``Study.best_trial`` says; the best so far before."""
+    order = ranked(study, trials)
+    completed = (trial for trial in order if trial.state == TrialState.COMPLETED)
+    return next(completed, order[0] if order else None)
+
+
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
     """Epochs that a study of ``n_trials`` takes if none fails; None when only the objective knows.
 
@@ -92,13 +99,12 @@ def standing(
 ) -> Standing:
     """Where ``study`` is, given all its rows."""
     done = len(epochs)
-    best = ranked(study, trials)
     expected = expected_epochs(plan, study.n_trials)
     if expected is not None:
         expected = done if study.finished_at is not None else max(expected, done)
     return Standing(
         counts=Counter(TrialState(trial.state) for trial in trials),
-        best=best[0] if best else None,
+        best=best_of(study, trials),
         epochs=done,
         expected=expected,
         started=min((row.at - row.seconds for row in epochs), default=None),

@@ -67,32 +67,37 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
 def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], EpochRow]) -> str:
     """What ``event`` says of its trial. ``accepted`` are the trial's epochs by (epoch, fence)."""
     match event:
-        case happened.EpochReported(epoch=epoch, fence=fence):
-            row = accepted.get((epoch, fence))
-            if row is None:
-                return f"epoch {epoch} was reported by attempt {fence} and did not count"
-            others = [(name, value) for name, value in event.metrics if name != metric]
-            metrics = ", ".join(f"{n} {number(v)}" for n, v in [(metric, row.value), *others])
-            closing = "; its segment ended" if event.closes else ""
-            return (
-                f"epoch {epoch} ended on {_slot(row)} after {duration(event.seconds)}"
-                f" (attempt {fence}): {metrics}{closing}"
-            )
-        case happened.Durable(epoch=epoch, uri=uri):
-            return f"the state after epoch {epoch} is in the store: {uri}"
-        case happened.Suggested(name=name, value=value):
-            return f"the sampler drew {name} = {number(value)}"
-        case happened.TrialReturned(value=None):
-            return "the objective returned without a value"
-        case happened.TrialReturned(value=value):
-            return f"the objective returned {number(value)}"
-        case happened.AttemptFailed(kind=kind, fence=fence, message=message):
-            return f"attempt {fence} failed: {KINDS.get(kind, kind)}: {message}"
-        case happened.AttemptLost(fence=fence, reason=reason, refused=refused):
-            how = "was refused by its node" if refused else "was lost"
-            return f"attempt {fence} {how}: {reason}"
+        case happened.EpochReported():
+            text = _epoch(event, metric, accepted.get((event.epoch, event.fence)))
+        case happened.Durable():
+            text = f"the state after epoch {event.epoch} is in the store: {event.uri}"
+        case happened.Suggested():
+            text = f"the sampler drew {event.name} = {number(event.value)}"
+        case happened.TrialReturned():
+            value = "without a value" if event.value is None else number(event.value)
+            text = f"the objective returned {value}"
+        case happened.AttemptFailed():
+            why = KINDS.get(event.kind, event.kind)
+            text = f"attempt {event.fence} failed, {why}: {event.message}"
+        case happened.AttemptLost():
+            how = "was refused by its node" if event.refused else "was lost"
+            text = f"attempt {event.fence} {how}: {event.reason}"
         case _:
-            return type(event).__name__
+            text = type(event).__name__
+    return text
+
+
+def _epoch(event: happened.EpochReported, metric: str, row: EpochRow | None) -> str:
+    if row is None:
+        return f"epoch {event.epoch} was reported by attempt {event.fence} and did not count"
+    others = [(name, value) for name, value in event.metrics if name != metric]
+    metrics = ", ".join(f"{n} {number(v)}" for n, v in [(metric, row.value), *others])
+    end = "; its segment ended" if event.closes else ""
+    where = row.device + (f", slot {row.slot}" if row.slot else "")
+    took = duration(event.seconds)
+    return (
+        f"epoch {event.epoch} ended on {where} after {took} (attempt {row.fence}): {metrics}{end}"
+    )
 
 
 def because(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
@@ -115,33 +120,28 @@ def _taken_at(event: Event) -> int | None:
 def _occasion(reason: Event, trial: str) -> str:
     match reason:
         case happened.StudySubmitted():
-            return "the study was submitted"
+            text = "the study was submitted"
         case happened.Proposed():
-            return "the sampler proposed it"
-        case happened.DeviceJoined(device=device):
-            return f"{device.name} joined"
-        case happened.DeviceLeft(device=device_name):
-            return f"{device_name} left"
-        case happened.DeviceDraining(device=device_name):
-            return f"{device_name} began to drain"
-        case happened.Tick():
-            return "its pause after a failure was over"
-        case happened.EpochReported(epoch=epoch):
-            return f"{_who(reason.trial, trial)} ended epoch {epoch}"
+            text = "the sampler proposed it"
+        case happened.DeviceJoined():
+            text = f"{reason.device.name} joined"
+        case happened.DeviceLeft():
+            text = f"{reason.device} left"
+        case happened.EpochReported():
+            text = f"{_who(reason.trial, trial)} ended epoch {reason.epoch}"
         case happened.TrialReturned():
-            return f"{_who(reason.trial, trial)} returned"
+            text = f"{_who(reason.trial, trial)} returned"
         case happened.AttemptFailed() | happened.AttemptLost():
-            return f"an attempt of {_who(reason.trial, trial)} failed"
+            text = f"an attempt of {_who(reason.trial, trial)} failed"
+        case happened.Tick():
+            text = "its wait was over"
         case _:
-            return f"{type(reason).__name__} came"
+            text = f"{type(reason).__name__} was handled"
+    return text
 
 
 def _who(other: str, trial: str) -> str:
     return "it" if other == trial else f"trial {int(other.rpartition('-')[2])}"
-
-
-def _slot(row: EpochRow) -> str:
-    return row.device + (f", slot {row.slot}" if row.slot else "")
 
 
 def render(story: Story) -> RenderableType:
