@@ -38,10 +38,11 @@ clean: ## remove what these commands made, .venv included; studies are kept
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made anew when what it is made from changes. pip comes first: --group is known from 25.1 on.
+# The build warns that an editable install may be shadowed: true of any, and nothing to act on here.
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Penstock needs Python 3.11 or newer, and %s is %d.%d: make PYTHON=<another>" % (sys.executable, v[0], v[1]))'
 	@echo "Installing Penstock into .venv (once; some minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
 	@touch $@
