@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-#: Public names, loaded on first use: importing Penstock costs nothing.
+if TYPE_CHECKING:
+    from .app.opening import create_study, load_study
+    from .app.space import Categorical, Float, Int
+    from .app.strategies import ASHA, FullBudget, SuccessiveHalving
+    from .app.study import Study
+    from .profiling.errors import BackendError, PenstockError, TrialFailed, UsageError
+    from .tasks.contract import Data, TorchTrainable
+
+#: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
+#: nothing. ``celery`` is for ``celery -A penstock``, not for users, and so not in ``__all__``.
 _LAZY = {
+    "ASHA": "app.strategies:ASHA",
+    "BackendError": "profiling.errors:BackendError",
+    "Categorical": "app.space:Categorical",
+    "Data": "tasks.contract:Data",
+    "Float": "app.space:Float",
+    "FullBudget": "app.strategies:FullBudget",
+    "Int": "app.space:Int",
+    "PenstockError": "profiling.errors:PenstockError",
+    "Study": "app.study:Study",
+    "SuccessiveHalving": "app.strategies:SuccessiveHalving",
+    "TorchTrainable": "tasks.contract:TorchTrainable",
+    "TrialFailed": "profiling.errors:TrialFailed",
+    "UsageError": "profiling.errors:UsageError",
     "celery": "app.celery:app",
+    "create_study": "app.opening:create_study",
+    "load_study": "app.opening:load_study",
 }
+
+__all__ = [
+    "ASHA",
+    "BackendError",
+    "Categorical",
+    "Data",
+    "Float",
+    "FullBudget",
+    "Int",
+    "PenstockError",
+    "Study",
+    "SuccessiveHalving",
+    "TorchTrainable",
+    "TrialFailed",
+    "UsageError",
+    "create_study",
+    "load_study",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,3 +62,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f".{module}", __name__), attribute)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

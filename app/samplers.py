@@ -98,11 +98,6 @@ class SamplerHost:
         self._views.pop(study, None)
 
 
-def grid_size(space: Space) -> int:
-    """How many configurations a grid over ``space`` has. Raises UsageError where it is endless."""
-    return math.prod(len(grid_values(name, text)) for name, text in space)
-
-
 def _grid(
     space: Space, wanted: Sequence[Mapping[str, Scalar]], trials: Sequence[Trial]
 ) -> tuple[tuple[Params, ...], bool]:

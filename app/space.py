@@ -156,6 +156,11 @@ def grid_values(name: str, text: str) -> Sequence[Scalar]:
     return [float(low + step * k) for k in range(count)]
 
 
+def grid_size(space: Space) -> int:
+    """How many configurations a grid over ``space`` has. Raises UsageError where it is endless."""
+    return math.prod(len(grid_values(name, text)) for name, text in space)
+
+
 def check_params(space: Space | None, params: Mapping[str, Any]) -> tuple[tuple[str, Scalar], ...]:
     """A user's configuration, possibly partial, in the order of the space.
 

@@ -4,8 +4,8 @@ import statistics
 from collections import Counter
 
 import pytest
-from penstock.app.samplers import SamplerHost, grid_size
-from penstock.app.space import Categorical, Float, Int, parse_space
+from penstock.app.samplers import SamplerHost
+from penstock.app.space import Categorical, Float, Int, grid_size, parse_space
 from penstock.scheduler.study import Code, StrategySpec, StudySpec
 from penstock.scheduler.trial import Trial, TrialState
 

@@ -1,0 +1,92 @@
+"""A client's commands to the scheduler: sealed, repeated until answered, carried out once.
+
+The scheduler knows a command by its id, so sending it again is harmless, and a command survives a
+scheduler or a broker that is killed in between: the client asks again until it is answered.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from ..profiling.errors import BackendError, UsageError
+from ..scheduler.study import Params, StudySpec
+from ..tasks.messages import dumps, seal
+from . import protocol
+from .broker import broker_url
+from .codec import spec_to_json
+from .settings import Settings
+
+#: Seconds after which an unanswered command is sent again.
+RESEND_AFTER = 2.0
+#: Seconds until a client gives up: a scheduler that is just starting answers well before.
+PATIENCE = 30.0
+#: Seconds between two looks for an installation, or for a broker that does not answer.
+_LOOK_AGAIN = 0.05
+
+
+class Client:
+    """Sends commands over the broker of ``settings``; safe to keep, connects on first use."""
+
+    def __init__(self, settings: Settings, *, patience: float = PATIENCE) -> None:
+        self._url = broker_url(settings)
+        self._redis = protocol.connect(self._url)
+        self._patience = patience
+
+    def submit(self, spec: StudySpec, enqueued: Sequence[Params] = ()) -> None:
+        """Have the scheduler take on a study; ``enqueued`` configurations are tried first.
+
+        Raises UsageError when it refuses, BackendError when it does not answer.
+        """
+        study = json.loads(spec_to_json(spec))
+        self.send("submit", study=study, enqueued=[dict(params) for params in enqueued])
+
+    def cancel(self, study: str) -> None:
+        """Stop a study by id. Errors as ``submit``."""
+        self.send("cancel", study=study)
+
+    def enqueue(self, study: str, params: Params) -> None:
+        """Have a configuration tried next. Errors as ``submit``."""
+        self.send("enqueue", study=study, params=dict(params))
+
+    def send(self, kind: str, **body: Any) -> dict[str, Any]:
+        """Send one command and return the scheduler's answer. Errors as ``submit``."""
+        command = uuid.uuid4().hex
+        text = dumps({"id": command, "kind": kind, **body})
+        deadline = time.monotonic() + self._patience
+        silence = "no scheduler has opened this broker"
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                installation = protocol.fetch_installation(self._redis, self._url)
+                if installation is not None:
+                    silence = "the scheduler does not answer"
+                    answer = self._exchange(
+                        command, text, installation.key, min(left, RESEND_AFTER)
+                    )
+                    if answer is not None:
+                        return _opened(answer)
+                    continue
+            except BackendError as error:  # the broker is away; it may come back
+                silence = str(error)
+            time.sleep(min(left, _LOOK_AGAIN))
+        raise BackendError(
+            f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
+        )
+
+    def _exchange(self, command: str, text: str, key: bytes, wait: float) -> str | None:
+        place = protocol.PREFIX + protocol.reply_name(command)
+        with protocol.answering(self._url):
+            self._redis.xadd(protocol.COMMANDS, {"p": text, "s": seal(key, text)})
+            found: Any = self._redis.blpop([place], timeout=max(wait, 0.01))
+        return None if found is None else str(found[1])
+
+
+def _opened(answer: str) -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(answer)
+    if reply.get("ok"):
+        return reply
+    error = str(reply.get("error"))
+    raise UsageError(error) if reply.get("type") == "UsageError" else BackendError(error)

@@ -1,0 +1,94 @@
+"""How a user comes by a ``Study``: ``create_study`` and ``load_study``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..profiling.errors import BackendError, UsageError
+from ..scheduler.study import StrategySpec
+from .codec import spec_from_json
+from .settings import Settings
+from .settings import load as load_settings
+from .study import Study, in_trainer, reader_of, refuse_in_trainer
+from .submission import Plan, check_name, make_plan, new_id
+
+if TYPE_CHECKING:
+    from .queries import StudyRow
+
+
+def create_study(
+    *,
+    study_name: str | None = None,
+    direction: str = "minimize",
+    metric: str | None = None,
+    sampler: Any = "tpe",
+    sampler_options: Mapping[str, Any] | None = None,
+    strategy: StrategySpec | None = None,
+    seed: int = 0,
+    epoch_timeout: float | None = None,
+    retries: int = 0,
+    load_if_exists: bool = False,
+) -> Study:
+    """A study to be submitted with ``optimize`` or ``submit``.
+
+    Args:
+        study_name: its name, unique in the installation; made up when None.
+        direction: ``minimize`` or ``maximize`` the metric.
+        metric: which of the reported metrics; needed for a ``TorchTrainable``.
+        sampler: ``grid``, ``random`` or ``tpe``, or one of these three sampler objects of Optuna.
+        sampler_options: TPE's ``n_startup_trials``, ``n_ei_candidates``, ``multivariate`` and
+            ``constant_liar``, with Optuna's meaning.
+        strategy: ``FullBudget``, ``SuccessiveHalving`` or ``ASHA``; None trains until the objective
+            returns.
+        seed: of all random numbers of the study.
+        epoch_timeout: seconds that an epoch may take; None for no limit.
+        retries: how often a trial whose code failed is tried again.
+        load_if_exists: take up the study of this name if there is one.
+
+    Raises:
+        UsageError: an argument is out of its range, or the name is taken.
+    """
+    plan = make_plan(
+        direction=direction,
+        metric=metric,
+        sampler=sampler,
+        sampler_options=sampler_options,
+        strategy=strategy,
+        seed=seed,
+        epoch_timeout=epoch_timeout,
+        retries=retries,
+    )
+    name = check_name(study_name)
+    settings = load_settings()
+    study = Study(plan, name, new_id(name), settings)
+    # A trainer imports the user's script and so may come here: it only needs the code.
+    if study_name is not None and not in_trainer():
+        known = _find(settings, name)
+        if known is not None and not load_if_exists:
+            allowed = "a name not taken by another study (or load_if_exists=True)"
+            raise UsageError.refuse("study_name", name, allowed)
+        if known is not None:
+            study = Study(plan, name, known.id, settings, spec_from_json(known.spec_json))
+    return study
+
+
+def load_study(study_name: str) -> Study:
+    """The study of this name or id. Raises UsageError with near names where there is none."""
+    refuse_in_trainer("load_study()")
+    settings = load_settings()
+    row = reader_of(settings).study(study_name)
+    spec = spec_from_json(row.spec_json)
+    return Study(Plan.of(spec), row.name, row.id, settings, spec)
+
+
+def _find(settings: Settings, name: str) -> StudyRow | None:
+    """The study of this name; None too where there is no ledger yet, or one to be migrated.
+
+    The scheduler looks at the name again when the study is submitted.
+    """
+    try:
+        rows = reader_of(settings).studies()
+    except BackendError:
+        return None
+    return next((row for row in reversed(rows) if row.name == name), None)

@@ -1,0 +1,139 @@
+"""A study's results as Optuna's ``FrozenTrial``, which its users and its plots know to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from optuna.distributions import json_to_distribution
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from ..profiling.errors import UsageError
+from ..scheduler.events import Suggested
+from ..scheduler.trial import TrialState
+from .codec import spec_from_json
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .queries import Reader, TrialRow
+
+STATES = {
+    TrialState.PROPOSED: OptunaState.WAITING,
+    TrialState.WAITING: OptunaState.WAITING,
+    TrialState.RUNNING: OptunaState.RUNNING,
+    TrialState.PAUSED: OptunaState.RUNNING,
+    TrialState.COMPLETED: OptunaState.COMPLETE,
+    TrialState.STOPPED: OptunaState.PRUNED,
+    TrialState.FAILED: OptunaState.FAIL,
+    TrialState.CANCELLED: OptunaState.FAIL,
+}
+
+
+class NoTrial(UsageError, ValueError):  # noqa: N818 - as TrialFailed: it says what happened
+    """No trial is complete yet. A ValueError too, because that is what Optuna raises here."""
+
+
+class Results:
+    """The trials of one study in the ledger; epochs are read once and kept."""
+
+    def __init__(self, reader: Reader, study: str) -> None:
+        self._reader = reader
+        self._study = study
+        self._values: dict[str, dict[int, float]] = {}
+        self._rowid = 0
+        self._space: dict[str, Any] | None = None
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials by number. Raises BackendError where the ledger does not answer."""
+        rows = self._reader.trials(self._study)
+        self._read_epochs()
+        return [self._freeze(row) for row in rows]
+
+    def trial(self, row: TrialRow) -> FrozenTrial:
+        """The trial of one row, with all epochs until now."""
+        self._read_epochs()
+        return self._freeze(row)
+
+    def _read_epochs(self) -> None:
+        for epoch in self._reader.epochs(self._study, self._rowid):
+            self._rowid = epoch.rowid
+            self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
+
+    def _freeze(self, row: TrialRow) -> FrozenTrial:
+        state = STATES[TrialState(row.state)]
+        ended = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
+        known = self._distributions(row)
+        attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
+        if row.device:
+            attrs |= {"device": row.device, "slot": row.slot}
+        if row.failure_kind is not None:
+            attrs |= {"failure_kind": row.failure_kind, "failure": row.failure_message}
+        return FrozenTrial(
+            number=row.number,
+            trial_id=row.number,
+            state=state,
+            value=row.value if ended else None,
+            datetime_start=None if state is OptunaState.WAITING else _local(row.created_at),
+            datetime_complete=None if row.finished_at is None else _local(row.finished_at),
+            params=dict(row.params),
+            distributions={name: known[name] for name in row.params if name in known},
+            user_attrs=attrs,
+            system_attrs={},
+            intermediate_values=dict(self._values.get(row.id, {})),
+        )
+
+    def _distributions(self, row: TrialRow) -> dict[str, Any]:
+        """What the parameters were drawn from; in define-by-run each trial says so itself."""
+        if self._space is None:
+            space = spec_from_json(self._reader.study(self._study).spec_json).space
+            self._space = {name: json_to_distribution(text) for name, text in space or ()}
+        if self._space or not row.params:
+            return self._space
+        drawn = [event for _, event in self._reader.events(row.id) if isinstance(event, Suggested)]
+        return {event.name: json_to_distribution(event.distribution) for event in drawn}
+
+
+def best(trials: Sequence[FrozenTrial], direction: str) -> FrozenTrial:
+    """The complete trial with the best value, the earliest of equals. NoTrial where none is."""
+    complete = [
+        trial for trial in trials if trial.state is OptunaState.COMPLETE and trial.value is not None
+    ]
+    if not complete:
+        failures = [t.user_attrs["failure"] for t in trials if "failure" in t.user_attrs]
+        why = f"; the first failure was: {failures[0]}" if failures else ""
+        raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
+    sign = 1.0 if direction == "maximize" else -1.0
+    return max(complete, key=lambda trial: sign * _value(trial))
+
+
+def to_dataframe(trials: Sequence[FrozenTrial]) -> pandas.DataFrame:
+    """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
+    import pandas as pd
+
+    rows = []
+    for trial in trials:
+        row: dict[str, Any] = {"number": trial.number, "value": trial.value}
+        row |= {"datetime_start": trial.datetime_start}
+        row |= {"datetime_complete": trial.datetime_complete, "duration": trial.duration}
+        row |= {f"params_{name}": value for name, value in trial.params.items()}
+        row |= {f"user_attrs_{name}": value for name, value in trial.user_attrs.items()}
+        rows.append(row | {"state": trial.state.name})
+    frame = pd.DataFrame(rows)
+    # A name that only some trials have would otherwise follow where it was first met.
+    order = ("number", "value", "datetime", "duration", "params_", "user_attrs_", "state")
+    return frame[
+        sorted(frame, key=lambda c: next(i for i, o in enumerate(order) if c.startswith(o)))
+    ]
+
+
+def _value(trial: FrozenTrial) -> float:
+    assert trial.value is not None
+    return trial.value
+
+
+def _local(at: float) -> datetime:
+    """Optuna's times are local and carry no zone."""
+    return datetime.fromtimestamp(at, tz=UTC).astimezone().replace(tzinfo=None)

@@ -1,0 +1,284 @@
+"""``Study``: what a user runs, and reads results from.
+
+It is a handle on something that lives elsewhere: it checks and submits a study, and reads its
+results from the ledger. The process that submitted may end at any time; ``load_study``, or the same
+script with ``load_if_exists=True``, takes the study up where it is then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from ..profiling.errors import TrialFailed, UsageError
+from ..scheduler.study import Params, StudySpec
+from . import settings as settings_module
+from .settings import Settings
+from .space import check_params
+from .submission import Plan, differences, make_spec
+
+if TYPE_CHECKING:
+    import optuna
+    import pandas
+    from optuna.trial import FrozenTrial
+
+    from .queries import Reader, StudyRow, TrialRow
+    from .results import Results
+
+    Callback = Callable[["Study", FrozenTrial], object]
+
+#: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
+DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
+#: Set by the command line to a list, on which every study is put that a script has submitted.
+SUBMITTED: ContextVar[list[Study] | None] = ContextVar("SUBMITTED", default=None)
+
+
+class Study:
+    """A study, submitted or about to be. Made by ``create_study`` and ``load_study``.
+
+    ``study_name`` and ``id`` name it; ``direction`` is ``minimize`` or ``maximize``.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        study_name: str,
+        study_id: str,
+        settings: Settings,
+        spec: StudySpec | None = None,
+    ) -> None:
+        self.study_name = study_name
+        self.id = study_id
+        self.direction = plan.direction
+        self._plan = plan
+        self._settings = settings
+        self._spec = spec
+        self._enqueued: list[Params] = []
+        self._kept: tuple[Reader, Results] | None = None
+
+    def __repr__(self) -> str:
+        return f"Study({self.study_name!r}, id={self.id!r}, direction={self.direction!r})"
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def optimize(
+        self,
+        func: Any,
+        space: Mapping[str, Any] | None = None,
+        n_trials: int | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        devices: str | None = None,
+        timeout: float | None = None,
+        show_progress: bool = True,
+    ) -> None:
+        """Run the study and watch it to its end; Ctrl-C stops the watching, not the study.
+
+        Args:
+            func: a ``TorchTrainable`` class or an ``objective(trial)``, importable by name.
+            space: names to ``Float``, ``Int``, ``Categorical`` or lists; None leaves it to the
+                objective's ``suggest_*``.
+            n_trials: trials in all; None is the whole grid with sampler ``grid``.
+            callbacks: each called as ``callback(study, trial)`` when a trial has ended.
+            devices: as ``cpu:2x1``, ``gpu:all``; None is the setting ``PENSTOCK_DEVICES``.
+            timeout: seconds after which the study is cancelled.
+            show_progress: show the live table (standard error).
+
+        Raises:
+            UsageError: something is out of its range; nothing was started.
+            TrialFailed: not one trial succeeded; it is the first one's failure.
+            BackendError: the infrastructure does not answer.
+        """
+        if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
+            raise UsageError.refuse("timeout", timeout, "seconds above 0, or None")
+        self.submit(func, space, n_trials, devices=devices)
+        if DETACH.get():
+            return
+        try:
+            row = self._watch(callbacks, timeout=timeout, show=show_progress)
+            if row.finished_at is None:
+                self.cancel()
+                row = self._watch(callbacks, show=show_progress)
+        except KeyboardInterrupt:
+            sys.stderr.write(
+                f"\nThe study {self.study_name} goes on. Watch it with `penstock watch {self.id}`,"
+                f" cancel it with `penstock cancel {self.id}`.\n"
+            )
+            raise
+        if row.status == "failed":
+            raise self._failure(row)
+
+    def submit(
+        self,
+        func: Any,
+        space: Mapping[str, Any] | None = None,
+        n_trials: int | None = None,
+        *,
+        devices: str | None = None,
+    ) -> None:
+        """As ``optimize``, but return once the scheduler has taken the study on.
+
+        A study that was submitted before with the same arguments is left as it is.
+        """
+        refuse_in_trainer("optimize() and submit()")
+        spec = make_spec(self._plan, self.id, self.study_name, func, space, n_trials)
+        if self._spec is not None and (changed := differences(self._spec, spec)):
+            raise UsageError(
+                f"study {self.study_name} was submitted before and cannot be changed"
+                f" ({'; '.join(changed)}): give the new one another study_name"
+            )
+        wishes = [check_params(spec.space, dict(params)) for params in self._enqueued]
+        if len(wishes) > spec.n_trials:
+            allowed = f"at least the {len(wishes)} configurations that were enqueued"
+            raise UsageError.refuse("n_trials", n_trials, allowed)
+        settings = self._settings
+        if devices is not None:
+            settings = settings_module.load(**settings.model_dump() | {"devices": devices})
+        self._ensure_up(settings, devices)
+        self._send(spec, wishes)
+        self._spec, self._enqueued = spec, []
+        submitted = SUBMITTED.get()
+        if submitted is not None:
+            submitted.append(self)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for a submitted study to end, or for ``timeout`` seconds."""
+        self._submitted()
+        self._watch((), timeout=timeout, show=False)
+
+    def cancel(self) -> None:
+        """Stop the study. What has run stays; trials at work end as cancelled."""
+        self._submitted()
+        self._client().cancel(self.id)
+
+    def enqueue_trial(self, params: Mapping[str, Any]) -> None:
+        """Have this configuration tried next; names left out are drawn. Counts in ``n_trials``."""
+        spec = self._spec
+        checked = check_params(spec.space if spec else self._plan.space, params)
+        if spec is None:
+            self._enqueued.append(checked)
+        else:
+            self._client().enqueue(self.id, checked)
+
+    # -- results ---------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> str:
+        """``running``, ``complete``, ``cancelled`` or ``failed``."""
+        self._submitted()
+        return self._reading()[0].study(self.id).status
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """All trials so far by number, as Optuna's frozen trials."""
+        return self.get_trials()
+
+    def get_trials(
+        self, *, states: Container[optuna.trial.TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """The trials so far in these of Optuna's states; None for all."""
+        if self._spec is None:
+            return []
+        found = self._reading()[1].trials()
+        return [trial for trial in found if states is None or trial.state in states]
+
+    @property
+    def best_trial(self) -> FrozenTrial:
+        """The complete trial with the best value. UsageError (a ValueError) where there is none."""
+        from .results import best
+
+        return best(self.get_trials(), self.direction)
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        return self.best_trial.params
+
+    @property
+    def best_value(self) -> float:
+        value = self.best_trial.value
+        assert value is not None
+        return value
+
+    def trials_dataframe(self) -> pandas.DataFrame:
+        """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
+        from .results import to_dataframe
+
+        return to_dataframe(self.get_trials())
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _watch(
+        self, callbacks: Sequence[Callback], *, timeout: float | None = None, show: bool
+    ) -> StudyRow:
+        from .live import follow
+
+        reader, results = self._reading()
+
+        def tell(row: TrialRow) -> None:
+            for callback in callbacks:
+                callback(self, results.trial(row))
+
+        return follow(reader, self.id, on_trial=tell, show=show, timeout=timeout)
+
+    def _ensure_up(self, settings: Settings, devices: str | None) -> None:
+        from .services import ensure_up
+
+        ensure_up(settings, devices)
+
+    def _send(self, spec: StudySpec, wishes: Sequence[Params]) -> None:
+        client = self._client()
+        if self._spec is None:
+            client.submit(spec, wishes)
+            return
+        for params in wishes:
+            client.enqueue(self.id, params)
+
+    def _client(self) -> Any:
+        from .client import Client
+
+        return Client(self._settings)
+
+    def _reading(self) -> tuple[Reader, Results]:
+        if self._kept is None:
+            from .results import Results
+
+            reader = reader_of(self._settings)
+            self._kept = (reader, Results(reader, self.id))
+        return self._kept
+
+    def _submitted(self) -> None:
+        if self._spec is None:
+            raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
+
+    def _failure(self, row: StudyRow) -> TrialFailed:
+        rows = self._reading()[0].trials(self.id)
+        first = next((trial for trial in rows if trial.failure_kind), None)
+        words = f"no trial of {self.study_name} succeeded"
+        if first is None:
+            return TrialFailed("exception", f"{words}: {row.message}")
+        why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
+        return TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
+
+
+def reader_of(settings: Settings) -> Reader:
+    """The ledger of these settings, for reading."""
+    from .queries import Reader
+
+    return Reader(settings.ledger_url)
+
+
+def in_trainer() -> bool:
+    """Whether this process is a trainer, which has imported the user's script."""
+    return os.environ.get("PENSTOCK_TRAINER") == "1"
+
+
+def refuse_in_trainer(what: str) -> None:
+    """Raise UsageError in a trainer: a script must not start studies when it is imported."""
+    if in_trainer():
+        raise UsageError(
+            f"{what} was called while a trainer imported the script: put the call under"
+            ' `if __name__ == "__main__":`'
+        )

@@ -1,0 +1,229 @@
+"""From a user's arguments to a ``StudySpec``: all is checked here, before anything starts."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ..profiling.errors import UsageError
+from ..scheduler.study import Code, StrategySpec, StudySpec
+from ..tasks.contract import TorchTrainable
+from ..tasks.load import reference
+from .space import Space, grid_size, parse_space, whole
+
+SAMPLERS = ("grid", "random", "tpe")
+DIRECTIONS = ("minimize", "maximize")
+#: TPE's options and the least value of each; None: true or false.
+_TPE_OPTIONS: dict[str, int | None] = {
+    "n_startup_trials": 0,
+    "n_ei_candidates": 1,
+    "multivariate": None,
+    "constant_liar": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What ``create_study`` settles: all of a study but its code, its space and its size.
+
+    ``space`` is only set by an Optuna ``GridSampler``, which brings its own.
+    """
+
+    direction: str
+    metric: str | None
+    sampler: str
+    sampler_options: str
+    strategy: StrategySpec | None
+    seed: int
+    epoch_timeout: float | None
+    retries: int
+    space: Space | None = None
+
+    @classmethod
+    def of(cls, spec: StudySpec) -> Plan:
+        """The plan that led to ``spec``."""
+        given = {f.name: getattr(spec, f.name) for f in fields(cls) if f.name != "space"}
+        return cls(**given)
+
+
+def make_plan(
+    *,
+    direction: str,
+    metric: str | None,
+    sampler: Any,
+    sampler_options: Mapping[str, Any] | None,
+    strategy: StrategySpec | None,
+    seed: int,
+    epoch_timeout: float | None,
+    retries: int,
+) -> Plan:
+    """Check the arguments of ``create_study``; UsageError names the field, value and range."""
+    if direction not in DIRECTIONS:
+        raise UsageError.refuse("direction", direction, " or ".join(DIRECTIONS))
+    if metric is not None and (not isinstance(metric, str) or not metric):
+        raise UsageError.refuse("metric", metric, "the name of a metric")
+    if strategy is not None and not isinstance(strategy, StrategySpec):
+        known = "FullBudget(...), SuccessiveHalving(...), ASHA(...) or None"
+        raise UsageError.refuse("strategy", strategy, known)
+    space = None
+    if not isinstance(sampler, str):
+        sampler, found, space = _from_optuna(sampler)
+        sampler_options = found | dict(sampler_options or {})
+    if not 0 <= whole("seed", seed) < 2**63:
+        raise UsageError.refuse("seed", seed, "0 to 2**63 - 1")
+    return Plan(
+        direction=direction,
+        metric=metric,
+        sampler=sampler,
+        sampler_options=_options(sampler, sampler_options or {}),
+        strategy=strategy,
+        seed=int(seed),
+        epoch_timeout=None if epoch_timeout is None else _seconds("epoch_timeout", epoch_timeout),
+        retries=whole("retries", retries, low=0),
+        space=space,
+    )
+
+
+def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
+    plan: Plan, study: str, name: str, code: Any, space: Mapping[str, Any] | None, n_trials: Any
+) -> StudySpec:
+    """The study ``name`` with id ``study``; UsageError as ``make_plan``, and for the code."""
+    torch = isinstance(code, type) and issubclass(code, TorchTrainable)
+    if not torch and (isinstance(code, type) or not callable(code)):
+        allowed = "a function objective(trial) or a subclass of TorchTrainable"
+        raise UsageError.refuse("the first argument of optimize", code, allowed)
+    target, path, digest = reference(code)
+    checked = _space(plan, space)
+    strategy = plan.strategy or StrategySpec()
+    if torch:
+        _check_torch(plan, checked, strategy, target)
+    return StudySpec(
+        id=study,
+        name=name,
+        contract="torch" if torch else "objective",
+        code=Code(target, path, digest),
+        metric=plan.metric or "value",
+        direction=plan.direction,
+        n_trials=_n_trials(plan, checked, n_trials),
+        space=checked,
+        sampler=plan.sampler,
+        sampler_options=plan.sampler_options,
+        strategy=strategy,
+        seed=plan.seed,
+        epoch_timeout=plan.epoch_timeout,
+        retries=plan.retries,
+    )
+
+
+def differences(old: StudySpec, new: StudySpec) -> list[str]:
+    """What a study submitted again has changed, in words. An edited source file is no change."""
+    pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(StudySpec)]
+    edited = replace(new.code, digest=old.code.digest)
+    return [
+        f"{name} was {before!r} and is {after!r}"
+        for name, before, after in pairs
+        if before != (edited if name == "code" else after)
+    ]
+
+
+def check_name(name: str | None) -> str:
+    """A study's name; one that reads well when none is given."""
+    if name is None:
+        return f"study-{secrets.token_hex(2)}"
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
+        raise UsageError.refuse("study_name", name, "1 to 200 printable characters")
+    return name
+
+
+def new_id(name: str) -> str:
+    """An id for a study of this name: a readable slug and four hex digits."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].rstrip("-") or "study"
+    return f"{slug}-{secrets.token_hex(2)}"
+
+
+def _space(plan: Plan, space: Mapping[str, Any] | None) -> Space | None:
+    if plan.space is not None and space is not None:
+        raise UsageError("the GridSampler brings its own space: give no other to optimize()")
+    checked = plan.space if space is None else parse_space(space)
+    if plan.sampler == "grid":
+        if checked is None:
+            raise UsageError.refuse("space", None, "a mapping of names to choices with 'grid'")
+        grid_size(checked)
+    return checked
+
+
+def _check_torch(plan: Plan, space: Space | None, strategy: StrategySpec, target: str) -> None:
+    if space is None:
+        allowed = "a mapping of names to Float, Int or lists of choices for a TorchTrainable"
+        raise UsageError.refuse("space", None, allowed)
+    if plan.metric is None:
+        raise UsageError(
+            f"{target} is a TorchTrainable, so the study must say what it is judged by:"
+            " create_study(metric='loss') or a name that its metrics() gives"
+        )
+    if strategy.max_epochs is None:
+        allowed = "FullBudget(epochs), SuccessiveHalving(...) or ASHA(...) for a TorchTrainable"
+        raise UsageError.refuse("strategy", plan.strategy, allowed)
+
+
+def _n_trials(plan: Plan, space: Space | None, n_trials: Any) -> int:
+    if n_trials is None and plan.sampler == "grid" and space is not None:
+        return grid_size(space)
+    return whole("n_trials", n_trials, low=1)
+
+
+def _options(sampler: str, options: Mapping[str, Any]) -> str:
+    if sampler not in SAMPLERS:
+        raise UsageError.refuse("sampler", sampler, ", ".join(SAMPLERS))
+    known = _TPE_OPTIONS if sampler == "tpe" else {}
+    for name, value in options.items():
+        field = f"sampler_options[{name!r}]"
+        if name not in known:
+            allowed = f"a name of {', '.join(known)}" if known else f"none with {sampler!r}"
+            raise UsageError.refuse(field, value, allowed)
+        low = known[name]
+        if low is not None:
+            whole(field, value, low=low)
+        elif not isinstance(value, bool):
+            raise UsageError.refuse(field, value, "True or False")
+    return json.dumps(dict(options), sort_keys=True)
+
+
+def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
+    """An Optuna sampler object in our terms. Its seed cannot be read back: the study's holds."""
+    kind = type(sampler).__name__
+    given = vars(sampler) if type(sampler).__module__.startswith("optuna.") else {}
+    if kind == "RandomSampler" and given:
+        return "random", {}, None
+    if kind == "GridSampler" and "_search_space" in given:
+        return "grid", {}, parse_space(given["_search_space"])
+    if kind == "TPESampler" and _plain_tpe(given):
+        read = {name: given.get(f"_{name}") for name in _TPE_OPTIONS}
+        return "tpe", {name: value for name, value in read.items() if value is not None}, None
+    allowed = f"{', '.join(SAMPLERS)}, or a RandomSampler, GridSampler or plain TPESampler"
+    raise UsageError.refuse("sampler", sampler, allowed)
+
+
+def _plain_tpe(given: Mapping[str, Any]) -> bool:
+    """Whether none of the options is set that only code can carry."""
+    weights = getattr(given.get("_parzen_estimator_parameters"), "weights", None)
+    functions = (("default_gamma", given.get("_gamma")), ("default_weights", weights))
+    return (
+        not given.get("_group")
+        and given.get("_constraints_func") is None
+        and all(code is None or code.__name__ == name for name, code in functions)
+    )
+
+
+def _seconds(field: str, value: Any) -> float:
+    allowed = "seconds above 0, or None"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError.refuse(field, value, allowed)
+    if not 0 < value < math.inf:
+        raise UsageError.refuse(field, value, allowed)
+    return float(value)
