@@ -73,13 +73,27 @@ def imported(path):
             yield node.level, node.module or ""
 
 
-def test_the_public_face_is_what_it_says_and_every_name_of_it_can_be_loaded():
+def test_the_public_face_is_what_it_says_to_people_and_to_type_checkers():
     # `celery` is there for `celery -A penstock`, not for `from penstock import *`.
-    face = set(penstock._LAZY) - {"celery"}
-    assert set(getattr(penstock, "__all__", ())) - {"__version__"} == face
-    assert len({penstock._LAZY[name] for name in face}) == len(face)
-    for name in face:
-        assert getattr(penstock, name) is not None
+    lazy = {name: where for name, where in penstock._LAZY.items() if name != "celery"}
+    typed = {
+        alias.asname or alias.name: f"{node.module}:{alias.name}"
+        for node in ast.walk(ast.parse((ROOT / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for alias in node.names
+    }
+    assert penstock.__all__ == sorted(lazy)
+    assert typed == lazy
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_every_public_name_can_be_loaded_and_says_what_it_is(name):
+    assert getattr(penstock, name).__doc__
+
+
+def test_an_unknown_public_name_is_an_ordinary_error():
+    with pytest.raises(AttributeError, match="no attribute 'create_stduy'"):
+        _ = penstock.create_stduy
 
 
 def test_the_packages_that_are_shipped_are_the_folders_that_hold_modules():
