@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from .contract import Data, TorchTrainable
 
-#: Called before every step with (step, steps), 1-based; it may raise to abandon the epoch.
-Tick = Callable[[int, int], None]
+#: Called before every step with (epoch, step, steps), 1-based; may raise to abandon the epoch.
+Tick = Callable[[int, int, int], None]
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ def _train(run: Training, tick: Tick) -> float:
     model.train()
     batches = _batches(run.data.train, torch.split(order, run.batch_size), device)
     for step in range(1, steps + 1):
-        tick(step, steps)
+        tick(run.epoch, step, steps)
         _seed(device, key("step", *names, step, 0))  # 0: the shard; one for now
         batch, size = next(batches)
         loss = code.loss(model, batch)

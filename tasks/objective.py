@@ -1,0 +1,248 @@
+"""An Optuna objective, unchanged, run report by report.
+
+Theory of operation. ``objective(trial)`` runs in a thread of its own. Its k-th ``report`` ends
+epoch k; at a segment's last epoch the thread waits inside ``report`` until the trial's next
+segment comes: paused in place, at no cost but its memory. Two semaphores pass the turn between the thread
+and the trainer's main thread, so exactly one of them runs. In another trainer the objective starts
+over; parameters drawn before come with the task, and reports accepted before are not sent again. A
+segment that was fenced off may have reported more than was accepted; these are sent again from
+memory.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import random
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    check_distribution_compatibility,
+    distribution_to_json,
+)
+
+from ..profiling.errors import TrialFailed, UsageError
+from .keys import key
+from .messages import Scalar
+from .pipe import Abandoned, Run
+
+Objective = Callable[["ObjectiveTrial"], Any]
+
+
+class Session:
+    """One trial's objective in this process, from its start to its return."""
+
+    def __init__(self, objective: Objective, run: Run) -> None:
+        self._objective = objective
+        self._run = run
+        self._turn, self._pause = threading.Semaphore(0), threading.Semaphore(0)
+        self._reports: list[tuple[dict[str, float], float]] = []
+        self._released = False
+        self._outcome: BaseException | None = None
+        self._since = 0.0
+        self.returned: float | None = None
+        self.done = False
+        name = f"objective {run.task.trial}"
+        self._thread = threading.Thread(target=self._body, name=name, daemon=True)
+        self._thread.start()
+
+    def advance(self, run: Run) -> None:
+        """Go on until the segment closes or the objective ends (``done``).
+
+        Raises what the objective raised, and ``Abandoned`` when the segment was fenced off.
+        """
+        self._run = run
+        for epoch in range(run.task.first, len(self._reports) + 1):
+            metrics, seconds = self._reports[epoch - 1]
+            if run.epoch(epoch, metrics, seconds=seconds):
+                return
+        self._turn.release()
+        self._pause.acquire()
+        if self._outcome is not None:
+            raise self._outcome
+
+    def release(self) -> None:
+        """Unwind the waiting objective: the trial will not run again here."""
+        self._released = True
+        self._turn.release()
+
+    # The rest runs in the objective's thread.
+
+    @property
+    def run(self) -> Run:
+        return self._run
+
+    def _body(self) -> None:
+        self._wait()
+        if self._released:
+            return
+        task = self._run.task
+        _seed_all(key("objective", task.seed, task.number))
+        trial = ObjectiveTrial(self)
+        try:
+            self.returned = self._value(self._objective(trial))
+        except optuna.TrialPruned:
+            self.returned = self._reports[-1][0][task.metric] if self._reports else None
+        except BaseException as error:  # sys.exit too; the main thread raises it
+            self._outcome = error
+        self.done = True
+        self._pause.release()
+
+    def _wait(self) -> None:
+        self._turn.acquire()
+        self._since = time.perf_counter()
+
+    def report(self, value: float, step: int) -> None:
+        """End an epoch; returns when the trial may go on."""
+        run = self._run
+        run.check()
+        metrics = {run.task.metric: _finite(value, f"reported at step {step}"), "step": float(step)}
+        self._reports.append((metrics, time.perf_counter() - self._since))
+        epoch = len(self._reports)
+        if epoch < run.task.first:
+            run.replaying(epoch)
+        elif run.epoch(epoch, metrics, seconds=self._reports[-1][1]):
+            self._pause.release()
+            self._wait()
+            if self._released:
+                raise Abandoned
+        self._since = time.perf_counter()
+
+    @staticmethod
+    def _value(returned: object) -> float:
+        try:
+            value = float(returned)  # type: ignore[arg-type]  # that is the question
+        except (TypeError, ValueError):
+            kind = type(returned).__name__
+            raise TrialFailed(
+                "exception", f"the objective must return one number, not {returned!r} ({kind})"
+            ) from None
+        return _finite(value, "returned")
+
+
+def _finite(value: float, how: str) -> float:
+    if not math.isfinite(value):
+        raise TrialFailed("nan", f"the objective's value {how} is {value}")
+    return value
+
+
+def _seed_all(seed: int) -> None:
+    """Seed the generators that the objective may draw from, so that a restart repeats itself."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
+
+
+class ObjectiveTrial(optuna.trial.BaseTrial):
+    """What an objective gets: Optuna's trial, whose values and pauses come over the pipe.
+
+    User attributes stay in this process. ``should_prune`` is always false: a trial that is not to
+    go on is paused in ``report``, and may be promoted later.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._params: dict[str, Any] = {}
+        self._distributions: dict[str, BaseDistribution] = {}
+        self._attributes: dict[str, Any] = {}
+        self._steps: set[int] = set()
+        self._start = datetime.datetime.now()  # noqa: DTZ005 - Optuna's own is naive local time
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        return float(self._suggest(name, FloatDistribution(low, high, log=log, step=step)))
+
+    def suggest_int(
+        self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
+    ) -> int:
+        return int(self._suggest(name, IntDistribution(low, high, log=log, step=step)))
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        bad = [choice for choice in choices if not isinstance(choice, Scalar | None)]
+        if bad:
+            raise UsageError.refuse(f"choices of {name}", bad[0], "None, bool, int, float or str")
+        return self._suggest(name, CategoricalDistribution(choices))
+
+    def suggest_uniform(self, name: str, low: float, high: float) -> float:
+        return self.suggest_float(name, low, high)
+
+    def suggest_loguniform(self, name: str, low: float, high: float) -> float:
+        return self.suggest_float(name, low, high, log=True)
+
+    def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
+        return self.suggest_float(name, low, high, step=q)
+
+    def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
+        if name in self._params:
+            check_distribution_compatibility(self._distributions[name], distribution)
+            return self._params[name]
+        run = self._session.run
+        run.check()
+        if name in run.task.params:
+            value = run.task.params[name]
+        elif run.task.define_by_run:
+            value = run.ask(name, distribution_to_json(distribution))
+        else:
+            known = ", ".join(sorted(run.task.params)) or "nothing"
+            raise UsageError(f"the objective asks for {name!r}, the study's space has {known}")
+        # Through Optuna's own form and back: JSON may have made 1.0 of 1.
+        value = distribution.to_external_repr(distribution.to_internal_repr(value))
+        self._params[name], self._distributions[name] = value, distribution
+        return value
+
+    def report(self, value: float, step: int) -> None:
+        """End an epoch. As in Optuna, a step reported again is ignored with a warning."""
+        try:
+            value, step = float(value), int(step)
+        except (TypeError, ValueError):
+            raise TypeError(f"report({value!r}, {step!r}) needs a number and a step") from None
+        if step < 0:
+            raise ValueError(f"report(): step {step} is negative")
+        if step in self._steps:
+            warnings.warn(f"step {step} was reported before; ignored", stacklevel=2)
+            return
+        self._steps.add(step)
+        self._session.report(value, step)
+
+    def should_prune(self) -> bool:
+        self._session.run.check()
+        return False
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        self._attributes[key] = value
+
+    def set_constraint(self, key: str, value: float) -> None:
+        raise UsageError(f"constraint {key!r}: Penstock's studies have no constraints")
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return dict(self._params)
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        return dict(self._distributions)
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        return dict(self._attributes)
+
+    @property
+    def datetime_start(self) -> datetime.datetime:
+        return self._start
+
+    @property
+    def number(self) -> int:
+        return self._session.run.task.number

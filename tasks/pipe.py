@@ -1,0 +1,153 @@
+"""A trainer's end of the pipe to its worker: lines of JSON both ways.
+
+A thread reads, so that ``cut`` and ``stop`` reach a segment while it trains; they mean the run that
+was begun last on the pipe. When the pipe closes the worker is gone: the process ends at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from .messages import Scalar, SegmentTask, dumps
+
+
+class Abandoned(BaseException):
+    """The segment is fenced off: unwind out of it (past any ``except Exception``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The trial will not run again."""
+
+    trial: str
+
+
+@dataclass(slots=True)
+class Run:
+    """One segment in this trainer, and what the worker said about it since it began."""
+
+    task: SegmentTask
+    pipe: Pipe
+    cut: bool = False
+    stop: bool = False
+    note: str = ""  # the latest result, shown with progress
+    _answers: SimpleQueue[Scalar] = field(default_factory=SimpleQueue)
+    _said_at: float = 0.0
+
+    def say(self, op: str, **fields: Any) -> None:
+        self.pipe.say(op, trial=self.task.trial, fence=self.task.fence, **fields)
+
+    def check(self) -> None:
+        """Raise ``Abandoned`` if the segment was fenced off."""
+        if self.stop:
+            raise Abandoned
+
+    def tick(self, epoch: int, step: int, steps: int) -> None:
+        """What is due before every training step: ``check``, and progress once a second."""
+        self.check()
+        now = time.monotonic()
+        if self._said_at == 0.0:
+            self._said_at = now  # short segments say nothing
+        elif now - self._said_at >= 1.0:
+            self._said_at = now
+            text = f"epoch {epoch}/{self.task.last} step {step}/{steps}{self.note}"
+            self.say("progress", epoch=epoch, step=step, steps=steps, text=text)
+
+    def epoch(
+        self,
+        epoch: int,
+        metrics: dict[str, float],
+        *,
+        seconds: float,
+        state_hash: str = "",
+        signature: str = "",
+    ) -> bool:
+        """Report an epoch; true if the segment closed with it."""
+        closes = self.cut or epoch >= self.task.last
+        self.note = f" {self.task.metric}={metrics[self.task.metric]:.4g}"
+        self.say(
+            "epoch",
+            epoch=epoch,
+            metrics=metrics,
+            state_hash=state_hash,
+            signature=signature,
+            seconds=seconds,
+            closes=closes,
+        )
+        return closes
+
+    def replaying(self, epoch: int) -> None:
+        """Say that an epoch is computed again: the worker's time limit starts anew."""
+        self._said_at = time.monotonic()
+        text = f"replaying epoch {epoch} of {self.task.first - 1}"
+        self.say("progress", epoch=epoch, step=0, steps=0, text=text)
+
+    def ask(self, name: str, distribution: str) -> Scalar:
+        """The sampler's value for one parameter. Raises ``Abandoned`` when fenced off meanwhile."""
+        self.say("suggest", name=name, distribution=distribution)
+        value = self._answers.get()
+        self.check()
+        return value
+
+    def answer(self, value: Scalar) -> None:
+        self._answers.put(value)
+
+
+class Pipe:
+    """The socket to the worker. ``inbox`` holds what the main thread is to do, in order."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._sending = threading.Lock()
+        self.inbox: SimpleQueue[Run | Release] = SimpleQueue()
+
+    def say(self, op: str, **fields: Any) -> None:
+        line = dumps({"op": op, **fields}).encode() + b"\n"
+        try:
+            with self._sending:
+                self._socket.sendall(line)
+        except OSError:
+            os._exit(0)
+
+    def listen(self) -> None:
+        """Start the reader thread."""
+        threading.Thread(target=self._read, name="pipe", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            with self._socket.makefile("rb") as lines:
+                self._take(lines)
+        except OSError:
+            pass  # a worker that was killed resets the connection; same as closing it
+        except Exception:
+            traceback.print_exc()
+        finally:
+            # Whatever the main thread is in the middle of: without a worker it has no purpose.
+            os._exit(0)
+
+    def _take(self, lines: Iterable[bytes]) -> None:
+        current: Run | None = None
+        for line in lines:
+            message = json.loads(line)
+            match message["op"]:
+                case "run":
+                    current = Run(SegmentTask.model_validate(message["task"]), self)
+                    self.inbox.put(current)
+                case "release":
+                    self.inbox.put(Release(message["trial"]))
+                case "cut" if current:
+                    current.cut = True
+                case "stop" if current:
+                    current.stop = True
+                    current.answer(None)  # wakes one that waits for a suggestion
+                case "suggested" if current:
+                    current.answer(message["value"])

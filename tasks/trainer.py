@@ -1,0 +1,158 @@
+"""The trainer process: ``python -m penstock.tasks.trainer``, started by a Celery worker.
+
+It does one segment after another in its main thread. The socket whose number is in
+``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON (``pipe``); what the
+user's code prints goes to the log file that the worker opened as stdout. Nothing is imported before
+it is needed: an objective's trainer has no use for torch, unless its code has.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ..profiling.errors import BackendError, TrialFailed
+from .failure import failure_of
+from .load import Workspace
+from .pipe import Abandoned, Pipe, Release, Run
+
+if TYPE_CHECKING:
+    from .objective import Session
+    from .segment import Segments
+
+#: A trainer without work for this long (seconds) after its start uses the time to import torch:
+#: trainers of objectives are started for a segment that is there, shared ones ahead of need.
+IDLE = 0.2
+
+
+class Trainer:
+    """Carries out what the pipe brings, one thing at a time."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._workspace = Workspace()
+        self._sessions: dict[str, Session] = {}
+        self._segments: Segments | None = None
+        self._preload = threading.Thread(target=_import_torch, name="preload", daemon=True)
+
+    def serve(self) -> None:
+        """Never returns: the process ends when the pipe closes."""
+        self._pipe.listen()
+        self._pipe.say("ready")
+        try:
+            self._do(self._pipe.inbox.get(timeout=IDLE))
+        except queue.Empty:
+            self._preload.start()
+        while True:
+            self._do(self._pipe.inbox.get())
+
+    def _do(self, work: Run | Release) -> None:
+        if isinstance(work, Release):
+            self._release(work.trial)
+            return
+        try:
+            self._run(work)
+        except Abandoned:
+            self._drop_session(work.task.trial)
+            work.say("stopped")
+        except BackendError as error:
+            work.say("refused", reason=str(error))
+        except BaseException as error:  # sys.exit in user code ends a trial, not this process
+            self._drop_session(work.task.trial)
+            failure = failure_of(error)
+            work.say("failed", kind=failure.kind, message=str(failure), traceback=failure.traceback)
+            if failure.kind == "memory":
+                del error
+                _free_memory()
+
+    def _run(self, run: Run) -> None:
+        match run.task.contract:
+            case "empty":
+                for epoch in range(run.task.first, run.task.last + 1):
+                    run.check()
+                    if run.epoch(epoch, {run.task.metric: 0.0}, seconds=0.0, signature="empty"):
+                        break
+            case "torch":
+                self._torch().run(run, self._code(run))
+            case "objective":
+                self._objective(run)
+
+    def _torch(self) -> Segments:
+        if self._segments is None:
+            if self._preload.is_alive():
+                self._preload.join()
+            from .segment import Segments
+
+            self._segments = Segments(self._pipe)
+        return self._segments
+
+    def _objective(self, run: Run) -> None:
+        from .objective import Session
+
+        trial = run.task.trial
+        session = self._sessions.get(trial)
+        if session is None:
+            objective = self._code(run)
+            if not callable(objective):
+                raise TrialFailed("code", f"{run.task.code.target} cannot be called")
+            session = self._sessions[trial] = Session(objective, run)
+        session.advance(run)
+        if session.done:
+            del self._sessions[trial]
+            run.say("returned", value=session.returned)
+
+    def _code(self, run: Run) -> Any:
+        """The user's class or function; anything its import raises is a failure of the code."""
+        code = run.task.code
+        try:
+            return self._workspace.load(run.task.study, code.target, code.path, code.digest)
+        except BackendError:
+            raise
+        except BaseException as error:
+            raise failure_of(error, "code") from error
+
+    def _release(self, trial: str) -> None:
+        self._drop_session(trial)
+        if self._segments is not None:
+            self._segments.release(trial)
+
+    def _drop_session(self, trial: str) -> None:
+        session = self._sessions.pop(trial, None)
+        if session is not None:
+            session.release()
+
+
+def _import_torch() -> None:
+    from . import segment
+
+    segment.warm_up()
+
+
+def _free_memory() -> None:
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def main() -> None:
+    """Serve the socket that the worker handed down."""
+    faulthandler.enable()
+    # Ctrl-C in the terminal is for the worker, which closes the pipe when it is done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file
+    os.environ["PENSTOCK_TRAINER"] = "1"  # study.optimize() in a user's script refuses here
+    # Read by cuBLAS when torch starts it; deterministic algorithms need it.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    Trainer(Pipe(socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_FD"))))).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""The same (trial, epoch) has the same bits, whichever way its state came about."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+
+import pytest
+import trainees
+from penstock.profiling.errors import BackendError, TrialFailed
+from penstock.tasks import checkpoint
+from penstock.tasks.pipe import Run
+from penstock.tasks.segment import Segments
+from trainer_process import PATIENCE, segment
+
+ADAM = {"optimizer": "adam", "schedule": "steps", "batch_size": 17}
+
+
+class Trainer:
+    """The torch side of a trainer in this process; what it says is kept."""
+
+    def __init__(self) -> None:
+        self.said: list[dict] = []
+        self.durable: queue.SimpleQueue[dict] = queue.SimpleQueue()
+        self.segments = Segments(self)  # it uses nothing of a pipe but say()
+
+    def say(self, op: str, **fields) -> None:
+        (self.durable.put if op == "durable" else self.said.append)({"op": op, **fields})
+
+    def train(self, code, first=1, n=1, **changes) -> list[dict]:
+        """Run one segment and give its epochs."""
+        task = segment(code, first, n, **changes)
+        before = len(self.said)
+        self.segments.run(Run(task, self), code)
+        return [m for m in self.said[before:] if m["op"] == "epoch"]
+
+    def replays(self) -> list[str]:
+        texts = [m["text"] for m in self.said if m["op"] == "progress"]
+        return [text for text in texts if text.startswith("replaying")]
+
+
+@pytest.fixture
+def trainer():
+    return Trainer()
+
+
+def hashes(epochs):
+    return [epoch["state_hash"] for epoch in epochs]
+
+
+@pytest.fixture(
+    scope="module", params=[{}, ADAM, {"schedule": "plateau"}], ids=["sgd", "adam", "plateau"]
+)
+def params(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def alone(params):
+    """Epochs 1 to 5 of trial 0, in one go in a trainer of their own."""
+    return Trainer().train(trainees.Small, 1, 5, params=params)
+
+
+def test_every_epoch_changes_the_state_and_is_reported_once(alone):
+    assert [epoch["epoch"] for epoch in alone] == [1, 2, 3, 4, 5]
+    assert [epoch["closes"] for epoch in alone] == [False] * 4 + [True]
+    assert len(set(hashes(alone))) == 5
+
+
+def test_segments_of_a_warm_trial_give_the_same_bits_and_metrics(trainer, params, alone):
+    epochs = trainer.train(trainees.Small, 1, 2, params=params)
+    epochs += trainer.train(trainees.Small, 3, 3, params=params, expect=epochs[-1]["state_hash"])
+    assert hashes(epochs) == hashes(alone)
+    assert [e["metrics"] for e in epochs] == [e["metrics"] for e in alone]
+
+
+def test_other_trials_in_between_change_nothing(trainer, params, alone):
+    epochs, expect = [], ""
+    for first in range(1, 6):
+        trainer.train(trainees.OneByOne, 1, 1, trial=f"s-000{first}", params={"lr": 0.1 / first})
+        epochs += trainer.train(trainees.Small, first, 1, params=params, expect=expect)
+        expect = epochs[-1]["state_hash"]
+    assert hashes(epochs) == hashes(alone)
+
+
+def test_a_trial_that_is_replayed_from_nothing_reports_only_new_epochs(trainer, params, alone):
+    epochs = trainer.train(trainees.Small, 4, 2, params=params, expect=alone[2]["state_hash"])
+    assert hashes(epochs) == hashes(alone)[3:]
+    assert trainer.replays() == [f"replaying epoch {n} of 3" for n in (1, 2, 3)]
+
+
+def parent_after(epoch, params, tmp_path):
+    """A durable state as its trainer said it, in the form that a task carries."""
+    source = Trainer()
+    store = f"file://{tmp_path}"
+    source.train(trainees.Small, 1, epoch, params=params, final=True, store=store)
+    said = source.durable.get(timeout=PATIENCE)
+    return {name: said[name] for name in ("epoch", "uri", "state_hash")}
+
+
+def test_a_trial_moves_to_another_trainer_by_its_checkpoint(trainer, params, alone, tmp_path):
+    parent = parent_after(3, params, tmp_path)
+    epochs = trainer.train(
+        trainees.Small, 4, 2, params=params, expect=alone[2]["state_hash"], parents=[parent]
+    )
+    assert hashes(epochs) == hashes(alone)[3:]
+    assert trainer.replays() == []
+
+
+def test_a_checkpoint_that_is_corrupt_gives_way_to_an_older_one(trainer, params, alone, tmp_path):
+    older, newer = (parent_after(n, params, tmp_path) for n in (1, 3))
+    with Path(newer["uri"].removeprefix("file://")).open("r+b") as file:
+        file.seek(100)
+        file.write(b"rust")
+    epochs = trainer.train(
+        trainees.Small, 4, 1, params=params, expect=alone[2]["state_hash"], parents=[newer, older]
+    )
+    assert hashes(epochs) == hashes(alone)[3:4]
+    assert trainer.replays() == ["replaying epoch 2 of 3", "replaying epoch 3 of 3"]
+
+
+def test_a_warm_trial_ahead_of_what_was_accepted_goes_back(trainer, params, alone):
+    trainer.train(trainees.Small, 1, 5, params=params)
+    epochs = trainer.train(trainees.Small, 3, 1, params=params, expect=alone[1]["state_hash"])
+    assert hashes(epochs) == hashes(alone)[2:3]
+
+
+def test_a_warm_trial_behind_what_was_accepted_elsewhere_catches_up(trainer, params, alone):
+    trainer.train(trainees.Small, 1, 2, params=params)
+    epochs = trainer.train(trainees.Small, 5, 1, params=params, expect=alone[3]["state_hash"])
+    assert hashes(epochs) == hashes(alone)[4:]
+    assert trainer.replays() == ["replaying epoch 3 of 4", "replaying epoch 4 of 4"]
+
+
+def test_trials_of_different_number_or_seed_differ(trainer, alone):
+    by_number = trainer.train(trainees.Small, trial="s-0001")
+    by_seed = trainer.train(trainees.Small, seed=8)
+    assert len({alone[0]["state_hash"], *hashes(by_number), *hashes(by_seed)}) == 3
+
+
+def test_training_that_draws_unkeyed_numbers_diverges_on_replay_and_both_hashes_are_named(trainer):
+    first = trainer.train(trainees.Careless)[0]["state_hash"]
+    with pytest.raises(TrialFailed, match=f"came out as .* the ledger has {first}") as failure:
+        Trainer().train(trainees.Careless, 2, 1, expect=first)
+    assert failure.value.kind == "diverged"
+
+
+def test_validation_and_test_metrics_are_means_over_the_whole_set(trainer):
+    metrics = trainer.train(trainees.Small)[0]["metrics"]
+    assert set(metrics) == {"train_loss", "loss", "accuracy", "test_accuracy"}
+    assert metrics["accuracy"] * 10 == pytest.approx(round(metrics["accuracy"] * 10))
+    assert metrics["test_accuracy"] * 6 == pytest.approx(round(metrics["test_accuracy"] * 6))
+
+
+def test_a_cut_closes_the_segment_at_the_end_of_the_epoch(trainer):
+    run = Run(segment(trainees.Small, 1, 50), trainer)
+    run.cut = True
+    trainer.segments.run(run, trainees.Small)
+    epochs = [m for m in trainer.said if m["op"] == "epoch"]
+    assert [(m["epoch"], m["closes"]) for m in epochs] == [(1, True)]
+
+
+def test_a_store_that_cannot_be_reached_is_refused_before_training(trainer, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BackendError, match="not reachable"):
+        trainer.train(trainees.Small, store=f"file://{tmp_path}/file/store")
+    assert trainer.said == []
+
+
+def test_a_segment_that_is_not_the_last_is_saved_only_when_due(trainer, monkeypatch):
+    first = trainer.train(trainees.Small)
+    assert trainer.durable.empty()
+    monkeypatch.setattr(checkpoint.Writer, "due", lambda self, trial: True)
+    trainer.train(trainees.Small, 2, 1, expect=first[0]["state_hash"])
+    assert trainer.durable.get(timeout=PATIENCE)["epoch"] == 2
+
+
+def test_the_signature_names_what_the_bits_depend_on(alone, params):
+    batch = params.get("batch_size", 20)
+    assert alone[0]["signature"].startswith(f"S1;batch{batch};threads")
+    assert "float32" in alone[0]["signature"]

@@ -1,0 +1,185 @@
+"""Training code for the tests of the trainer: small, exact, and broken in every way a user can."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+from penstock.tasks.contract import Data, TorchTrainable
+from torch import nn
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+
+def points(n: int = 96) -> TensorDataset:
+    """Points in four dimensions, labelled by the sign of a fixed direction."""
+    x = torch.randn(n, 4, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(x, (x.sum(1) > 0).long())
+
+
+class Small(TorchTrainable):
+    """An MLP with dropout and batch normalisation, under SGD or Adam with a schedule."""
+
+    batch_size = 20  # 80 training points: the last batch is whole; 60 of parameters make it not
+
+    def data(self) -> Data:
+        data = points()
+        return Data(
+            Subset(data, range(80)), Subset(data, range(80, 90)), Subset(data, range(90, 96))
+        )
+
+    def model(self) -> nn.Module:
+        width = self.params.get("width", 8)
+        return nn.Sequential(
+            nn.Linear(4, width),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Dropout(0.3),
+            nn.Linear(width, 2),
+        )
+
+    def optimizer(self, model):
+        lr = self.params.get("lr", 0.05)
+        if self.params.get("optimizer") == "adam":
+            return torch.optim.Adam(model.parameters(), lr=lr)
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+
+    def schedule(self, optimizer):
+        match self.params.get("schedule"):
+            case "steps":
+                return torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[2, 3], gamma=0.5)
+            case "plateau":
+                return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)
+
+    def loss(self, model, batch):
+        x, y = batch
+        return nn.functional.cross_entropy(model(x), y)
+
+    def metrics(self, model, batch):
+        x, y = batch
+        return {"accuracy": (model(x).argmax(1) == y).float().mean()}
+
+
+class OneByOne(Small):
+    """The same points from a dataset that gives one at a time and draws noise from torch."""
+
+    def data(self) -> Data:
+        data = super().data()
+        return Data(Noisy(data.train), data.validation)
+
+
+class Noisy(Dataset):
+    def __init__(self, data):
+        self._data = data
+
+    def __len__(self):
+        return len(self._data)
+
+    def __getitem__(self, index):
+        x, y = self._data[index]
+        return x + 0.1 * torch.randn(4), y
+
+
+class Slow(Small):
+    """Training that lasts until somebody stops it; it says so in a file when it is under way."""
+
+    def data(self) -> Data:
+        return Data(TensorDataset(*(t.repeat(20_000, 1).squeeze() for t in _columns())), points())
+
+    def loss(self, model, batch):
+        if not getattr(self, "told", False):
+            self.told = True
+            print("under way", flush=True)
+        return super().loss(model, batch)
+
+
+def _columns():
+    x, y = points().tensors
+    return x, y.unsqueeze(1)
+
+
+class Careless(Small):
+    """Draws from a generator that nothing keys: a replay comes out differently."""
+
+    drawn = torch.Generator()
+    drawn.seed()
+
+    def loss(self, model, batch):
+        return super().loss(model, batch) * (1 + torch.rand((), generator=self.drawn))
+
+
+class Raises(Small):
+    def loss(self, model, batch):
+        return self.helper()
+
+    def helper(self):
+        raise ValueError("the dog ate the batch")
+
+
+class GivesNan(Small):
+    def metrics(self, model, batch):
+        return {"accuracy": float("nan")}
+
+
+class GivesOtherMetric(Small):
+    def metrics(self, model, batch):
+        return {"f1": 0.5}
+
+
+class Exits(Small):
+    def loss(self, model, batch):
+        sys.exit(3)
+
+
+class TooBig(Small):
+    def model(self):
+        return nn.Linear(1 << 24, 1 << 24)
+
+
+class NoData(Small):
+    def data(self) -> Data:
+        raise FileNotFoundError("/nowhere/train.csv")
+
+
+class Dies(Small):
+    def loss(self, model, batch):
+        os.kill(os.getpid(), 11)
+
+
+def not_a_trainable():
+    """A function where a class belongs."""
+
+
+def objective(trial):
+    """Reports its parameter times the step; asks for one more parameter on the way."""
+    x = trial.suggest_float("x", 0.0, 1.0)
+    for step in range(6):
+        if step == 3:
+            trial.suggest_categorical("kind", ["a", "b"])
+        trial.report(x * (step + 1), step)
+        assert not trial.should_prune()
+    return x * 100
+
+
+def objective_prunes(trial):
+    import optuna
+
+    trial.report(0.25, 0)
+    raise optuna.TrialPruned
+
+
+def objective_returns_text(trial):
+    return "good"
+
+
+def objective_reports_nan(trial):
+    trial.report(float("nan"), 0)
+
+
+def objective_exits(trial):
+    sys.exit("enough")
+
+
+def objective_raises(trial):
+    raise KeyError("missing")

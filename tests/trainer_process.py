@@ -1,0 +1,103 @@
+"""A real trainer process at the other end of a socket pair, and tasks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import trainees
+from penstock.tasks.load import reference
+from penstock.tasks.messages import CodeRef, SegmentTask
+
+PATIENCE = 60.0  # seconds; a broken trainer fails a test instead of hanging it
+
+
+def segment(code, first=1, n=1, *, trial="s-0000", **changes) -> SegmentTask:
+    """A segment of ``code``, a class or function of ``trainees``."""
+    target, path, digest = reference(code)
+    fields = {
+        "id": "d1",
+        "study": "s",
+        "trial": trial,
+        "number": int(trial[-4:]),
+        "contract": "torch" if isinstance(code, type) else "objective",
+        "code": CodeRef(target=target, path=path, digest=digest),
+        "params": {},
+        "metric": "accuracy",
+        "seed": 7,
+        "first": first,
+        "n": n,
+        "fence": 1,
+        "queues": ["cpu.s0"],
+        "store": "memory://checkpoints",
+        "lease_ms": 5000,
+    }
+    return SegmentTask.model_validate(fields | changes)
+
+
+class TrainerProcess:
+    """``python -m penstock.tasks.trainer`` as a worker starts it."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.tasks.trainer"],
+                env=os.environ
+                | {"PENSTOCK_TRAINER_FD": str(theirs.fileno()), "OMP_NUM_THREADS": "1"},
+                pass_fds=[theirs.fileno()],
+                stdout=output,
+                stderr=output,
+            )
+        ours.settimeout(PATIENCE)
+        self.socket = ours
+        self.lines = ours.makefile("rb")
+
+    def say(self, **message) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def run(self, task: SegmentTask) -> None:
+        self.say(op="run", task=task.model_dump(mode="json"))
+
+    def hear(self) -> dict:
+        """The next message; a test fails with the trainer's log if it has ended."""
+        line = self.lines.readline()
+        assert line, f"the trainer ended: {self.log.read_text()}"
+        return json.loads(line)
+
+    def hear_until(self, *ops: str) -> list[dict]:
+        """Messages up to and with the first of kind ``ops``."""
+        heard = [self.hear()]
+        while heard[-1]["op"] not in ops:
+            heard.append(self.hear())
+        return heard
+
+    def carry_out(self, task: SegmentTask) -> list[dict]:
+        """All that is said about a segment until it is over."""
+        self.run(task)
+        heard = self.hear_until("epoch", "returned", "failed", "refused", "stopped")
+        while heard[-1]["op"] == "epoch" and not heard[-1]["closes"]:
+            heard += self.hear_until("epoch", "returned", "failed", "refused", "stopped")
+        return heard
+
+    def close(self) -> int:
+        """Close the pipe and give the exit status of the process."""
+        self.lines.close()
+        self.socket.close()
+        return self.process.wait(timeout=PATIENCE)
+
+    def __enter__(self) -> TrainerProcess:
+        assert self.hear() == {"op": "ready"}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.close()
+
+
+__all__ = ["TrainerProcess", "segment", "trainees"]
