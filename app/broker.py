@@ -21,7 +21,7 @@ import time
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from ..profiling.errors import BackendError
 from . import locks
@@ -71,7 +71,9 @@ def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
 
     def attempt() -> None:
         try:
-            client = _client(url)
+            from . import protocol
+
+            client = protocol.connect(url, timeout=limit)
             client.ping()
         except Exception as error:  # handed to the caller below
             outcome.append(error)
@@ -89,27 +91,6 @@ def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
         reason = str(answer) or type(answer).__name__
         raise BackendError(f"the broker {hide_password(url)} does not answer: {reason}") from None
     return answer
-
-
-def _client(url: str) -> redis.Redis:
-    import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    if url.startswith("redis+socket://"):
-        parts = urlsplit(url)
-        database = re.search(r"virtual_host=(\d+)", parts.query)
-        url = f"unix://{parts.netloc}{parts.path}?db={database[1] if database else 0}"
-    # Only a network loses its peer without a word.
-    network = {} if url.startswith("unix://") else {"socket_keepalive": True}
-    return redis.Redis.from_url(
-        url,
-        decode_responses=True,
-        socket_connect_timeout=2.0,
-        socket_timeout=ANSWER_LIMIT - 0.5,
-        retry=Retry(NoBackoff(), 0),
-        **network,
-    )
 
 
 def find_server() -> Path:

@@ -1,0 +1,211 @@
+"""Which devices this machine has, from a spec as a user writes it.
+
+``cpu:2x1`` is two devices of one core, ``cpu:1x2`` one of two; ``gpu:all`` every GPU, ``gpu:0,1``
+two of them by number; ``auto`` every GPU, or where there is none one device a core. ``*2`` at the
+end gives every device two slots.
+
+What a machine has is what this process may use: the cores it is bound to, no more of them than its
+control group pays for, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .devices import Device
+from .errors import UsageError
+from .nvml import Nvml
+
+MAX_SLOTS = 16
+FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
+
+_SPEC = re.compile(
+    r"(?:auto|cpu:(?P<devices>\d+)x(?P<each>\d+)|gpu:(?P<gpus>all|\d+(?:,\d+)*))"
+    r"(?:\*(?P<slots>\d+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    uuid: str
+    model: str
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this process may use here. ``memory`` in bytes, None where it cannot be told."""
+
+    node: str
+    cores: tuple[int, ...]
+    memory: int | None
+    gpus: tuple[Gpu, ...]
+
+    def __str__(self) -> str:
+        return f"{len(self.cores)} CPU cores and {len(self.gpus)} GPUs"
+
+
+def look(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> Machine:
+    """This machine. ``visible`` is ``CUDA_VISIBLE_DEVICES``; None leaves every GPU visible."""
+    gpus = tuple(
+        Gpu(nvml.uuid(index), nvml.name(index), nvml.memory(index)) for index in range(nvml.count())
+    )
+    cores = sorted(os.sched_getaffinity(0))
+    group = _control_group()
+    paid = _quota(group)
+    if paid is not None:
+        cores = cores[: max(1, paid)]
+    return Machine(node or node_name(), tuple(cores), _memory(group), _visible(gpus, visible))
+
+
+def find(spec: str, machine: Machine) -> tuple[Device, ...]:
+    """The devices that ``spec`` means on ``machine``.
+
+    Raises UsageError with the spec and what the machine has.
+    """
+    form = _SPEC.fullmatch(spec.strip())
+    if form is None:
+        raise UsageError.refuse("devices", spec, f"{FORMS}; this machine has {machine}")
+    slots = int(form["slots"] or 1)
+    if not 1 <= slots <= MAX_SLOTS:
+        raise UsageError.refuse("devices", spec, f"1 to {MAX_SLOTS} slots a device")
+    if form["gpus"]:
+        return _gpus(spec, form["gpus"], slots, machine)
+    if form["devices"]:
+        return _cpus(spec, int(form["devices"]), int(form["each"]), slots, machine)
+    if machine.gpus:
+        return _gpus(spec, "all", slots, machine)
+    return _cpus(spec, len(machine.cores), 1, slots, machine)
+
+
+def node_name() -> str:
+    """The host's name as it stands in device and queue names: letters, digits and hyphens."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40] or "node"
+
+
+def _cpus(spec: str, count: int, each: int, slots: int, machine: Machine) -> tuple[Device, ...]:
+    if count < 1 or each < 1 or count * each > len(machine.cores):
+        raise UsageError.refuse(
+            "devices", spec, f"1 to {len(machine.cores)} cores in all; this machine has {machine}"
+        )
+    share = machine.memory * each // len(machine.cores) if machine.memory is not None else None
+    model = _cpu_model()
+    sets = [machine.cores[i * each : (i + 1) * each] for i in range(count)]
+    return tuple(
+        Device(
+            name=f"cpu.{machine.node}.{_ranges(cores)}",
+            node=machine.node,
+            kind="cpu",
+            cores=cores,
+            memory=share,
+            slots=slots,
+            model=model,
+        )
+        for cores in sets
+    )
+
+
+def _gpus(spec: str, numbers: str, slots: int, machine: Machine) -> tuple[Device, ...]:
+    every = range(len(machine.gpus))
+    wanted = every if numbers == "all" else sorted({int(number) for number in numbers.split(",")})
+    if not wanted or not all(index in every for index in wanted):
+        allowed = f"GPUs 0 to {every.stop - 1}" if every else "auto or cpu:<devices>x<cores>"
+        raise UsageError.refuse("devices", spec, f"{allowed}; this machine has {machine}")
+    return tuple(
+        Device(
+            name=f"cuda.{machine.node}.{_short(machine.gpus[index].uuid)}",
+            node=machine.node,
+            kind="cuda",
+            cores=_share(machine.cores, place, len(wanted)),
+            memory=machine.gpus[index].memory,
+            slots=slots,
+            uuid=machine.gpus[index].uuid,
+            model=machine.gpus[index].model,
+        )
+        for place, index in enumerate(wanted)
+    )
+
+
+def _share(cores: tuple[int, ...], place: int, count: int) -> tuple[int, ...]:
+    """An even part of the cores for each GPU; all of them where there are fewer than GPUs."""
+    each = len(cores) // count
+    return cores[place * each : (place + 1) * each] or cores
+
+
+def _short(uuid: str) -> str:
+    return re.sub(r"[^0-9A-Za-z]", "", uuid.partition("-")[2])[:8]
+
+
+def _ranges(cores: Sequence[int]) -> str:
+    """Cores 0, 1, 2 and 5 as ``0-2_5``."""
+    runs: list[list[int]] = []
+    for core in cores:
+        if runs and core == runs[-1][1] + 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    return "_".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _visible(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
+    """As CUDA reads the variable: numbers or starts of UUIDs, up to the first that fits nothing."""
+    if visible is None:
+        return gpus
+    seen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.isdecimal():
+            found = [gpus[int(entry)]] if int(entry) < len(gpus) else []
+        else:
+            found = [gpu for gpu in gpus if entry and gpu.uuid.startswith(entry)]
+        if len(found) != 1:
+            break
+        seen += found
+    return tuple(seen)
+
+
+def _control_group() -> Path | None:
+    """The folder of this process's control group (version 2), if there is one."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    path = next((line[3:] for line in lines if line.startswith("0::")), None)
+    return None if path is None else Path(f"/sys/fs/cgroup{path}")
+
+
+def _limit(group: Path | None, file: str) -> list[str]:
+    """The words of a control group's limit; none where there is no such file."""
+    try:
+        return (group / file).read_text().split() if group else []
+    except OSError:
+        return []
+
+
+def _quota(group: Path | None) -> int | None:
+    words = _limit(group, "cpu.max")
+    if len(words) != 2 or words[0] == "max":
+        return None
+    return int(words[0]) // int(words[1])
+
+
+def _memory(group: Path | None) -> int | None:
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    words = _limit(group, "memory.max")
+    return min(physical, int(words[0])) if words and words[0] != "max" else physical
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""

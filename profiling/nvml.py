@@ -1,0 +1,114 @@
+"""The lowest seam over NVIDIA's management library: four questions, and nothing else is asked.
+
+``SystemNvml`` asks the driver, ``FakeNvml`` answers from a list (for tests and for trying out plans
+on a machine without GPUs), ``NoNvml`` says why there are none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Nvml(Protocol):
+    """The GPUs of this machine, numbered from 0 in the order of the PCI bus."""
+
+    def count(self) -> int: ...
+
+    def uuid(self, index: int) -> str:
+        """As ``CUDA_VISIBLE_DEVICES`` takes it: ``GPU-…``."""
+        ...
+
+    def name(self, index: int) -> str:
+        """The model, as the driver writes it."""
+        ...
+
+    def memory(self, index: int) -> int:
+        """The whole memory in bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FakeGpu:
+    uuid: str
+    name: str = "Fake GPU"
+    memory: int = 16 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class FakeNvml:
+    """GPUs that are only said to be there."""
+
+    gpus: tuple[FakeGpu, ...]
+
+    def count(self) -> int:
+        return len(self.gpus)
+
+    def uuid(self, index: int) -> str:
+        return self.gpus[index].uuid
+
+    def name(self, index: int) -> str:
+        return self.gpus[index].name
+
+    def memory(self, index: int) -> int:
+        return self.gpus[index].memory
+
+
+@dataclass(frozen=True, slots=True)
+class NoNvml:
+    """No GPUs can be seen, because of ``reason``."""
+
+    reason: str
+
+    def count(self) -> int:
+        return 0
+
+    def uuid(self, index: int) -> str:
+        raise IndexError(index)
+
+    def name(self, index: int) -> str:
+        raise IndexError(index)
+
+    def memory(self, index: int) -> int:
+        raise IndexError(index)
+
+
+class SystemNvml:
+    """The driver's answers. Made by ``open_nvml``, which knows what to do without a driver."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        self._nvml = pynvml
+        pynvml.nvmlInit()
+
+    def count(self) -> int:
+        return int(self._nvml.nvmlDeviceGetCount())
+
+    def uuid(self, index: int) -> str:
+        return _text(self._nvml.nvmlDeviceGetUUID(self._gpu(index)))
+
+    def name(self, index: int) -> str:
+        return _text(self._nvml.nvmlDeviceGetName(self._gpu(index)))
+
+    def memory(self, index: int) -> int:
+        return int(self._nvml.nvmlDeviceGetMemoryInfo(self._gpu(index)).total)
+
+    def _gpu(self, index: int) -> object:
+        return self._nvml.nvmlDeviceGetHandleByIndex(index)
+
+
+def open_nvml() -> Nvml:
+    """The driver, or ``NoNvml`` with the reason why it cannot be asked."""
+    try:
+        import pynvml
+    except ImportError:
+        return NoNvml("the package nvidia-ml-py is not installed")
+    try:
+        return SystemNvml()
+    except pynvml.NVMLError as error:
+        return NoNvml(f"no NVIDIA driver answers: {error}")
+
+
+def _text(answer: str | bytes) -> str:
+    return answer.decode() if isinstance(answer, bytes) else answer

@@ -1,0 +1,33 @@
+"""The seam over NVML: the fake answers as the driver does, and no driver means no GPUs."""
+
+from __future__ import annotations
+
+import pytest
+from penstock.profiling.nvml import FakeGpu, FakeNvml, NoNvml, open_nvml
+
+
+def test_the_fake_answers_what_it_was_given():
+    fake = FakeNvml((FakeGpu("GPU-a"), FakeGpu("GPU-b", "H200", 1 << 37)))
+    assert fake.count() == 2
+    assert (fake.uuid(1), fake.name(1), fake.memory(1)) == ("GPU-b", "H200", 1 << 37)
+    with pytest.raises(IndexError):
+        fake.uuid(2)
+
+
+def test_without_a_driver_there_are_no_gpus_and_a_reason():
+    nvml = open_nvml()
+    if not isinstance(nvml, NoNvml):
+        pytest.skip("this machine has an NVIDIA driver")
+    assert nvml.count() == 0
+    assert "driver" in nvml.reason
+
+
+@pytest.mark.gpu
+def test_the_driver_answers_for_every_gpu():
+    nvml = open_nvml()
+    if nvml.count() == 0:
+        pytest.skip("no GPU here")
+    for index in range(nvml.count()):
+        assert nvml.uuid(index).startswith("GPU-")
+        assert nvml.name(index)
+        assert nvml.memory(index) > 1 << 30
