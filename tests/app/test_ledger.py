@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import statistics
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -249,6 +251,17 @@ def test_readers_see_whole_batches_while_the_ledger_is_written(sql, url):
     watcher.join(timeout=10)
     assert seen[-1] == 200
     assert all(count % 4 == 0 for count in seen)
+
+
+def test_two_thousand_epochs_a_second_are_committed_in_batches_of_sixteen(sql):
+    sql.commit(first_batch(16))
+    batches = [epoch_batch(16, first_seq=2 + 16 * turn, epoch=1 + turn) for turn in range(50)]
+    seconds = []
+    for batch in batches:
+        began = time.perf_counter()
+        sql.commit(batch)
+        seconds.append(time.perf_counter() - began)
+    assert 16 / statistics.median(seconds) >= 2000
 
 
 def test_a_study_that_ended_is_updated_in_place(sql, url):
