@@ -1,0 +1,307 @@
+"""The services of a state folder: broker, scheduler and node agent, kept up by each other.
+
+Theory of operation. What should run is written down: while ``<run>/up.json`` exists, the services
+named in it are wanted, with their command lines. Whether one runs is asked of its lock
+(``app.locks``). A ``Keeper`` in the scheduler, in the agent and in a watching client looks four
+times a second and starts what is wanted and not running; so whichever of them is killed, any
+survivor puts it back, and two that try at once are kept apart by the service's own lock.
+
+Everything that changes the wish, or acts on it, does so under one more lock (``services``): a
+keeper cannot revive what is just being taken down, and a scheduler that ends out of idleness cannot
+cross a client that has just made sure that it is up.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ..profiling.discovery import find, look
+from ..profiling.errors import PenstockError, UsageError
+from ..profiling.nvml import NoNvml, open_nvml
+from . import broker, locks
+from .settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks of a keeper.
+POLL = 0.25
+#: A service that ran this long was well; its next end is revived at once (seconds).
+WELL = 10.0
+#: The longest wait between two revivals of a service that keeps ending (seconds).
+LONGEST_WAIT = 10.0
+#: What an agent is given to drain (it gives its workers 30 s), and a scheduler to end (seconds).
+AGENT_GRACE = 35.0
+SCHEDULER_GRACE = 10.0
+
+CHANGE = "services"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One process that is ours to run: its name (of lock and log) and its command line."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What should run. ``at`` is when someone last asked for it (seconds since the epoch).
+
+    ``stays``: asked for by ``penstock up``, so idleness does not end it.
+    """
+
+    devices: str
+    services: tuple[Service, ...]
+    at: float
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One service as it is: ``pid`` None where it does not run; ``log`` is its log's file."""
+
+    name: str
+    pid: int | None
+    log: Path
+
+
+def roster(devices: str) -> tuple[Service, ...]:
+    """Scheduler and agent, as Penstock runs them. The broker is started by its own module."""
+    # -P: a user's file in the working directory is not taken for a library.
+    penstock = (sys.executable, "-P", "-m", "penstock")
+    return (
+        Service("scheduler", (*penstock, "scheduler")),
+        Service("agent", (*penstock, "worker", "--devices", devices)),
+    )
+
+
+def ensure_up(
+    settings: Settings,
+    devices: str | None = None,
+    *,
+    stays: bool = False,
+    services: Sequence[Service] | None = None,
+) -> Wanted:
+    """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
+
+    ``devices`` None takes what is up already, else the settings' own. ``services`` replaces what
+    runs beside the broker (benchmarks and tests). Everything is checked before anything is started:
+    UsageError for the state folder and the devices, BackendError (within 5 s) for the broker.
+    """
+    settings.ensure_home()
+    with locks.hold(settings.run, CHANGE, wait=True):
+        before = wanted(settings)
+        spec = _devices(settings, devices, before)
+        wish = Wanted(
+            devices=spec,
+            services=tuple(services) if services is not None else roster(spec),
+            at=time.time(),
+            stays=stays or (before is not None and before.stays),
+        )
+        if settings.broker is None:
+            broker.start(settings)
+        else:
+            broker.connect(settings).close()
+        _write(settings, wish)
+        for service in wish.services:
+            _spawn(settings, service)
+    return wish
+
+
+def wanted(settings: Settings) -> Wanted | None:
+    """What should run in this state folder; None where nothing should."""
+    try:
+        fields = json.loads(_file(settings).read_text())
+        services = tuple(Service(s["name"], tuple(s["argv"])) for s in fields["services"])
+        return Wanted(fields["devices"], services, float(fields["at"]), bool(fields["stays"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, LookupError, TypeError) as error:
+        # Written whole or not at all, so this was somebody else's hand.
+        log.warning("%s is unreadable and counts as absent: %s", _file(settings), error)
+        return None
+
+
+def statuses(settings: Settings) -> tuple[Status, ...]:
+    """Broker (the private one), scheduler and agent, as they are now."""
+    names = ("scheduler", "agent") if settings.broker else (broker.NAME, "scheduler", "agent")
+    return tuple(
+        Status(name, locks.pid_of(settings.run, name), settings.logs / f"{name}.log")
+        for name in names
+    )
+
+
+def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
+    """Drain the agent, then stop scheduler and private broker; the names of those that ran.
+
+    Trials that run are cut at the end of their epoch, within ``grace`` seconds. Studies are not
+    cancelled: they go on with the next ``ensure_up``.
+    """
+    with locks.hold(settings.run, CHANGE, wait=True):
+        _file(settings).unlink(missing_ok=True)
+        ended = [
+            name
+            for name, patience in (("agent", grace), ("scheduler", SCHEDULER_GRACE))
+            if locks.stop(settings.run, name, grace=patience)
+        ]
+        return ended + _stop_broker(settings)
+
+
+def stop_if_idle(settings: Settings, idle_since: float) -> bool:
+    """For the scheduler: take everything else down if nobody wanted anything for ``idle_stop``.
+
+    ``idle_since`` in seconds since the epoch. True tells the scheduler to end now. Services that
+    someone asked to stay, or that were not started by Penstock, stay.
+    """
+    with locks.hold(settings.run, CHANGE, wait=True):
+        wish = wanted(settings)
+        # A clock set back must not keep services up for ever.
+        now = time.time()
+        if wish is None or wish.stays:
+            return False
+        if now - max(idle_since, min(wish.at, now)) < settings.idle_stop:
+            return False
+        _file(settings).unlink(missing_ok=True)
+        locks.stop(settings.run, "agent", grace=AGENT_GRACE)
+        _stop_broker(settings)
+        return True
+
+
+class Keeper(threading.Thread):
+    """Revives what is wanted and does not run. Use as a context, or start it and forget it.
+
+    A service that ends soon after each start is revived after 0.5, 1, 2 … 10 s.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(name="services-keeper", daemon=True)
+        self._settings = settings
+        self._over = threading.Event()
+        self._revivals: dict[str, _Revivals] = {}
+
+    def __enter__(self) -> Keeper:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def trouble(self) -> str | None:
+        """What keeps ending, with its last words; None while all is well."""
+        for name, past in list(self._revivals.items()):
+            if past.soon >= 3 and not past.well(time.monotonic()):
+                words = locks.tail(self._settings.logs / f"{name}.log")
+                return f"{name} was started {past.soon} times and ended each time:\n{words}"
+        return None
+
+    def run(self) -> None:
+        while not self._over.wait(POLL):
+            try:
+                self._look()
+            except (PenstockError, OSError) as error:
+                # The next look comes anyway; without its keeper nothing would be revived.
+                log.warning("a service could not be revived: %s", error)
+
+    def _look(self) -> None:
+        wish = wanted(self._settings)
+        if wish is None:
+            return
+        names = [service.name for service in wish.services]
+        if self._settings.broker is None:
+            names.insert(0, broker.NAME)
+        if all(locks.is_running(self._settings.run, name) for name in names):
+            return
+        try:
+            with locks.hold(self._settings.run, CHANGE):
+                self._revive()
+        except UsageError:
+            return  # someone else is at it
+
+    def _revive(self) -> None:
+        wish = wanted(self._settings)
+        if wish is None:
+            return
+        if self._settings.broker is None and self._is_due(broker.NAME):
+            broker.start(self._settings)
+        for service in wish.services:
+            if self._is_due(service.name):
+                _spawn(self._settings, service)
+
+    def _is_due(self, name: str) -> bool:
+        if locks.is_running(self._settings.run, name):
+            return False
+        now = time.monotonic()
+        past = self._revivals.get(name, _Revivals())
+        if now < past.not_before:
+            return False
+        self._revivals[name] = past.another(now)
+        log.warning("%s was not running and is started", name)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Revivals:
+    """How often in a row a service was revived and ended soon, and when it may be again."""
+
+    soon: int = 0
+    last: float = -1e9
+    not_before: float = -1e9
+
+    def well(self, now: float) -> bool:
+        return now - self.not_before > WELL
+
+    def another(self, now: float) -> _Revivals:
+        soon = 1 if self.well(now) else self.soon + 1
+        wait = 0.0 if soon == 1 else min(LONGEST_WAIT, 0.5 * 2 ** (soon - 2))
+        return replace(self, soon=soon, last=now, not_before=now + wait)
+
+
+def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> str:
+    standing = before.devices if before is not None else settings.devices
+    spec = standing if asked is None else asked
+    if before is not None and spec != before.devices and locks.is_running(settings.run, "agent"):
+        raise UsageError.refuse(
+            "devices", spec, f"{before.devices}, which is up; `penstock down` makes room for others"
+        )
+    # CPU specs must not wait for a driver.
+    nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
+    find(spec, look(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES")))
+    return spec
+
+
+def _spawn(settings: Settings, service: Service) -> None:
+    locks.spawn_service(
+        settings.run,
+        service.name,
+        service.argv,
+        env={**os.environ, **settings.environment()},
+        log=settings.logs / f"{service.name}.log",
+        cwd=settings.home,
+    )
+
+
+def _stop_broker(settings: Settings) -> list[str]:
+    if settings.broker is not None or not locks.is_running(settings.run, broker.NAME):
+        return []
+    broker.stop(settings)
+    return [broker.NAME]
+
+
+def _file(settings: Settings) -> Path:
+    return settings.run / "up.json"
+
+
+def _write(settings: Settings, wish: Wanted) -> None:
+    draft = _file(settings).with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(asdict(wish)))
+    draft.replace(_file(settings))

@@ -1,0 +1,170 @@
+"""Services keep each other up; real processes, a real broker, stand-ins for scheduler and agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+from penstock.app import broker, locks, services
+from penstock.app.services import Keeper, Service, ensure_up, stop_if_idle, take_down, wanted
+from penstock.app.settings import load
+from penstock.profiling.errors import BackendError, UsageError
+
+SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
+STAND_INS = (Service("scheduler", SLEEP), Service("agent", SLEEP))
+NAMES = ("broker", "scheduler", "agent")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = load(home=tmp_path / "home", devices="cpu:1x1")
+    yield settings
+    take_down(settings, grace=1)
+
+
+def until(holds, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.01)
+    return found
+
+
+def pids(settings):
+    found = [locks.pid_of(settings.run, name) for name in NAMES]
+    return found if all(found) else None
+
+
+def test_everything_is_up_after_one_call_and_a_second_call_changes_nothing(settings):
+    ensure_up(settings, services=STAND_INS)
+    first = until(lambda: pids(settings))
+    broker.connect(settings).close()
+    ensure_up(settings, services=STAND_INS)
+    assert pids(settings) == first
+    assert [status.pid for status in services.statuses(settings)] == first
+
+
+def test_down_stops_agent_scheduler_and_broker_in_this_order(settings):
+    ensure_up(settings, services=STAND_INS)
+    assert take_down(settings) == ["agent", "scheduler", "broker"]
+    assert not any(locks.is_running(settings.run, name) for name in NAMES)
+    assert wanted(settings) is None
+    assert take_down(settings) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whichever_is_killed_any_survivor_revives_it(settings, name):
+    ensure_up(settings, services=STAND_INS)
+    before = until(lambda: pids(settings))
+    with Keeper(settings) as keeper, Keeper(settings):
+        locks.send_signal(settings.run, name, signal.SIGKILL)
+        after = until(lambda: (now := pids(settings)) and now != before and now)
+        assert keeper.trouble() is None
+    changed = [n for n, a, b in zip(NAMES, before, after, strict=True) if a != b]
+    assert changed == [name]
+
+
+def test_a_keeper_in_a_service_revives_its_sibling(settings):
+    """As in real life: the keeper lives in the scheduler, and no client is there any more."""
+    program = (
+        "import time; from penstock.app import services, settings\n"
+        "services.Keeper(settings.load()).start(); time.sleep(60)"
+    )
+    keeping = Service("scheduler", (sys.executable, "-c", program))
+    ensure_up(settings, services=(keeping, STAND_INS[1]))
+    before = until(lambda: pids(settings))
+    os.kill(before[2], signal.SIGKILL)
+    os.kill(before[0], signal.SIGKILL)
+    after = until(lambda: (n := pids(settings)) and n[0] != before[0] and n[2] != before[2] and n)
+    assert after[1] == before[1]
+
+
+def test_what_was_taken_down_stays_down(settings):
+    ensure_up(settings, services=STAND_INS)
+    with Keeper(settings):
+        take_down(settings, grace=1)
+        time.sleep(3 * services.POLL)  # nothing may happen in it
+        assert not any(locks.is_running(settings.run, name) for name in NAMES)
+
+
+def test_a_service_that_keeps_ending_is_revived_ever_more_slowly_and_said(settings):
+    failing = (Service("agent", (sys.executable, "-c", "print('no luck')")),)
+    ensure_up(settings, services=failing)
+    with Keeper(settings) as keeper:
+        said = until(keeper.trouble)
+    assert "agent was started 3 times" in said
+    assert "no luck" in said
+    assert (settings.logs / "agent.log").read_text().count("no luck") <= 5
+
+
+def test_idle_services_stop_unless_someone_asked_again_or_wants_them_to_stay(tmp_path):
+    settings = load(home=tmp_path, devices="cpu:1x1", idle_stop=0.5)
+    try:
+        ensure_up(settings, services=STAND_INS)
+        assert not stop_if_idle(settings, idle_since=0), "just asked for"
+        until(lambda: time.time() - wanted(settings).at > settings.idle_stop)
+        assert not stop_if_idle(settings, idle_since=time.time()), "just at work"
+        assert stop_if_idle(settings, idle_since=0)
+        assert [s.name for s in services.statuses(settings) if s.pid] == ["scheduler"]
+
+        ensure_up(settings, services=STAND_INS, stays=True)
+        ensure_up(settings, services=STAND_INS)
+        until(lambda: time.time() - wanted(settings).at > settings.idle_stop)
+        assert not stop_if_idle(settings, idle_since=0), "penstock up"
+    finally:
+        take_down(settings, grace=1)
+
+
+def test_an_external_broker_is_never_started_nor_stopped(settings, tmp_path):
+    settings.ensure_home()
+    broker.start(settings)
+    other = load(home=tmp_path / "other", broker=broker.broker_url(settings), devices="cpu:1x1")
+    ensure_up(other, services=STAND_INS)
+    assert not locks.is_running(other.run, broker.NAME)
+    assert take_down(other, grace=1) == ["agent", "scheduler"]
+    broker.connect(settings).close()
+
+
+def test_nothing_is_started_when_the_broker_does_not_answer(tmp_path):
+    settings = load(home=tmp_path, broker="redis://:s3cret@127.0.0.1:1", devices="cpu:1x1")
+    with pytest.raises(BackendError) as refused:
+        ensure_up(settings, services=STAND_INS)
+    assert "s3cret" not in str(refused.value)
+    assert wanted(settings) is None
+    assert not any(locks.is_running(settings.run, name) for name in NAMES)
+
+
+def test_nothing_is_started_for_devices_that_are_not_there(settings):
+    with pytest.raises(UsageError, match=r"cpu:999x1.*this machine has"):
+        ensure_up(settings, "cpu:999x1", services=STAND_INS)
+    assert not any(locks.is_running(settings.run, name) for name in NAMES)
+
+
+def test_other_devices_than_those_that_are_up_are_refused(settings):
+    ensure_up(settings, services=STAND_INS)
+    with pytest.raises(UsageError, match=r"cpu:1x1, which is up.*penstock down"):
+        ensure_up(settings, "cpu:1x1*2", services=STAND_INS)
+    take_down(settings, grace=1)
+    assert ensure_up(settings, "cpu:1x1*2", services=STAND_INS).devices == "cpu:1x1*2"
+
+
+def test_a_service_sees_the_settings_and_runs_in_the_state_folder(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = (
+        "import json, os; from penstock.app.settings import load\n"
+        "print(json.dumps([str(load().home), load().devices, os.getcwd()]), flush=True)"
+    )
+    ensure_up(settings, services=(Service("scheduler", (sys.executable, "-c", program)),))
+    said = until(lambda: locks.tail(settings.logs / "scheduler.log"))
+    assert json.loads(said) == [str(settings.home), "cpu:1x1", str(settings.home)]
+
+
+def test_a_damaged_wish_counts_as_none(settings, caplog):
+    settings.ensure_home()
+    (settings.run / "up.json").write_text("{")
+    assert wanted(settings) is None
+    assert "up.json" in caplog.text
