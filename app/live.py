@@ -116,7 +116,7 @@ class LiveTable(Screen):
         if view is None:
             self.live.update(notice)
         else:
-            shown = picture(view, time.time(), width=self.live.console.width)
+            shown = picture(view, time.time())
             self.live.update(Group(shown, notice) if trouble else shown)
 
 

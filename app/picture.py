@@ -65,10 +65,10 @@ def progress(view: View) -> str:
     return ", ".join(parts)
 
 
-def picture(view: View, now: float, *, width: int) -> RenderableType:
-    """What the terminal shows of ``view`` at ``now`` (seconds), in ``width`` columns."""
+def picture(view: View, now: float) -> RenderableType:
+    """What the terminal shows of ``view`` at ``now`` (seconds)."""
     shown = select(view.study, view.trials)
-    parts = [_header(view, now, width), Text(), _table(view, shown, width)]
+    parts = [_header(view, now), Text(), _table(view, shown)]
     hidden = [trial for trial in view.trials if trial not in shown]
     if hidden:
         parts.append(_others(hidden))
@@ -86,7 +86,7 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
     return running[: FULL_TABLE - BEST_SHOWN] + best + newest
 
 
-def _header(view: View, now: float, width: int) -> RenderableType:
+def _header(view: View, now: float) -> RenderableType:
     study, stand = view.study, view.stand
     how = f"{study.direction} {study.metric} · {label(study.strategy)} · {label(study.sampler)}"
     status = (study.status, STATUS_STYLE.get(study.status, ""))
@@ -99,7 +99,7 @@ def _header(view: View, now: float, width: int) -> RenderableType:
         ProgressBar(
             total=max(total, 1),
             completed=done,
-            width=min(30, max(10, width - 60)),
+            width=24,
             complete_style="cyan",
             finished_style="green",
         ),
@@ -125,7 +125,7 @@ def _clock(view: View, now: float) -> str:
     return f"{passed}{left}"
 
 
-def _table(view: View, shown: Sequence[TrialRow], width: int) -> Table:
+def _table(view: View, shown: Sequence[TrialRow]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title, more in (
         ("trial", {"justify": "right"}),

@@ -1,0 +1,303 @@
+"""The command line. Each command is a few lines over a function that others can call as well.
+
+Exit codes: 0 fine; 1 the user's code or a study failed; 2 usage; 3 the infrastructure does not
+answer. What a script reads (``--json``) goes to standard output, progress and errors to standard
+error. Heavy modules are imported inside the commands: ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..profiling.errors import PenstockError, TrialFailed, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from .queries import Reader
+    from .settings import Settings
+    from .study import Study
+
+FAILED, USAGE, BACKEND = 1, 2, 3
+CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
+
+
+class Commands(TyperGroup):
+    """Prints our errors as one line and gives each its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except PenstockError as error:
+            typer.secho(f"penstock: {error}", err=True, fg="red")
+            code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
+            raise typer.Exit(code) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None  # as a shell says it: ended by SIGINT
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Hyperparameter tuning as a stream of epoch-sized tasks on Celery.",
+)
+#: A script's own options are the script's: nothing after its name is ours.
+_PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
+Name = Annotated[str | None, typer.Argument(help="A study's name or id; the newest by default.")]
+Script = Annotated[Path, typer.Argument(help="A Python file that optimises a study.")]
+Arguments = Annotated[list[str] | None, typer.Argument(help="The script's own arguments.")]
+Devices = Annotated[
+    str | None, typer.Option(help="auto, cpu:2x1 (two devices of one core), gpu:all, gpu:0,1")
+]
+
+
+@app.command(context_settings=_PASS_ON)
+def run(script: Script, arguments: Arguments = None) -> None:
+    """Run a script, watch its studies, and print what they came to."""
+    import psutil
+
+    since = psutil.Process().create_time()
+    studies: list[Study] = []
+    try:
+        _run(script, arguments or [], studies, detach=False)
+    finally:
+        failed = _show_outcomes(studies, since)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+@app.command(context_settings=_PASS_ON)
+def submit(script: Script, arguments: Arguments = None) -> None:
+    """Run a script, but only submit its studies: they go on without it."""
+    studies: list[Study] = []
+    _run(script, arguments or [], studies, detach=True)
+    for study in studies:
+        typer.echo(f"submitted {study.study_name} as {study.id}: penstock watch {study.id}")
+
+
+@app.command("ls")
+def list_studies(as_json: Json = False) -> None:
+    """List the studies."""
+    from .listing import study_facts, study_table
+
+    reader = _reader()
+    _print([study_facts(reader, row) for row in reader.studies()], as_json, study_table)
+
+
+@app.command()
+def status(name: Name = None, as_json: Json = False) -> None:
+    """Show how a study stands, with the failures of its trials."""
+    from .listing import standing_facts, standing_view
+
+    reader = _reader()
+    study = _study(reader, name)
+    _print(study, as_json, lambda s: standing_view(reader, s), lambda s: standing_facts(reader, s))
+
+
+@app.command()
+def watch(name: Name = None) -> None:
+    """Watch a study until it is finished; Ctrl-C stops the watching, not the study."""
+    from .live import follow
+
+    settings = _settings()
+    reader = _reader(settings)
+    study = follow(reader, _study(reader, name).id, alive=lambda: _scheduler_runs(settings))
+    if study.status == "failed":
+        raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
+
+
+@app.command()
+def story(
+    trial: Annotated[str, typer.Argument(help="A trial's id, or STUDY/NUMBER.")],
+    as_json: Json = False,
+) -> None:
+    """Tell what happened to a trial, in order, and why."""
+    from dataclasses import asdict
+
+    from .story import find_trial, render, tell
+
+    reader = _reader()
+    told = tell(reader, *find_trial(reader, trial))
+    _print(told, as_json, render, asdict)
+
+
+@app.command()
+def cancel(name: Annotated[str, typer.Argument(help="A study's name or id.")]) -> None:
+    """Cancel a study. What has run stays."""
+    from .client import Client
+
+    settings = _settings()
+    study = _reader(settings).study(name)
+    Client(settings).cancel(study.id)
+    typer.echo(f"{study.name} is cancelled")
+
+
+@app.command()
+def report(
+    name: Name = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")] = None,
+) -> None:
+    """Write a study's report: one HTML file that opens off line."""
+    from .report import write_report
+
+    settings = _settings()
+    reader = _reader(settings)
+    study = _study(reader, name)
+    typer.echo(write_report(reader, study.id, output or _report_path(settings, study.id)))
+
+
+@app.command()
+def worker(devices: Devices = None) -> None:
+    """Serve this machine's devices until told to stop (SIGTERM drains)."""
+    from . import agent
+
+    raise typer.Exit(agent.main(_settings(devices)))
+
+
+@app.command()
+def up(devices: Devices = None) -> None:
+    """Start broker, scheduler and this machine's workers, and leave them running."""
+    from .services import up as start
+
+    settings = _settings(devices)
+    start(settings)
+    typer.echo(f"up in {settings.home}")
+
+
+@app.command()
+def down() -> None:
+    """Stop what Penstock runs on this machine. Studies go on at the next ``up``."""
+    from .services import down as stop
+
+    stop(_settings())
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what is found, what is missing, and what to do."""
+    from . import doctor as examiner
+
+    _print(examiner.examine(_settings()), as_json, examiner.render)
+
+
+@app.command()
+def flower(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="A free port.")] = None,
+) -> None:
+    """Show queues, workers and tasks in Flower, on this machine only."""
+    from . import flower as flowers
+    from .broker import connect
+
+    settings = _settings()
+    settings.ensure_home()
+    connect(settings).close()
+    port = port or settings.flower_port
+    typer.echo(f"http://127.0.0.1:{port}/tasks  user {flowers.USER}")
+    typer.echo(f"the password is in {flowers.password_file(settings)}")
+    raise typer.Exit(flowers.start(settings, port).wait())
+
+
+@app.command(hidden=True)
+def scheduler() -> None:
+    """Run the scheduler in the foreground."""
+    from . import runner
+
+    runner.main(_settings())
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+def _settings(devices: str | None = None) -> Settings:
+    from .settings import load
+
+    return load(devices=devices)
+
+
+def _reader(settings: Settings | None = None) -> Reader:
+    from .queries import Reader
+
+    return Reader((settings or _settings()).ledger_url)
+
+
+def _study(reader: Reader, name: str | None) -> Any:
+    if name is not None:
+        return reader.study(name)
+    studies = reader.studies()
+    if not studies:
+        raise UsageError("no study is here yet: penstock run SCRIPT starts one")
+    return studies[-1]
+
+
+def _scheduler_runs(settings: Settings) -> bool:
+    from .locks import is_running
+
+    return is_running(settings.run, "scheduler")
+
+
+def _report_path(settings: Settings, study_id: str) -> Path:
+    return settings.home / "reports" / f"{study_id}.html"
+
+
+def _run(script: Path, arguments: list[str], studies: list[Study], *, detach: bool) -> None:
+    """Run a user's script; ``studies`` fills with those it submits."""
+    from .script import run_script
+    from .study import DETACH, SUBMITTED
+
+    detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
+    try:
+        run_script(script, arguments)
+    finally:
+        DETACH.reset(detached)
+        SUBMITTED.reset(collected)
+
+
+def _show_outcomes(studies: list[Study], since: float) -> bool:
+    """Print what each finished study came to; whether one of them failed."""
+    from rich.console import Console
+
+    from .script import outcome, show
+
+    settings = _settings()
+    console, reader, failed = Console(highlight=False), _reader(settings), False
+    for study in dict.fromkeys(studies):
+        row = reader.study(study.id)
+        if row.finished_at is None:
+            typer.echo(f"{row.name} goes on: penstock watch {row.id}")
+            continue
+        path = _report_path(settings, row.id)
+        # Only the first study waited for the services to start; the others began when submitted.
+        begin = since if study is studies[0] else row.created_at
+        show(console, outcome(reader, row.id, path, begin))
+        failed = failed or row.status == "failed"
+    return failed
+
+
+def _print(
+    value: Any,
+    as_json: bool,
+    render: Callable[[Any], RenderableType],
+    plain: Callable[[Any], Any] = lambda value: value,
+) -> None:
+    """Print ``plain(value)`` as JSON, or ``render(value)`` for people."""
+    if as_json:
+        json.dump(plain(value), sys.stdout, indent=2, allow_nan=False)
+        sys.stdout.write("\n")
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(render(value))

@@ -1,0 +1,112 @@
+"""What ``ls`` and ``status`` say of studies, for people and as JSON."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .live import Watcher
+from .picture import STATUS_STYLE, View, picture
+from .standing import number
+
+if TYPE_CHECKING:
+    from .queries import Reader, StudyRow, TrialRow
+
+Facts = dict[str, Any]
+
+
+def study_facts(reader: Reader, study: StudyRow) -> Facts:
+    """A study in one row: who it is and how it stands. Times are seconds since 1970."""
+    return _facts(Watcher(reader, study.id).look())
+
+
+def _facts(view: View) -> Facts:
+    study, stand = view.study, view.stand
+    best = stand.best
+    return {
+        "id": study.id,
+        "name": study.name,
+        "status": study.status,
+        "message": study.message,
+        "direction": study.direction,
+        "metric": study.metric,
+        "strategy": study.strategy,
+        "sampler": study.sampler,
+        "seed": study.seed,
+        "created_at": study.created_at,
+        "finished_at": study.finished_at,
+        "n_trials": study.n_trials,
+        "trials": {str(state): count for state, count in sorted(stand.counts.items())},
+        "epochs": stand.epochs,
+        "epochs_expected": stand.expected,
+        "eta_seconds": stand.eta,
+        "best": None if best is None else _trial(best),
+    }
+
+
+def _trial(trial: TrialRow) -> Facts:
+    failure = trial.failure_kind and {
+        "kind": trial.failure_kind,
+        "message": trial.failure_message,
+        "traceback": trial.failure_traceback,
+    }
+    finite = trial.value is not None and math.isfinite(trial.value)
+    return {
+        "id": trial.id,
+        "number": trial.number,
+        "state": trial.state,
+        "epoch": trial.epoch,
+        "target": trial.target,
+        "value": trial.value if finite else None,
+        "params": trial.params,
+        "device": trial.device or None,
+        "slot": trial.slot,
+        "failure": failure,
+    }
+
+
+def study_table(studies: list[Facts]) -> RenderableType:
+    """The studies, oldest first."""
+    if not studies:
+        return Text("no study is here yet: penstock run SCRIPT starts one", style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for title in ("study", "status", "trials", "epochs", "best", "id"):
+        right = title in ("trials", "epochs", "best")
+        table.add_column(title, justify="right" if right else "left", overflow="fold")
+    for facts in studies:
+        best, expected = facts["best"], facts["epochs_expected"]
+        table.add_row(
+            Text(facts["name"], style="bold"),
+            Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
+            f"{sum(facts['trials'].values())}/{facts['n_trials']}",
+            f"{facts['epochs']}/{expected}" if expected else str(facts["epochs"]),
+            Text(f"{facts['metric']} {number(best['value'])}") if best else "",
+            Text(facts["id"], style="dim"),
+        )
+    return table
+
+
+def standing_facts(reader: Reader, study: StudyRow) -> Facts:
+    """A study with all its trials."""
+    view = Watcher(reader, study.id).look()
+    return _facts(view) | {"all_trials": [_trial(trial) for trial in view.trials]}
+
+
+def standing_view(reader: Reader, study: StudyRow) -> RenderableType:
+    """A study as the live view shows it, and the failures in full."""
+    view = Watcher(reader, study.id).look()
+    parts: list[RenderableType] = [picture(view, time.time())]
+    for trial in view.trials:
+        if trial.failure_kind:
+            what = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"
+            parts += [Text(), Text(what, style="red")]
+            if trial.failure_traceback:
+                trace = Text(trial.failure_traceback.rstrip(), style="dim")
+                parts.append(Padding(trace, (0, 0, 0, 2)))
+    return Group(*parts)

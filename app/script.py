@@ -1,0 +1,150 @@
+"""Running a user's script as Python itself would, and saying what its studies came to."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..profiling.errors import PenstockError, TrialFailed, UsageError
+from ..scheduler.trial import TrialState
+from .report import final_metrics, write_report
+from .standing import Standing, duration, label, number, standing
+
+if TYPE_CHECKING:
+    from .queries import EpochRow, Reader, StudyRow, TrialRow
+
+
+def run_script(script: Path, arguments: Sequence[str]) -> None:
+    """Run ``script`` as ``python script arguments...`` would.
+
+    Raises UsageError when there is no such file, TrialFailed when the script raises (its traceback
+    has been printed, without our own frames), and lets Penstock's errors and SystemExit through.
+    """
+    if not script.is_file():
+        raise UsageError.refuse("script", str(script), "a file that is there")
+    with _as_python(script, arguments):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except (PenstockError, SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
+                trace = trace.tb_next
+            traceback.print_exception(error.with_traceback(trace))
+            raise TrialFailed(
+                "exception", f"{script.name} raised {type(error).__name__}"
+            ) from error
+
+
+@contextmanager
+def _as_python(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """``sys.argv`` and the first entry of ``sys.path`` as the script expects them."""
+    argv, path = sys.argv, sys.path
+    sys.argv = [str(script), *arguments]
+    sys.path = [str(script.resolve().parent), *path[1:]]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a study came to: its rows, its report, and where the time went (seconds).
+
+    ``start_up`` ends when the first epoch's training began; None where nothing was trained.
+    """
+
+    study: StudyRow
+    stand: Standing
+    metrics: dict[str, float]
+    failed: tuple[TrialRow, ...]
+    report: Path
+    start_up: float | None
+    training: float
+    reporting: float
+
+
+def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcome:
+    """Write the report of a study and sum it up; ``since`` is when its start-up began."""
+    from .codec import spec_from_json
+
+    study, trials = reader.study(study_id), reader.trials(study_id)
+    epochs: Sequence[EpochRow] = reader.epochs(study_id)
+    stand = standing(study, spec_from_json(study.spec_json).strategy, trials, epochs)
+    began = monotonic()
+    written = write_report(reader, study_id, report)
+    last = study.finished_at or max((row.at for row in epochs), default=0.0)
+    return Outcome(
+        study=study,
+        stand=stand,
+        metrics=final_metrics(stand.best, epochs) if stand.best else {},
+        failed=tuple(trial for trial in trials if trial.state == TrialState.FAILED),
+        report=written,
+        start_up=None if stand.started is None else stand.started - since,
+        training=0.0 if stand.started is None else last - stand.started,
+        reporting=monotonic() - began,
+    )
+
+
+def show(console: Console, result: Outcome) -> None:
+    """Print ``result``: best trial, its parameters and metrics, failures, report, time in parts."""
+    study, best = result.study, result.stand.best
+    console.print()
+    if best is None:
+        console.print(
+            Text.assemble((study.name, "bold"), f" {study.status}: no trial has a result")
+        )
+    else:
+        console.print(_headline(result, best))
+        grid = Table.grid(padding=(0, 3, 0, 0))
+        for name, value in best.params.items():
+            grid.add_row(Text(f"  {name}", style="dim"), Text(number(value)))
+        console.print(grid)
+    for trial in result.failed[:3]:
+        words = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"
+        console.print(Text(words, style="red"), Text(f"penstock story {trial.id}", style="dim"))
+    if len(result.failed) > 3:
+        console.print(Text(f"and {len(result.failed) - 3} more failed", style="red"))
+    # soft_wrap: a path is to be copied, so it stays one line however narrow the terminal.
+    console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
+    console.print(Text.assemble(("time    ", "dim"), _times(result)), soft_wrap=True)
+
+
+def _headline(result: Outcome, best: TrialRow) -> Text:
+    metric = result.study.metric
+    tests = {n: v for n, v in result.metrics.items() if n.startswith("test_")}
+    line = Text.assemble(
+        (result.study.name, "bold"),
+        f" {result.study.status}: best trial {best.number}, {metric} ",
+        (number(best.value), "bold green"),
+        " on validation data",
+    )
+    for name, value in tests.items():
+        line.append(f", {name} ").append(number(value), style="bold green")
+    plan = result.study.strategy
+    return line.append(f"  ({result.stand.epochs} epochs, {label(plan)})", style="dim")
+
+
+def _times(result: Outcome) -> str:
+    if result.start_up is None:
+        return f"nothing was trained, report {duration(result.reporting)}"
+    parts = (
+        ("start-up", result.start_up),
+        ("training", result.training),
+        ("report", result.reporting),
+    )
+    total = sum(seconds for _, seconds in parts)
+    return f"{', '.join(f'{n} {duration(s)}' for n, s in parts)}, {duration(total)} in all"
