@@ -1,0 +1,89 @@
+"""The client against a real broker: answered, refused, repeated, or told who is silent."""
+
+import signal
+import threading
+import time
+
+import pytest
+from fake_scheduler import FakeScheduler
+from penstock.app import broker, client, locks, protocol
+from penstock.app.client import Client
+from penstock.app.settings import load
+from penstock.profiling.errors import BackendError, UsageError
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = load(home=tmp_path / "home")
+    settings.ensure_home()
+    yield settings
+    broker.stop(settings)
+
+
+def test_a_command_is_answered_and_carries_its_seal(settings):
+    with FakeScheduler(settings) as scheduler:
+        Client(settings).enqueue("s-1", (("lr", 0.5), ("act", None)))
+    (command,) = scheduler.commands
+    assert command["kind"] == "enqueue"
+    assert command["params"] == {"lr": 0.5, "act": None}
+
+
+def test_a_refusal_is_a_usage_error_and_any_other_trouble_a_backend_error(settings):
+    with FakeScheduler(settings):
+        asking = Client(settings)
+        asking.send("anything")
+        with pytest.raises(BackendError, match="out of order"):
+            asking.send("break")
+
+
+def test_an_unanswered_command_is_sent_again_under_the_same_id(settings, monkeypatch):
+    monkeypatch.setattr(client, "RESEND_AFTER", 0.1)
+    with FakeScheduler(settings, deaf=2) as scheduler:
+        Client(settings).send("anything")
+    assert len(scheduler.commands) == 3
+    assert len({command["id"] for command in scheduler.commands}) == 1
+
+
+def test_a_command_outlives_the_broker_it_was_sent_to(settings, monkeypatch):
+    """The broker is killed and comes back while the client waits."""
+    monkeypatch.setattr(client, "RESEND_AFTER", 0.2)
+    with FakeScheduler(settings):
+        pass
+    outcome = []
+    asking = Client(settings, patience=20)
+    waiting = threading.Thread(target=lambda: outcome.append(asking.send("anything")))
+    waiting.start()
+    _until(lambda: broker.connect(settings).xlen(protocol.COMMANDS) > 0)
+    locks.send_signal(settings.run, broker.NAME, signal.SIGKILL)
+    assert locks.wait_gone(settings.run, broker.NAME, 5)
+    with FakeScheduler(settings):
+        waiting.join(20)
+    assert outcome == [{"ok": True}]
+
+
+def test_silence_ends_with_who_is_silent_and_where_to_look(settings):
+    broker.start(settings)
+    asking = Client(settings, patience=0.2)
+    with pytest.raises(BackendError, match=r"no scheduler has opened.*penstock doctor"):
+        asking.send("anything")
+    with FakeScheduler(settings):
+        pass
+    with pytest.raises(BackendError, match="scheduler does not answer"):
+        asking.send("anything")
+    broker.stop(settings)
+    with pytest.raises(BackendError, match=r"broker .* does not answer"):
+        asking.send("anything")
+
+
+def test_a_refused_study_is_the_callers_error(settings):
+    with FakeScheduler(settings, deaf=0) as scheduler:
+        scheduler._obey = lambda body: {"ok": False, "type": "UsageError", "error": "not so"}
+        with pytest.raises(UsageError, match="not so"):
+            Client(settings).cancel("s-1")
+
+
+def _until(true, limit=10.0):
+    deadline = time.monotonic() + limit
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,269 @@
+"""The study as a user meets it, against a real broker and ledger and an invented scheduler."""
+
+import subprocess
+import sys
+
+import optuna
+import pytest
+from fake_scheduler import FakeScheduler
+from penstock import FullBudget, Study, TrialFailed, UsageError, create_study, load_study
+from penstock.app import broker, live
+from penstock.app.settings import load
+from penstock.app.study import DETACH, SUBMITTED
+from penstock.scheduler.trial import TrialState
+
+SPACE = {"x": [3.0, 1.0, 2.0], "act": ["relu"]}
+GRID = {"sampler": "grid", "strategy": FullBudget(2)}
+
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 100)
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PENSTOCK_BROKER", raising=False)
+    monkeypatch.setattr(live, "PERIOD", 0.02)
+    settings = load()
+    settings.ensure_home()
+    yield settings
+    broker.stop(settings)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The devices that services were asked to be up for."""
+    asked = []
+    monkeypatch.setattr(Study, "_ensure_up", lambda _, settings, devices: asked.append(devices))
+    return asked
+
+
+def quiet(study, *args, **options):
+    study.optimize(objective, *args, show_progress=False, **options)
+
+
+def test_a_study_runs_and_is_read_back_as_optunas_trials(settings, started):
+    with FakeScheduler(settings, fate={1: TrialState.STOPPED}):
+        study = create_study(study_name="first", **GRID)
+        quiet(study, SPACE, devices="cpu:1x1")
+    assert started == ["cpu:1x1"]
+    assert study.status == "complete"
+    assert [t.state.name for t in study.trials] == ["COMPLETE", "PRUNED", "COMPLETE"]
+    best = study.best_trial
+    assert (best.number, best.value, best.params) == (2, 2.0, {"x": 2.0, "act": "relu"})
+    assert (study.best_value, study.best_params) == (2.0, {"x": 2.0, "act": "relu"})
+    assert best.intermediate_values == {1: 2.0, 2: 2.0}
+    assert best.duration.total_seconds() == pytest.approx(1.5)
+    assert best.user_attrs["trial_id"] == f"{study.id}-0002"
+    assert best.user_attrs["device"] == "cpu.here.0"
+    assert best.distributions["x"] == optuna.distributions.CategoricalDistribution([3.0, 1.0, 2.0])
+    pruned = study.get_trials(states=(optuna.trial.TrialState.PRUNED,))
+    assert [(t.number, t.value) for t in pruned] == [(1, 1.0)]
+
+
+def test_another_process_reads_the_same_results_by_name(settings, started):
+    with FakeScheduler(settings):
+        study = create_study(study_name="first", direction="maximize", **GRID)
+        quiet(study, SPACE)
+    again = load_study("first")
+    assert (again.id, again.direction, again.best_value) == (study.id, "maximize", 3.0)
+    assert again.trials == study.trials
+    again.wait()
+    with pytest.raises(UsageError, match="first"):
+        load_study("furst")
+
+
+def test_the_data_frame_has_optunas_columns(settings, started):
+    with FakeScheduler(settings, fate={0: TrialState.FAILED}):
+        study = create_study(**GRID)
+        quiet(study, SPACE)
+    frame = study.trials_dataframe()
+    assert list(frame.columns[:5]) == [
+        "number", "value", "datetime_start", "datetime_complete", "duration",
+    ]  # fmt: skip
+    assert frame.columns[-1] == "state"
+    assert list(frame["state"]) == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert list(frame["params_x"]) == [3.0, 1.0, 2.0]
+    assert frame["user_attrs_failure"][0] == "ValueError: no"
+
+
+def test_callbacks_hear_of_each_trial_once_with_its_epochs(settings, started):
+    heard = []
+    with FakeScheduler(settings, fate={1: TrialState.FAILED}):
+        study = create_study(**GRID)
+        quiet(study, SPACE, callbacks=[lambda s, t: heard.append((s, t))])
+    assert [(s is study, t.number, t.state.name) for s, t in heard] == [
+        (True, 0, "COMPLETE"), (True, 1, "FAIL"), (True, 2, "COMPLETE"),
+    ]  # fmt: skip
+    assert heard[0][1].intermediate_values == {1: 3.0, 2: 3.0}
+    assert heard[1][1].user_attrs["failure"] == "ValueError: no"
+
+
+def test_enqueued_configurations_travel_with_the_study_and_later_ones_by_themselves(
+    settings, started
+):
+    with FakeScheduler(settings) as scheduler:
+        study = create_study(sampler="random")
+        study.enqueue_trial({"x": 2.0})
+        quiet(study, SPACE, 2)
+        study.enqueue_trial({"x": 1.0, "act": "relu"})
+    assert study.trials[0].params["x"] == 2.0
+    submit, enqueue = scheduler.commands
+    assert submit["enqueued"] == [{"x": 2.0}]
+    assert enqueue["params"] == {"x": 1.0, "act": "relu"}
+    with pytest.raises(UsageError, match="one of"):
+        study.enqueue_trial({"x": 7.0})
+
+
+def test_a_define_by_run_study_keeps_what_its_trials_drew_from(settings, started):
+    with FakeScheduler(settings):
+        study = create_study(sampler="random")
+        quiet(study, n_trials=2)
+    assert study.best_params == {"x": 0.0}
+    drawn = optuna.distributions.FloatDistribution(0, 100)
+    assert [t.distributions for t in study.trials] == [{"x": drawn}] * 2
+
+
+def test_nothing_is_started_for_a_study_that_is_refused(settings, started):
+    study = create_study(sampler="random")
+    study.enqueue_trial({"y": 1})
+    with pytest.raises(UsageError, match="one of x, act"):
+        study.submit(objective, SPACE, 3)
+    for wrong in ({"n_trials": 0}, {"n_trials": 3, "space": {"x": []}}):
+        with pytest.raises(UsageError):
+            create_study().submit(objective, **wrong)
+    with pytest.raises(UsageError, match="timeout"):
+        create_study().optimize(objective, n_trials=3, timeout=0)
+    crowded = create_study()
+    crowded.enqueue_trial({"x": 1})
+    crowded.enqueue_trial({"x": 2})
+    with pytest.raises(UsageError, match=r"n_trials = 1 .* 2 configurations"):
+        crowded.submit(objective, n_trials=1)
+    assert started == []
+
+
+def test_a_taken_name_is_refused_unless_it_is_to_be_loaded(settings, started):
+    with FakeScheduler(settings) as scheduler:
+        quiet(create_study(study_name="first", **GRID), SPACE)
+        with pytest.raises(UsageError, match=r"study_name = 'first'.*load_if_exists"):
+            create_study(study_name="first", **GRID)
+        again = create_study(study_name="first", load_if_exists=True, **GRID)
+        heard = []
+        quiet(again, SPACE, callbacks=[lambda _, t: heard.append(t.number)])
+        assert heard == [0, 1, 2], "a script started anew takes its study up where it is"
+        with pytest.raises(UsageError, match="n_trials was 3 and is 2"):
+            quiet(again, SPACE, 2)
+    assert [command["kind"] for command in scheduler.commands] == ["submit"]
+
+
+def test_two_who_take_one_name_at_once_are_told_apart_by_the_scheduler(settings, started):
+    first, second = (create_study(study_name="first", **GRID) for _ in range(2))
+    with FakeScheduler(settings):
+        quiet(first, SPACE)
+        with pytest.raises(UsageError, match="taken"):
+            quiet(second, SPACE)
+
+
+def test_without_a_complete_trial_there_is_no_best_one(settings, started):
+    study = create_study(**GRID)
+    assert study.trials == []
+    assert study.trials_dataframe().empty
+    with pytest.raises(ValueError, match="no trial is complete"):
+        study.best_trial  # noqa: B018 - it raises
+    with pytest.raises(UsageError, match="not submitted"):
+        study.cancel()
+    failed = dict.fromkeys(range(3), TrialState.FAILED)
+    with FakeScheduler(settings, fate=failed), pytest.raises(TrialFailed) as failure:
+        quiet(study, SPACE)
+    assert failure.value.kind == "exception"
+    assert failure.value.traceback == "Traceback ..."
+    assert f"{study.id}-0000" in str(failure.value)
+    with pytest.raises(UsageError, match="first failure was: ValueError: no"):
+        study.best_trial  # noqa: B018 - it raises
+
+
+def test_submit_returns_at_once_and_wait_waits(settings, started):
+    with FakeScheduler(settings) as scheduler:
+        scheduler.hold.set()
+        study = create_study(**GRID)
+        study.submit(objective, SPACE)
+        study.wait(timeout=0.05)
+        assert (study.status, study.trials) == ("running", [])
+        scheduler.resume.set()
+        study.wait()
+    assert len(study.trials) == 3
+
+
+def test_a_study_past_its_timeout_is_cancelled(settings, started):
+    with FakeScheduler(settings) as scheduler:
+        scheduler.hold.set()
+        study = create_study(**GRID)
+        quiet(study, SPACE, timeout=0.1)
+    assert study.status == "cancelled"
+
+
+def test_ctrl_c_leaves_the_study_running_and_says_how_to_go_on(
+    settings, started, monkeypatch, capsys
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(live, "follow", interrupted)
+    with FakeScheduler(settings) as scheduler:
+        study = create_study(**GRID)
+        with pytest.raises(KeyboardInterrupt):
+            quiet(study, SPACE)
+    told = capsys.readouterr().err
+    assert f"penstock watch {study.id}" in told
+    assert f"penstock cancel {study.id}" in told
+    assert [command["kind"] for command in scheduler.commands] == ["submit"]
+
+
+def test_a_detached_optimize_submits_and_returns(settings, started):
+    detached, noted = DETACH.set(True), SUBMITTED.set([])
+    try:
+        with FakeScheduler(settings) as scheduler:
+            scheduler.hold.set()
+            study = create_study(**GRID)
+            quiet(study, SPACE)
+            assert study.status == "running"
+            assert SUBMITTED.get() == [study]
+    finally:
+        DETACH.reset(detached)
+        SUBMITTED.reset(noted)
+
+
+def test_a_script_that_a_trainer_imports_starts_nothing(settings, started, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_TRAINER", "1")
+    study = create_study(study_name="first", **GRID)
+    for call in (lambda: study.submit(objective, SPACE), lambda: load_study("first")):
+        with pytest.raises(UsageError, match='if __name__ == "__main__"'):
+            call()
+    assert started == []
+
+
+def test_importing_penstock_loads_none_of_the_heavy_libraries():
+    script = (
+        "import sys, time; start = time.perf_counter(); import penstock;"
+        "took = time.perf_counter() - start;"
+        "penstock.create_study, penstock.TorchTrainable, penstock.Float;"
+        "heavy = {'torch', 'optuna', 'sqlalchemy', 'redis', 'celery', 'pandas', 'rich'};"
+        "print(sorted(heavy & set(sys.modules)), took < 0.05)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[] True"
+
+
+def test_the_public_face_is_what_it_says():
+    import penstock
+
+    assert sorted(penstock.__all__) == penstock.__all__
+    assert {*penstock._LAZY} - {*penstock.__all__} == {"celery"}
+    for name in penstock.__all__:
+        assert getattr(penstock, name).__name__ == name
+    assert {*penstock.__all__} <= {*dir(penstock)}
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        penstock.nothing  # noqa: B018 - it raises

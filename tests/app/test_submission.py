@@ -1,0 +1,191 @@
+"""What a study may be: every refusal at the door, with field, value and what is allowed."""
+
+import functools
+import json
+
+import optuna
+import pytest
+from penstock import ASHA, Float, FullBudget, SuccessiveHalving, TorchTrainable
+from penstock.app.submission import Plan, check_name, differences, make_plan, make_spec, new_id
+from penstock.profiling.errors import UsageError
+
+GOOD = {
+    "direction": "maximize",
+    "metric": "accuracy",
+    "sampler": "tpe",
+    "sampler_options": None,
+    "strategy": ASHA(1, 9),
+    "seed": 0,
+    "epoch_timeout": None,
+    "retries": 0,
+}
+SPACE = {"lr": Float(1e-4, 1, log=True)}
+
+
+class Net(TorchTrainable):
+    pass
+
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 1)
+
+
+def plan(**changes):
+    return make_plan(**GOOD | changes)
+
+
+def spec(code=Net, space=SPACE, n_trials=27, **changes):
+    return make_spec(plan(**changes), "s-1", "s", code, space, n_trials)
+
+
+def a_local_objective():
+    return lambda trial: 0.0
+
+
+STUDY_REFUSALS = [
+    ({"direction": "up"}, "direction = 'up'", "minimize or maximize"),
+    ({"metric": ""}, "metric", "name of a metric"),
+    ({"metric": 3}, "metric = 3", "name of a metric"),
+    ({"sampler": "annealing"}, "sampler = 'annealing'", "grid, random, tpe"),
+    ({"sampler": 3}, "sampler = 3", "grid, random, tpe"),
+    ({"sampler": optuna.samplers.CmaEsSampler()}, "CmaEsSampler", "grid, random, tpe"),
+    ({"sampler": optuna.samplers.TPESampler(n_startup_trials=0, group=False,
+                                            multivariate=True), "sampler_options": {"x": 1}},
+     "sampler_options['x']", "n_startup_trials"),
+    ({"sampler_options": {"n_startup_trials": -1}}, "n_startup_trials", ">= 0"),
+    ({"sampler_options": {"n_startup_trials": 2.5}}, "n_startup_trials", "whole number"),
+    ({"sampler_options": {"n_ei_candidates": 0}}, "n_ei_candidates", ">= 1"),
+    ({"sampler_options": {"multivariate": 1}}, "multivariate", "True or False"),
+    ({"sampler": "random", "sampler_options": {"seed": 1}}, "seed", "none with 'random'"),
+    ({"strategy": "asha"}, "strategy = 'asha'", "ASHA(...)"),
+    ({"seed": -1}, "seed = -1", "0 to"),
+    ({"seed": 2**63}, "seed", "0 to"),
+    ({"seed": "zero"}, "seed = 'zero'", "whole number"),
+    ({"epoch_timeout": 0}, "epoch_timeout = 0", "above 0"),
+    ({"epoch_timeout": float("inf")}, "epoch_timeout", "above 0"),
+    ({"epoch_timeout": "1m"}, "epoch_timeout", "above 0"),
+    ({"retries": -1}, "retries = -1", ">= 0"),
+    ({"retries": True}, "retries = True", "whole number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "field", "allowed"), STUDY_REFUSALS)
+def test_a_study_that_cannot_be_is_refused_when_it_is_created(changes, field, allowed):
+    with pytest.raises(UsageError) as refusal:
+        plan(**changes)
+    assert field in str(refusal.value)
+    assert allowed in str(refusal.value)
+
+
+STRATEGY_REFUSALS = [
+    (lambda: FullBudget(0), "FullBudget.epochs = 0", ">= 1"),
+    (lambda: ASHA(1, 9, 1), "ASHA.eta = 1", ">= 2"),
+    (lambda: ASHA(1, 9, 2.5), "ASHA.eta = 2.5", "whole number"),
+    (lambda: ASHA(0, 9), "ASHA.min_epochs = 0", ">= 1"),
+    (lambda: ASHA(10, 9), "ASHA.min_epochs = 10", "at most max_epochs = 9"),
+    (lambda: SuccessiveHalving(1, 0), "SuccessiveHalving.max_epochs = 0", ">= 1"),
+    (lambda: SuccessiveHalving(1, None), "SuccessiveHalving.max_epochs = None", "whole number"),
+]
+
+
+@pytest.mark.parametrize(("make", "field", "allowed"), STRATEGY_REFUSALS)
+def test_a_strategy_that_cannot_be_is_refused_when_it_is_named(make, field, allowed):
+    with pytest.raises(UsageError) as refusal:
+        make()
+    assert field in str(refusal.value)
+    assert allowed in str(refusal.value)
+
+
+SUBMISSION_REFUSALS = [
+    ("no trials", {"n_trials": 0}, "n_trials = 0", ">= 1"),
+    ("half a trial", {"n_trials": 1.5}, "n_trials = 1.5", "whole number"),
+    ("endless trials", {"n_trials": None}, "n_trials = None", "whole number"),
+    ("an endless grid", {"sampler": "grid"}, "space['lr']", "a step"),
+    ("a grid of nothing", {"sampler": "grid", "code": objective, "space": None}, "space", "'grid'"),
+    ("an empty space", {"space": {}}, "space", "at least one name"),
+    ("a trainable without space", {"space": None}, "space = None", "for a TorchTrainable"),
+    ("a trainable without metric", {"metric": None}, "metric=", "create_study"),
+    ("a trainable without strategy", {"strategy": None}, "strategy = None", "FullBudget(epochs)"),
+    ("a trainable without end", {"strategy": FullBudget()}, "strategy", "FullBudget(epochs)"),
+    ("no code", {"code": 3}, "first argument", "objective(trial)"),
+    ("another class", {"code": dict}, "first argument", "TorchTrainable"),
+    ("an instance", {"code": Net({})}, "first argument", "TorchTrainable"),
+    ("a lambda", {"code": a_local_objective()}, "lambda", "top level"),
+    ("a partial", {"code": functools.partial(objective)}, "partial", "top level"),
+    ("a builtin", {"code": print}, "builtin", "top level"),
+]
+
+
+@pytest.mark.parametrize(("changes", "field", "allowed"), [row[1:] for row in SUBMISSION_REFUSALS],
+                         ids=[row[0] for row in SUBMISSION_REFUSALS])  # fmt: skip
+def test_a_study_that_cannot_run_is_refused_when_it_is_submitted(changes, field, allowed):
+    with pytest.raises(UsageError) as refusal:
+        spec(**changes)
+    assert field in str(refusal.value)
+    assert allowed in str(refusal.value)
+
+
+def test_a_trainable_becomes_a_study_of_the_torch_contract():
+    made = spec(sampler_options={"n_startup_trials": 5}, epoch_timeout=60)
+    assert made.contract == "torch"
+    assert made.code.target.endswith(":Net")
+    assert len(made.code.digest) == 64
+    assert made.space == (("lr", SPACE["lr"].to_json()),)
+    assert made.strategy == ASHA(1, 9)
+    assert made.sampler_options == '{"n_startup_trials": 5}'
+    assert made.epoch_timeout == 60.0
+    assert Plan.of(made) == plan(sampler_options={"n_startup_trials": 5}, epoch_timeout=60)
+
+
+def test_an_objective_needs_nothing_but_a_number_of_trials():
+    made = spec(objective, None, 5, metric=None, strategy=None)
+    assert (made.contract, made.metric, made.space) == ("objective", "value", None)
+    assert made.strategy == FullBudget()
+
+
+def test_a_space_given_to_an_objective_is_its_space():
+    assert spec(objective, SPACE).space == (("lr", SPACE["lr"].to_json()),)
+
+
+def test_a_grid_has_as_many_trials_as_points_unless_told():
+    space = {"lr": [0.1, 0.2], "n": [1, 2, 3]}
+    assert spec(space=space, n_trials=None, sampler="grid").n_trials == 6
+    assert spec(space=space, n_trials=4, sampler="grid").n_trials == 4
+
+
+def test_optunas_own_samplers_are_understood():
+    samplers = optuna.samplers
+    assert plan(sampler=samplers.RandomSampler(seed=1)).sampler == "random"
+    tpe = plan(sampler=samplers.TPESampler(n_startup_trials=3, seed=1))
+    assert tpe.sampler == "tpe"
+    assert json.loads(tpe.sampler_options)["n_startup_trials"] == 3
+    grid = {"sampler": samplers.GridSampler({"x": [1, 2, 3]})}
+    made = spec(objective, None, None, **grid)
+    assert (made.sampler, made.n_trials) == ("grid", 3)
+    with pytest.raises(UsageError, match="brings its own space"):
+        spec(objective, SPACE, **grid)
+
+
+def test_a_tpe_with_code_in_its_options_is_refused():
+    with pytest.warns(FutureWarning):
+        sampler = optuna.samplers.TPESampler(gamma=lambda n: 3)
+    with pytest.raises(UsageError, match="plain TPESampler"):
+        plan(sampler=sampler)
+
+
+def test_differences_name_what_changed_and_overlook_an_edited_file():
+    old = spec()
+    assert differences(old, spec()) == []
+    assert differences(old, spec(n_trials=28)) == ["n_trials was 27 and is 28"]
+    (moved,) = differences(old, spec(objective))[1:2]
+    assert moved.startswith("code was")
+
+
+def test_names_and_ids_read_well():
+    assert check_name(None).startswith("study-")
+    assert new_id("LeNet on MNIST!").startswith("lenet-on-mnist-")
+    assert len(new_id("x" * 300)) == 45
+    assert new_id("数").startswith("study-")
+    for name in ("", "  ", "a\nb", "x" * 201, 7):
+        with pytest.raises(UsageError, match="study_name"):
+            check_name(name)

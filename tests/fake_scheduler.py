@@ -1,0 +1,178 @@
+"""A scheduler that invents results: real broker, real ledger, no training. For tests of clients."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from dataclasses import replace
+
+from penstock.app import broker, protocol
+from penstock.app.codec import spec_from_json
+from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.samplers import SamplerHost
+from penstock.app.transport import RedisTransport
+from penstock.scheduler.events import StudySubmitted, Suggested
+from penstock.scheduler.study import StudyRecord, trial_id
+from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
+from penstock.tasks.messages import Forged, check_seal
+
+KEY = b"k" * 32
+
+
+class FakeScheduler:
+    """Answers commands on a thread; each trial's first parameter is its value in every epoch.
+
+    ``deaf`` commands are ignored before the first one is heard. While ``hold`` is set a study goes
+    no further than its first trial. ``fate`` maps trial numbers to final states other than
+    completed; all trials with such a state have one epoch.
+    """
+
+    def __init__(self, settings, *, deaf=0, fate=None):
+        self.commands = []
+        self.hold = threading.Event()
+        self.resume = threading.Event()
+        self._settings = settings
+        self._deaf = deaf
+        self._fate = fate or {}
+        self._over = threading.Event()
+        self._ledger = None
+        self._records = {}
+        self._seq = 0
+        self._thread = threading.Thread(target=self._serve)
+        self._jobs = []
+
+    def __enter__(self):
+        broker.start(self._settings)
+        RedisTransport(broker.broker_url(self._settings), KEY).open()
+        SqlLedger.open(self._settings.ledger_url).close()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self.resume.set()
+        self._thread.join()
+
+    def _serve(self):
+        self._ledger = SqlLedger.open(self._settings.ledger_url)
+        client = broker.connect(self._settings)
+        after = "0"
+        while not self._over.is_set():
+            found = client.xread({protocol.COMMANDS: after}, count=1, block=20)
+            found = list(found.items()) if isinstance(found, dict) else found
+            for _, entries in found or ():
+                batch = entries[0] if isinstance(entries[0][0], list) else entries
+                after = batch[-1][0]
+                for _, fields in batch:
+                    self._hear(client, fields)
+            self._work()
+        self._ledger.close()
+        client.close()
+
+    def _hear(self, client, fields):
+        try:
+            check_seal(KEY, fields["p"], fields["s"])
+        except Forged:
+            return
+        body = json.loads(fields["p"])
+        self.commands.append(body)
+        if self._deaf:
+            self._deaf -= 1
+            return
+        reply = self._ledger.reply_to(body["id"])
+        if reply is None:
+            reply = json.dumps(self._obey(body))
+            self._ledger.commit(Batch(commands=[(body["id"], reply)]))
+        client.lpush(protocol.PREFIX + protocol.reply_name(body["id"]), reply)
+
+    def _obey(self, body):
+        if body["kind"] == "submit":
+            spec = spec_from_json(json.dumps(body["study"]))
+            if any(r.spec.name == spec.name for r in self._records.values()):
+                return {"ok": False, "type": "UsageError", "error": "the name is taken"}
+            self._record(StudyRecord(spec, "running", time.time()))
+            self._jobs.append((spec, [tuple(p.items()) for p in body["enqueued"]]))
+        elif body["kind"] == "cancel":
+            self._jobs = [job for job in self._jobs if job[0].id != body["study"]]
+            record = self._records[body["study"]]
+            self._record(replace(record, status="cancelled", finished_at=time.time()))
+        elif body["kind"] == "break":
+            return {"ok": False, "type": "BackendError", "error": "out of order"}
+        return {"ok": True}
+
+    def _record(self, record):
+        if record.spec.id not in self._records:
+            self._seq += 1
+            event = StudySubmitted(at=record.created_at, study=record.spec)
+            self._ledger.commit(Batch(events=[(self._seq, event)], studies=[record]))
+        self._records[record.spec.id] = record
+        self._ledger.commit(Batch(studies=[record]))
+
+    def _work(self):
+        if not self._jobs or (self.hold.is_set() and not self.resume.is_set()):
+            return
+        spec, enqueued = self._jobs.pop()
+        params, _ = SamplerHost().ask(spec, 0, spec.n_trials, [], enqueued)
+        for number, chosen in enumerate(params):
+            self._trial(spec, number, chosen or (("x", float(number)),))
+        status = (
+            "complete" if TrialState.COMPLETED in map(self._state, range(len(params))) else "failed"
+        )
+        record = self._records[spec.id]
+        self._record(replace(record, status=status, finished_at=time.time()))
+
+    def _state(self, number):
+        return self._fate.get(number, TrialState.COMPLETED)
+
+    def _trial(self, spec, number, params):
+        state, at = self._state(number), time.time()
+        epochs = 0 if state is TrialState.FAILED else 1
+        if state is TrialState.COMPLETED:
+            epochs = spec.strategy.max_epochs or 1
+        value = next((float(v) for _, v in params if isinstance(v, (int, float))), math.nan)
+        name = trial_id(spec.id, number)
+        trial = Trial(
+            id=name,
+            study=spec.id,
+            number=number,
+            params=params,
+            created_at=at,
+            state=state,
+            epoch=epochs,
+            target=epochs,
+            value=value if epochs else None,
+            device="cpu.here.0",
+            finished_at=at + 1.5,
+            failure=None if epochs else Failure("exception", "ValueError: no", "Traceback ..."),
+        )
+        events = []
+        if spec.space is None:
+            text = '{"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 100.0, "log": false}}'  # noqa: E501 - as Optuna writes it
+            for key, drawn in params:
+                self._seq += 1
+                event = Suggested(at=at, trial=name, name=key, value=drawn, distribution=text)
+                events.append((self._seq, event))
+        self._ledger.commit(
+            Batch(
+                events=events,
+                trials=[trial],
+                epochs=[
+                    AcceptedEpoch(
+                        trial=name,
+                        epoch=epoch,
+                        value=value,
+                        metrics=((spec.metric, value),),
+                        state_hash="h",
+                        signature="s",
+                        seconds=0.1,
+                        device="cpu.here.0",
+                        slot=0,
+                        fence=1,
+                        at=at,
+                    )
+                    for epoch in range(1, epochs + 1)
+                ],
+            )
+        )
