@@ -137,9 +137,14 @@ def story(
 def cancel(name: Annotated[str, typer.Argument(help="A study's name or id.")]) -> None:
     """Cancel a study. What has run stays."""
     from .client import Client
+    from .services import ensure_up
 
     settings = _settings()
     study = _reader(settings).study(name)
+    if study.finished_at is not None:
+        raise UsageError(f"{study.name} is {study.status} already")
+    if settings.broker is None and not _scheduler_runs(settings):
+        ensure_up(settings)  # only a scheduler can cancel, and nobody else would start ours
     Client(settings).cancel(study.id)
     typer.echo(f"{study.name} is cancelled")
 
@@ -169,19 +174,21 @@ def worker(devices: Devices = None) -> None:
 @app.command()
 def up(devices: Devices = None) -> None:
     """Start broker, scheduler and this machine's workers, and leave them running."""
-    from .services import up as start
+    from .services import ensure_up, statuses
 
     settings = _settings(devices)
-    start(settings)
-    typer.echo(f"up in {settings.home}")
+    ensure_up(settings, devices, stays=True)
+    for service in statuses(settings):
+        typer.echo(f"{service.name} runs as process {service.pid}, its log is {service.log}")
 
 
 @app.command()
 def down() -> None:
-    """Stop what Penstock runs on this machine. Studies go on at the next ``up``."""
-    from .services import down as stop
+    """Stop what Penstock runs on this machine. Studies go on at the next `up`."""
+    from .services import take_down
 
-    stop(_settings())
+    ended = take_down(_settings())
+    typer.echo(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
 
 
 @app.command()
@@ -212,9 +219,9 @@ def flower(
 @app.command(hidden=True)
 def scheduler() -> None:
     """Run the scheduler in the foreground."""
-    from . import runner
+    from . import serve
 
-    runner.main(_settings())
+    serve.main(_settings())
 
 
 def main() -> None:

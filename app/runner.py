@@ -122,7 +122,7 @@ class _Turn:
 class Runner:
     """Engine, ledger, transport and samplers, driven by ``turn``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - each of the five is another thing, and none has a default
         self,
         engine: Engine,
         ledger: Ledger,
@@ -133,6 +133,8 @@ class Runner:
         survey_every: float = SURVEY_EVERY,
     ) -> None:
         self.engine = engine
+        #: A commit failed: the engine is ahead of the ledger, and must be rebuilt from it.
+        self.broken = False
         self._ledger = ledger
         self._transport = transport
         self._samplers = samplers
@@ -156,8 +158,8 @@ class Runner:
     def turn(self, timeout: float) -> int:
         """One turn of the loop, waiting at most ``timeout`` seconds; how many events counted.
 
-        BackendError where the broker or the ledger does not answer. The broker may be asked again;
-        after a failed commit the engine is ahead of the ledger and must be rebuilt from it.
+        BackendError where the broker or the ledger does not answer; ``broken`` then tells whether
+        it was the ledger. The broker may be asked again.
         """
         messages = self._transport.receive(min(timeout, self._until_wake()))
         now = self._clock.now()
@@ -349,7 +351,9 @@ class Runner:
     def _write(self, messages: Sequence[Message]) -> int:
         turn, self._turn = self._turn, _Turn()
         if turn.events or turn.replies:
+            self.broken = True
             self._ledger.commit(self._batch(turn))
+            self.broken = False
         acting = (turn.dispatches, turn.cuts, turn.revokes, turn.releases, turn.answers, messages)
         if any(acting):
             self._transport.carry_out(

@@ -1,0 +1,154 @@
+"""The scheduler process: the runner with its real parts, and what keeps it going.
+
+One process is active for a state folder; a second one waits on the lock and takes over when the
+first one dies. Nothing that it knows is only in memory: after a crash the engine is rebuilt from
+the ledger, and what the dead one had decided and not sent is found by the reaper.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+from importlib.metadata import version
+
+from ..profiling.errors import BackendError
+from ..scheduler.events import PolicyChosen
+from ..scheduler.policies import find_policy
+from . import broker, locks
+from .clock import WallClock
+from .ledger import SqlLedger
+from .runner import Runner, restore
+from .samplers import SamplerHost
+from .services import Keeper, stop_if_idle
+from .settings import Settings
+from .transport import RedisTransport
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two tries to reach a broker or a ledger that was away.
+RETRY = 0.1
+#: Seconds between two looks at whether anybody still wants anything.
+IDLE_LOOK = 1.0
+
+
+def main(settings: Settings) -> None:
+    """Be the scheduler of this state folder until told to stop (SIGTERM), or idle for long."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    find_policy(settings.policy)
+    settings.ensure_home()
+    stop = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stop.set())
+    holder = locks.pid_of(settings.run, "scheduler")
+    if holder not in (None, os.getpid()):
+        log.info("process %s is the scheduler of %s: waiting for it", holder, settings.home)
+    with locks.hold(settings.run, "scheduler", wait=True), Keeper(settings):
+        if settings.broker is None:
+            broker.start(settings)
+        Scheduler(settings).serve(stop)
+
+
+class Scheduler:
+    """Builds the runner from the ledger, and anew whenever a commit has failed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clock = WallClock()
+        self._busy_at = time.time()
+
+    def serve(self, stop: threading.Event) -> None:
+        """Turn after turn until ``stop`` is set or nobody has wanted anything for long."""
+        while not stop.is_set():
+            try:
+                ledger = SqlLedger.open(self._settings.ledger_url)
+                engine = restore(ledger)
+            except BackendError as error:
+                log.error("%s", error)
+                stop.wait(1.0)
+                continue
+            log.info("took up %d events of %s", engine.state.seq, self._settings.home)
+            transport = RedisTransport(
+                broker.broker_url(self._settings),
+                installation_key(self._settings),
+                store=self._settings.store_url,
+                lease_ms=self._settings.lease_ms,
+                version=version("penstock"),
+            )
+            runner = Runner(
+                engine,
+                ledger,
+                transport,
+                SamplerHost(),
+                self._clock,
+                claim_timeout=self._settings.claim_timeout,
+            )
+            try:
+                self._run(runner, stop)
+            finally:
+                transport.close()
+                ledger.close()
+
+    def _run(self, runner: Runner, stop: threading.Event) -> None:
+        if not self._begin(runner, stop):
+            return
+        away = False
+        idle_look = 0.0
+        while not stop.is_set():
+            try:
+                if away:
+                    runner.outage()
+                    log.info("the broker is back")
+                    away = False
+                runner.turn(0.25)
+            except BackendError as error:
+                if runner.broken:
+                    log.error("%s; the engine is rebuilt from what is written", error)
+                    stop.wait(1.0)
+                    return
+                if not away:
+                    log.warning("%s", error)
+                away = True
+                stop.wait(RETRY)
+            if time.monotonic() >= idle_look:
+                idle_look = time.monotonic() + IDLE_LOOK
+                if self._idle(runner):
+                    stop.set()
+        if not runner.broken:
+            runner.snapshot()
+
+    def _begin(self, runner: Runner, stop: threading.Event) -> bool:
+        chosen = PolicyChosen(at=self._clock.now(), policy=self._settings.policy)
+        while not stop.is_set():
+            try:
+                runner.start(chosen)
+            except BackendError as error:
+                log.warning("%s", error)
+                stop.wait(RETRY)
+            else:
+                return not runner.broken
+        return False
+
+    def _idle(self, runner: Runner) -> bool:
+        if runner.engine.state.studies:
+            self._busy_at = time.time()
+            return False
+        if time.time() - self._busy_at < self._settings.idle_stop:
+            return False
+        return stop_if_idle(self._settings, self._busy_at)
+
+
+def installation_key(settings: Settings) -> bytes:
+    """The key that signs this installation's messages, made on first use, readable by its owner."""
+    path = settings.home / "key"
+    try:
+        return bytes.fromhex(path.read_text())
+    except FileNotFoundError:
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_hex(32))
+        draft.rename(path)
+        return bytes.fromhex(path.read_text())
