@@ -57,24 +57,27 @@ class Client:
         command = uuid.uuid4().hex
         text = dumps({"id": command, "kind": kind, **body})
         deadline = time.monotonic() + self._patience
-        silence = "no scheduler has opened this broker"
+        silence = ""
         while (left := deadline - time.monotonic()) > 0:
-            try:
-                installation = protocol.fetch_installation(self._redis, self._url)
-                if installation is not None:
-                    silence = "the scheduler does not answer"
-                    answer = self._exchange(
-                        command, text, installation.key, min(left, RESEND_AFTER)
-                    )
-                    if answer is not None:
-                        return _opened(answer)
-                    continue
-            except BackendError as error:  # the broker is away; it may come back
-                silence = str(error)
-            time.sleep(min(left, _LOOK_AGAIN))
+            answer, silence = self._try(command, text, min(left, RESEND_AFTER))
+            if answer is not None:
+                return _opened(answer)
         raise BackendError(
             f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
         )
+
+    def _try(self, command: str, text: str, wait: float) -> tuple[str | None, str]:
+        """The answer, or None within ``wait`` seconds and who is silent."""
+        try:
+            installation = protocol.fetch_installation(self._redis, self._url)
+            if installation is not None:
+                answer = self._exchange(command, text, installation.key, wait)
+                return answer, "the scheduler does not answer"
+            silence = "no scheduler has opened this broker"
+        except BackendError as error:  # the broker is away; it may come back
+            silence = str(error)
+        time.sleep(min(wait, _LOOK_AGAIN))
+        return None, silence
 
     def _exchange(self, command: str, text: str, key: bytes, wait: float) -> str | None:
         place = protocol.PREFIX + protocol.reply_name(command)

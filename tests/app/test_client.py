@@ -28,12 +28,14 @@ def test_a_command_is_answered_and_carries_its_seal(settings):
     assert command["params"] == {"lr": 0.5, "act": None}
 
 
-def test_a_refusal_is_a_usage_error_and_any_other_trouble_a_backend_error(settings):
-    with FakeScheduler(settings):
-        asking = Client(settings)
-        asking.send("anything")
-        with pytest.raises(BackendError, match="out of order"):
-            asking.send("break")
+def test_a_refusal_is_the_callers_error_and_any_other_trouble_the_backends(settings):
+    with FakeScheduler(settings) as scheduler:
+        with pytest.raises(BackendError, match="^out of order$"):
+            Client(settings).send("break")
+        scheduler._obey = lambda _: {"ok": False, "type": "UsageError", "error": "not so"}
+        with pytest.raises(UsageError, match="^not so$"):
+            Client(settings).cancel("s-1")
+    assert [command["kind"] for command in scheduler.commands] == ["break", "cancel"]
 
 
 def test_an_unanswered_command_is_sent_again_under_the_same_id(settings, monkeypatch):
@@ -73,13 +75,6 @@ def test_silence_ends_with_who_is_silent_and_where_to_look(settings):
     broker.stop(settings)
     with pytest.raises(BackendError, match=r"broker .* does not answer"):
         asking.send("anything")
-
-
-def test_a_refused_study_is_the_callers_error(settings):
-    with FakeScheduler(settings, deaf=0) as scheduler:
-        scheduler._obey = lambda body: {"ok": False, "type": "UsageError", "error": "not so"}
-        with pytest.raises(UsageError, match="not so"):
-            Client(settings).cancel("s-1")
 
 
 def _until(true, limit=10.0):
