@@ -1,0 +1,330 @@
+"""The node agent (``penstock worker``): this machine's devices, a Celery worker for each.
+
+It finds the devices, joins the installation (the broker's URL is the credential; signing key and
+store come from there), and keeps one worker process a device running, pinned before its first
+instruction: a GPU by its UUID, CPU cores by affinity. A worker that ends is started again at once,
+and ever more slowly when it keeps ending.
+
+Workers hold the read end of a pipe that only the agent can write to: when the agent dies, however,
+they see its end and leave. Each owns the lock of its device, so a device is never served twice: the
+next agent waits for a worker that is still leaving, and ends one that does not.
+
+SIGTERM drains: workers take nothing more, the scheduler cuts what runs at its next epoch, and the
+agent ends when they have. A second SIGTERM does not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from ..profiling.devices import Device
+from ..profiling.discovery import find, look
+from ..profiling.errors import BackendError, UsageError
+from ..profiling.nvml import NoNvml, open_nvml
+from . import broker, locks, protocol, store
+from .keeper import AGENT_VARIABLE
+from .services import Keeper
+from .settings import Settings
+
+if TYPE_CHECKING:
+    import redis
+
+log = logging.getLogger(__name__)
+
+NAME = "agent"
+#: Seconds for a broker that is just being revived; then the agent gives up.
+BROKER_LIMIT = 5.0
+#: Seconds that workers have to end their segments when the agent is told to stop.
+DRAIN_GRACE = 30.0
+#: Seconds that a worker of an earlier agent has to leave its device.
+LEAVE_GRACE = 3.0
+#: A worker that ran this long was well; its next end is followed by a start at once (seconds).
+WELL = 10.0
+LONGEST_WAIT = 10.0
+_SAY_AGAIN = 10.0
+
+
+@dataclass(slots=True)
+class Served:
+    """A device and its worker. ``due`` is when to start it (monotonic seconds) while it is not."""
+
+    device: Device
+    process: subprocess.Popen[bytes] | None = None
+    ended: int = -1
+    due: float = 0.0
+    began: float = 0.0
+    soon: int = 0
+    occupied_since: float | None = None
+
+    @property
+    def lock(self) -> str:
+        return f"device-{self.device.name}"
+
+
+class Told(Exception):  # noqa: N818 - not an error: the way out of waiting
+    """Someone asked the agent to stop while it was still joining."""
+
+
+def main(settings: Settings) -> int:
+    """Serve this machine's devices until told to stop; the exit status.
+
+    Raises UsageError (no such devices, no state folder, another agent here) and BackendError
+    (broker or checkpoint store out of reach), each before any worker is started.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings.ensure_home()
+    with locks.hold(settings.run, NAME), Keeper(settings), _signals() as wake:
+        return Agent(settings, wake).run()
+
+
+def devices_of(settings: Settings) -> tuple[Device, ...]:
+    """The devices that the settings mean on this machine. Raises UsageError."""
+    # CPU specs must not wait for a driver.
+    nvml = NoNvml("not asked") if settings.devices.startswith("cpu:") else open_nvml()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return find(settings.devices, look(nvml, node=settings.node, visible=visible))
+
+
+class Agent:
+    """One agent's life: join, supervise, drain. ``wake`` is readable once for each signal."""
+
+    def __init__(self, settings: Settings, wake: int) -> None:
+        self._settings = settings
+        self._wake = wake
+        self._served = [Served(device) for device in devices_of(settings)]
+        self._url = broker.broker_url(settings)
+        # Nothing is ever written: that the writing end closes is the message.
+        self._pipe, self._writing_end = os.pipe()
+
+    def run(self) -> int:
+        try:
+            client = self._join()
+        except Told:
+            return 0
+        names = ", ".join(served.device.name for served in self._served)
+        log.info("serving %s", names)
+        try:
+            while not self._told(self._next_due()):
+                self._supervise(client)
+            self._drain()
+        finally:
+            for served in self._served:
+                if served.process is not None:
+                    served.process.kill()
+            self._sign_off(client)
+        return 0
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def _join(self) -> redis.Redis:
+        client = self._reach_broker()
+        self._claim_name(client)
+        installation = self._installation(client)
+        store.check(installation.store, installation.key)
+        return client
+
+    def _reach_broker(self) -> redis.Redis:
+        deadline = time.monotonic() + BROKER_LIMIT
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return broker.connect(self._settings, limit=max(0.1, left))
+            except BackendError:
+                if left < 0.2:
+                    raise
+            self._pause(0.1)
+
+    def _installation(self, client: redis.Redis) -> protocol.Installation:
+        say = time.monotonic() + 1.0
+        while True:
+            found = protocol.fetch_installation(client, self._url)
+            if found is not None:
+                return found
+            if time.monotonic() > say:
+                log.info("waiting: no scheduler has opened this broker yet")
+                say += _SAY_AGAIN
+            self._pause(0.05)
+
+    def _claim_name(self, client: redis.Redis) -> None:
+        """Refuse to serve under a node name under which another state folder serves already."""
+        node = self._served[0].device.node
+        ours = _identity(self._settings.run / "identity")
+        key = f"{protocol.PREFIX}node:{node}"
+        with protocol.answering(self._url):
+            holder = client.get(key)
+            if holder is not None and holder != ours:
+                names = [served.device.name for served in self._served]
+                if client.exists(*map(protocol.alive_key, names)):
+                    raise UsageError.refuse(
+                        "PENSTOCK_NODE", node, "a name under which no other node serves"
+                    )
+            client.set(key, ours)
+
+    # -- supervising -----------------------------------------------------------------------------
+
+    def _next_due(self) -> float:
+        idle = [served.due for served in self._served if served.process is None]
+        return max(0.0, min(idle) - time.monotonic()) if idle else 3600.0
+
+    def _told(self, timeout: float) -> bool:
+        """Wait for a signal, a worker's end or ``timeout`` seconds; whether it was a signal."""
+        ends = [served.ended for served in self._served if served.process is not None]
+        ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
+        return self._wake in ready and bool(os.read(self._wake, 1))
+
+    def _pause(self, seconds: float) -> None:
+        if self._told(seconds):
+            raise Told
+
+    def _supervise(self, client: redis.Redis) -> None:
+        now = time.monotonic()
+        for served in self._served:
+            if served.process is not None and served.process.poll() is not None:
+                self._ended(served, now)
+                self._forget(client, served)
+            if served.process is None and served.due <= now:
+                self._start(served, now)
+
+    def _ended(self, served: Served, now: float) -> None:
+        assert served.process is not None
+        served.soon = 0 if now - served.began > WELL else served.soon + 1
+        wait = 0.0 if served.soon <= 1 else min(LONGEST_WAIT, 0.25 * 2 ** (served.soon - 2))
+        how = _how(served.process.returncode)
+        log.warning("the worker of %s ended (%s): again in %g s", served.device.name, how, wait)
+        os.close(served.ended)
+        served.process = None
+        served.due = now + wait
+
+    def _forget(self, client: redis.Redis, served: Served) -> None:
+        """Let the scheduler notice at once, not when the device's entry expires."""
+        try:
+            with protocol.answering(self._url):
+                client.delete(protocol.alive_key(served.device.name))
+        except BackendError as error:
+            log.warning("%s", error)
+
+    def _start(self, served: Served, now: float) -> None:
+        from .celery import worker_argv
+
+        device = served.device
+        with _bound_to(device.cores):
+            process = locks.spawn_service(
+                self._settings.run,
+                served.lock,
+                worker_argv(device),
+                env=self._environment(device),
+                log=self._settings.logs / f"worker-{device.name}.log",
+                cwd=self._settings.home,
+                stdin=self._pipe,
+            )
+        if process is None:
+            self._occupied(served, now)
+            return
+        served.process, served.began, served.occupied_since = process, now, None
+        served.ended = os.pidfd_open(process.pid)
+
+    def _occupied(self, served: Served, now: float) -> None:
+        """A worker of an earlier agent is still there: it leaves, or is made to."""
+        served.occupied_since = since = served.occupied_since or now
+        if now - since > LEAVE_GRACE:
+            locks.send_signal(self._settings.run, served.lock, signal.SIGKILL)
+        served.due = now + 0.02
+
+    def _environment(self, device: Device) -> dict[str, str]:
+        threads = str(len(device.cores))
+        return {
+            **os.environ,
+            **self._settings.environment(),
+            "PENSTOCK_BROKER": self._url,
+            AGENT_VARIABLE: "1",
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": device.uuid or "",
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+        }
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        log.info("draining")
+        for served in self._running():
+            assert served.process is not None
+            served.process.terminate()
+        deadline = time.monotonic() + DRAIN_GRACE
+        while self._running() and (left := deadline - time.monotonic()) > 0:
+            if self._told(left):
+                log.info("told again: not waiting")
+                return
+
+    def _running(self) -> list[Served]:
+        for served in self._served:
+            if served.process is not None and served.process.poll() is not None:
+                os.close(served.ended)
+                served.process = None
+        return [served for served in self._served if served.process is not None]
+
+    def _sign_off(self, client: redis.Redis) -> None:
+        names = [served.device.name for served in self._served]
+        try:
+            with protocol.answering(self._url):
+                client.hdel(protocol.DEVICES, *names)
+                client.delete(*map(protocol.alive_key, names))
+        except BackendError as error:
+            log.info("%s: the devices' entries will expire", error)
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """A descriptor that becomes readable with each SIGTERM and SIGINT."""
+    read, write = os.pipe()
+
+    def tell(signum: int, _: object) -> None:
+        os.write(write, b"x")
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield read
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(read)
+        os.close(write)
+
+
+@contextmanager
+def _bound_to(cores: tuple[int, ...]) -> Iterator[None]:
+    """Children started in the block are bound to ``cores`` from their first instruction on.
+
+    Affinity belongs to a thread and passes to what it starts, so no wrapper is needed.
+    """
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _identity(file: Path) -> str:
+    """A name for this state folder that no other has, made on first use."""
+    try:
+        with file.open("x") as new:
+            new.write(uuid4().hex)
+    except FileExistsError:
+        pass
+    return file.read_text()
+
+
+def _how(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"

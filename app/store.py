@@ -1,0 +1,73 @@
+"""Is this node's checkpoint store the installation's? A mark in the store answers.
+
+Every node can write to ``file:///somewhere``, yet on another machine that is another disk. So the
+scheduler leaves a mark in its store, and a node that does not find the mark there, or cannot write
+beside it, is refused before it takes work.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+from uuid import uuid4
+
+from ..profiling.errors import BackendError
+
+
+def mark(url: str, key: bytes) -> None:
+    """Leave the mark of the installation with signing key ``key`` in the store at ``url``.
+
+    Raises BackendError when the store cannot be written.
+    """
+    try:
+        files, root = _open(url)
+        files.makedirs(root, exist_ok=True)
+        files.pipe_file(_mark(root, key), b"the checkpoint store of a Penstock installation\n")
+    except Exception as error:  # whatever the store's library raises
+        raise _unreachable(url, error) from error
+
+
+def check(url: str, key: bytes) -> None:
+    """See that the store at ``url`` has the installation's mark and takes and gives data.
+
+    Raises BackendError with the reason.
+    """
+    try:
+        files, root = _open(url)
+        marked = files.exists(_mark(root, key))
+        if marked:
+            _probe(files, f"{root}/probe-{uuid4().hex}")
+    except Exception as error:  # whatever the store's library raises
+        raise _unreachable(url, error) from error
+    if not marked:
+        raise BackendError(
+            f"the checkpoint store {url}, seen from this node, is not the installation's: mount "
+            "the same folder here, or set PENSTOCK_STORE to a URL that every node reaches"
+        )
+
+
+def _open(url: str) -> tuple[Any, str]:
+    import fsspec.core
+
+    files, root = fsspec.core.url_to_fs(url)
+    return files, str(root).rstrip("/")
+
+
+def _mark(root: str, key: bytes) -> str:
+    # Not the key itself: whoever reads checkpoints may not sign tasks.
+    return f"{root}/installation-{sha256(b'mark' + key).hexdigest()[:16]}"
+
+
+def _probe(files: Any, path: str) -> None:
+    token = uuid4().bytes
+    try:
+        files.pipe_file(path, token)
+        if files.cat_file(path) != token:
+            raise OSError("what was written reads back otherwise")
+    finally:
+        if files.exists(path):
+            files.rm_file(path)
+
+
+def _unreachable(url: str, error: Exception) -> BackendError:
+    return BackendError(f"the checkpoint store {url} cannot be used from this node: {error}")

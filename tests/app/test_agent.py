@@ -1,0 +1,200 @@
+"""The node agent serves this machine's devices with real Celery workers on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from penstock.app import agent, broker, locks, protocol, store
+from penstock.app.settings import load
+from penstock.app.transport import RedisTransport
+from penstock.profiling.discovery import node_name
+from penstock.profiling.errors import BackendError, UsageError
+
+PROGRAM = "import sys; from penstock.app import agent as a, settings as s; sys.exit(a.main(s.load()))"
+KEY = b"k" * 32
+
+
+def until(holds, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.01)
+    return found
+
+
+@pytest.fixture
+def settings(tmp_path):
+    core = sorted(os.sched_getaffinity(0))[0]
+    settings = load(home=tmp_path / "home", devices="cpu:1x1", node="here", lease_ms=1500)
+    settings.ensure_home()
+    broker.start(settings)
+    yield settings
+    locks.stop(settings.run, agent.NAME, grace=5)
+    locks.wait_gone(settings.run, f"device-cpu.here.{core}", 5)
+    broker.stop(settings)
+
+
+@pytest.fixture
+def client(settings):
+    with broker.connect(settings) as client:
+        yield client
+
+
+@pytest.fixture
+def installation(settings):
+    store.mark(settings.store_url, KEY)
+    RedisTransport(broker.broker_url(settings), KEY, store=settings.store_url).open()
+
+
+@pytest.fixture
+def start(settings):
+    def start(settings=settings):
+        return locks.spawn_service(
+            settings.run,
+            agent.NAME,
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, **settings.environment()},
+            log=settings.logs / "agent.log",
+        )
+
+    return start
+
+
+def serving(client):
+    """The records of devices whose workers are alive, by name."""
+    records = client.hgetall(protocol.DEVICES)
+    return {
+        name: json.loads(text)
+        for name, text in records.items()
+        if client.exists(protocol.alive_key(name))
+    }
+
+
+@pytest.mark.integration
+def test_workers_live_and_die_with_their_agent(settings, client, installation, start):
+    """One life of a node: join, a killed worker, a killed agent, a drained one."""
+    process = start()
+    (name, record), *_ = until(lambda: serving(client)).items()
+    lock = f"device-{name}"
+    worker = locks.pid_of(settings.run, lock)
+    assert os.sched_getaffinity(worker) == set(record["device"]["cores"])
+    environment = environment_of(worker)
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert KEY.hex() not in str(environment)
+
+    # A killed worker is replaced by the same agent, as a new incarnation.
+    os.kill(worker, signal.SIGKILL)
+    first = record["incarnation"]
+    until(lambda: (now := serving(client).get(name)) and now["incarnation"] != first)
+    assert process.poll() is None
+
+    # A killed agent takes its workers with it, and the next one serves the device again.
+    worker = locks.pid_of(settings.run, lock)
+    process.kill()
+    assert locks.wait_gone(settings.run, lock, 5)
+    process = start()
+    until(lambda: locks.pid_of(settings.run, lock) not in (None, worker))
+    until(lambda: serving(client))
+
+    # Told to stop, it leaves nothing behind.
+    process.terminate()
+    assert process.wait(10) == 0
+    assert client.hgetall(protocol.DEVICES) == {}
+    assert not locks.is_running(settings.run, lock)
+
+
+def environment_of(pid):
+    text = Path(f"/proc/{pid}/environ").read_text()
+    return dict(part.split("=", 1) for part in text.split("\0") if part)
+
+
+@pytest.mark.integration
+def test_a_worker_left_over_and_stopped_does_not_keep_its_device(
+    settings, client, installation, start
+):
+    """Its agent was killed while it was frozen: it cannot leave by itself."""
+    process = start()
+    (name,) = until(lambda: serving(client))
+    worker = locks.pid_of(settings.run, f"device-{name}")
+    os.kill(worker, signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    start()
+    until(lambda: locks.pid_of(settings.run, f"device-{name}") not in (None, worker))
+
+
+def test_it_waits_for_a_scheduler_and_can_be_told_to_stop_meanwhile(settings, start):
+    process = start()
+    until(lambda: "waiting: no scheduler" in locks.tail(settings.logs / "agent.log"))
+    process.terminate()
+    assert process.wait(10) == 0
+
+
+def test_a_node_with_another_store_is_refused(settings, client, installation):
+    client.hset(protocol.INSTALLATION, "store", f"file://{settings.home}/elsewhere")
+    with pytest.raises(BackendError, match=r"elsewhere.*not the installation's"):
+        agent.main(settings)
+
+
+def test_a_second_agent_of_the_state_folder_is_refused(settings):
+    with locks.hold(settings.run, agent.NAME), pytest.raises(UsageError, match=str(os.getpid())):
+        agent.main(settings)
+
+
+def test_a_second_state_folder_under_the_same_node_name_is_refused(
+    settings, client, installation, tmp_path
+):
+    """It is let in once nothing of the other is alive any more."""
+    core = sorted(os.sched_getaffinity(0))[0]
+    url = broker.broker_url(settings)
+    other = load(home=tmp_path / "other", broker=url, devices="cpu:1x1", node="here")
+    client.set(f"{protocol.PREFIX}node:here", "the other's identity")
+    client.set(protocol.alive_key(f"cpu.here.{core}"), "x")
+    with pytest.raises(UsageError, match=r"PENSTOCK_NODE = 'here'"):
+        agent.main(other)
+    client.delete(protocol.alive_key(f"cpu.here.{core}"))
+    client.hset(protocol.INSTALLATION, "store", "file:///nowhere")
+    with pytest.raises(BackendError, match="not the installation's"):
+        agent.main(other)
+
+
+def test_a_broker_that_does_not_answer_ends_it_within_five_seconds(tmp_path):
+    settings = load(home=tmp_path, broker="redis://:s3cret@127.0.0.1:1", devices="cpu:1x1")
+    begin = time.monotonic()
+    with pytest.raises(BackendError, match="does not answer") as refused:
+        agent.main(settings)
+    assert time.monotonic() - begin < 6
+    assert "s3cret" not in str(refused.value)
+
+
+def test_devices_that_are_not_there_are_refused_before_the_broker_is_asked(tmp_path):
+    settings = load(home=tmp_path, broker="redis://127.0.0.1:1", devices="gpu:63")
+    with pytest.raises(UsageError, match=r"'gpu:63'.*this machine has"):
+        agent.main(settings)
+
+
+def test_a_device_is_named_after_node_and_cores():
+    (device, *_) = agent.devices_of(load(devices="cpu:1x1"))
+    assert device.name == f"cpu.{node_name()}.{device.cores[0]}"
+
+
+def test_binding_to_cores_reaches_the_child_and_not_the_agent():
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    with agent._bound_to((core,)):
+        child = subprocess.run(
+            [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert child.stdout.strip() == str({core})
+    assert os.sched_getaffinity(0) == before
