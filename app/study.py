@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
 from ..scheduler.study import Params, StudySpec
-from . import settings as settings_module
 from .settings import Settings
 from .space import check_params
 from .submission import Plan, differences, make_spec
@@ -134,10 +133,7 @@ class Study:
         if len(wishes) > spec.n_trials:
             allowed = f"at least the {len(wishes)} configurations that were enqueued"
             raise UsageError.refuse("n_trials", n_trials, allowed)
-        settings = self._settings
-        if devices is not None:
-            settings = settings_module.load(**settings.model_dump() | {"devices": devices})
-        self._ensure_up(settings, devices)
+        self._ensure_up(devices)
         self._send(spec, wishes)
         self._spec, self._enqueued = spec, []
         submitted = SUBMITTED.get()
@@ -223,10 +219,10 @@ class Study:
 
         return follow(reader, self.id, on_trial=tell, show=show, timeout=timeout)
 
-    def _ensure_up(self, settings: Settings, devices: str | None) -> None:
+    def _ensure_up(self, devices: str | None) -> None:
         from .services import ensure_up
 
-        ensure_up(settings, devices)
+        ensure_up(self._settings, devices)
 
     def _send(self, spec: StudySpec, wishes: Sequence[Params]) -> None:
         client = self._client()

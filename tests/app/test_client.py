@@ -30,10 +30,10 @@ def test_a_command_is_answered_and_carries_its_seal(settings):
 
 def test_a_refusal_is_the_callers_error_and_any_other_trouble_the_backends(settings):
     with FakeScheduler(settings) as scheduler:
-        with pytest.raises(BackendError, match="^out of order$"):
+        with pytest.raises(BackendError, match=r"^out of order$"):
             Client(settings).send("break")
         scheduler._obey = lambda _: {"ok": False, "type": "UsageError", "error": "not so"}
-        with pytest.raises(UsageError, match="^not so$"):
+        with pytest.raises(UsageError, match=r"^not so$"):
             Client(settings).cancel("s-1")
     assert [command["kind"] for command in scheduler.commands] == ["break", "cancel"]
 

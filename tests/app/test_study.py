@@ -35,7 +35,7 @@ def settings(tmp_path, monkeypatch):
 def started(monkeypatch):
     """The devices that services were asked to be up for."""
     asked = []
-    monkeypatch.setattr(Study, "_ensure_up", lambda _, settings, devices: asked.append(devices))
+    monkeypatch.setattr(Study, "_ensure_up", lambda _, devices: asked.append(devices))
     return asked
 
 
