@@ -80,7 +80,7 @@ class Workspace:
         self._aside: dict[str, dict[str, ModuleType]] = {}
         self._imported_at: dict[str, int] = {}
         self._files: dict[str, tuple[int, int]] = {}
-        self._objects: dict[tuple[str, str], object] = {}
+        self._objects: dict[str, dict[tuple[str, str], object]] = {}
         self._study = ""
 
     def load(self, study: str, target: str, path: str, digest: str) -> Any:
@@ -93,11 +93,11 @@ class Workspace:
         if study != self._study:
             self._study = study
             self._forget_edited(path)
-        known = self._objects.get((target, digest))
-        if known is None:
-            known = self._objects[target, digest] = self._import(target, digest)
+        known = self._objects.setdefault(path, {})
+        if (target, digest) not in known:
+            known[target, digest] = self._import(target, digest)
             self._note_files(path)
-        return known
+        return known[target, digest]
 
     def _import(self, target: str, digest: str) -> object:
         where, _, name = target.rpartition(":")
@@ -137,11 +137,7 @@ class Workspace:
         for name, module in modules.items():
             del sys.modules[name]
             self._files.pop(_file_of(module), None)
-        self._objects = {
-            key: known
-            for key, known in self._objects.items()
-            if getattr(known, "__module__", None) not in modules
-        }
+        self._objects.pop(folder, None)
         importlib.invalidate_caches()
         self._imported_at[folder] = time.time_ns()
 

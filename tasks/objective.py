@@ -2,11 +2,11 @@
 
 Theory of operation. ``objective(trial)`` runs in a thread of its own. Its k-th ``report`` ends
 epoch k; at a segment's last epoch the thread waits inside ``report`` until the trial's next
-segment comes: paused in place, at no cost but its memory. Two semaphores pass the turn between the thread
-and the trainer's main thread, so exactly one of them runs. In another trainer the objective starts
-over; parameters drawn before come with the task, and reports accepted before are not sent again. A
-segment that was fenced off may have reported more than was accepted; these are sent again from
-memory.
+segment comes: paused in place, at no cost but its memory. Two semaphores pass the turn between the
+thread and the trainer's main thread, so exactly one of them runs. In another trainer the objective
+starts over; parameters drawn before come with the task, and reports accepted before are not sent
+again. A segment that was fenced off may have reported more than was accepted; these are sent again
+from memory.
 """
 
 from __future__ import annotations

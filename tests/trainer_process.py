@@ -96,8 +96,7 @@ class TrainerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.close()
+        self.close()
 
 
 __all__ = ["TrainerProcess", "segment", "trainees"]

@@ -39,6 +39,14 @@ class Trainer:
         return [text for text in texts if text.startswith("replaying")]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Kernels of two threads wait for each other on a busy machine, milliseconds each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+
+
 @pytest.fixture
 def trainer():
     return Trainer()
@@ -56,7 +64,7 @@ def params(request):
 
 
 @pytest.fixture(scope="module")
-def alone(params):
+def alone(params, one_thread):
     """Epochs 1 to 5 of trial 0, in one go in a trainer of their own."""
     return Trainer().train(trainees.Small, 1, 5, params=params)
 

@@ -1,0 +1,133 @@
+"""Code is referred to by name, checked by digest, and imported anew when it was edited."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import trainees
+from penstock.profiling.errors import BackendError, UsageError
+from penstock.tasks.load import Workspace, file_digest, reference
+
+
+@pytest.fixture
+def workspace():
+    path, modules = list(sys.path), set(sys.modules)
+    yield Workspace()
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def test_a_class_of_a_module_is_referred_to_by_its_name_and_found_again(workspace):
+    target, path, digest = reference(trainees.Small)
+    assert target == "trainees:Small"
+    assert workspace.load("s", target, path, digest) is trainees.Small
+
+
+def test_a_class_in_a_package_is_looked_up_from_above_the_package(tmp_path):
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "outer" / "__init__.py").touch()
+    (inner / "__init__.py").write_text("class Net: ...\n")
+    code = (
+        "import outer.inner; from penstock.tasks.load import reference; "
+        "print(*reference(outer.inner.Net)[:2])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert out == ["outer.inner:Net", str(tmp_path)]
+
+
+def test_a_class_of_the_script_that_runs_is_referred_to_by_its_path(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from penstock.tasks.load import reference\nclass Net: ...\n"
+        "if __name__ == '__main__': print(*reference(Net))\n"
+    )
+    out = subprocess.run(
+        [sys.executable, script], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert out == [f"{script}:Net", str(tmp_path), file_digest(script)]
+
+
+def nested():
+    def objective(trial): ...
+
+    return objective
+
+
+def renamed(): ...
+
+
+hidden, renamed = renamed, None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (lambda trial: 0.0, "a lambda cannot be imported"),
+        (nested(), "defined inside a function"),
+        (partial(trainees.objective), "must be a class or a function, not a partial"),
+        (hidden, "names another object"),
+    ],
+)
+def test_code_that_no_trainer_could_import_is_refused_with_advice(code, words):
+    with pytest.raises(UsageError, match=words) as refusal:
+        reference(code)
+    assert "top level of a .py file" in str(refusal.value)
+
+
+def test_code_typed_in_a_console_is_refused():
+    code = "def f(trial): ...\nfrom penstock.tasks.load import reference\nreference(f)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "was typed in a console or notebook" in done.stderr
+
+
+def test_importing_a_script_does_not_run_its_main_part(workspace, tmp_path):
+    script = write(tmp_path / "train.py", "X = 1\nif __name__ == '__main__': raise SystemExit\n")
+    assert workspace.load("s", f"{script}:X", str(tmp_path), file_digest(script)) == 1
+
+
+def test_a_source_that_differs_or_is_missing_is_refused(workspace, tmp_path):
+    script = write(tmp_path / "train.py", "X = 1\n")
+    with pytest.raises(BackendError, match=r"train\.py on this node differs"):
+        workspace.load("s", f"{script}:X", str(tmp_path), "0" * 64)
+    with pytest.raises(BackendError, match=r"no .*gone\.py"):
+        workspace.load("s", f"{tmp_path}/gone.py:X", str(tmp_path), "0" * 64)
+    with pytest.raises(BackendError, match="no module no_such_module"):
+        workspace.load("s", "no_such_module:X", str(tmp_path), "0" * 64)
+
+
+def write(path, text, age=0):
+    path.write_text(text)
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime + age))
+    return path
+
+
+def test_a_helper_edited_between_two_studies_is_imported_anew(workspace, tmp_path):
+    script = write(tmp_path / "train.py", "from helper_of_train import size\nX = size\n")
+    helper = write(tmp_path / "helper_of_train.py", "size = 1\n")
+    args = f"{script}:X", str(tmp_path), file_digest(script)
+    assert workspace.load("first", *args) == 1
+    write(helper, "size = 22\n", age=5)
+    assert workspace.load("first", *args) == 1, "a study keeps the code it began with"
+    assert workspace.load("second", *args) == 22
+
+
+def test_two_folders_may_have_modules_of_one_name(workspace, tmp_path):
+    found = []
+    for turn, folder in enumerate(["a", "b", "a", "b"]):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        script = tmp_path / folder / "train.py"
+        if turn < 2:
+            write(script, "import same_name\nX = same_name\n")
+            write(tmp_path / folder / "same_name.py", f"where = {folder!r}\n")
+        args = f"{script}:X", str(tmp_path / folder), file_digest(script)
+        module = workspace.load(folder, *args)
+        found.append((module.where, sys.modules["same_name"] is module))
+    assert found == [("a", True), ("b", True), ("a", True), ("b", True)]
