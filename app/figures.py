@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .standing import best_of, number, ranked, sign
+from .standing import best_of, count, number, ranked, sign
 
 if TYPE_CHECKING:
     from .queries import EpochRow, StudyRow, TrialRow
@@ -72,7 +72,7 @@ def _axis(title: str, **more: Any) -> dict[str, Any]:
 
 def _summary(trial: TrialRow) -> str:
     """Hover text: the trial, its state and parameters, a line each."""
-    lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {trial.epoch} epochs"]
+    lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {count(trial.epoch, 'epoch')}"]
     lines += [f"{escape(name)} = {escape(number(v))}" for name, v in trial.params.items()]
     return "<br>".join(lines)
 

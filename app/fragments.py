@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..scheduler.trial import TrialState
 from .figures import colours
-from .standing import best_of, duration, number, ranked
+from .standing import best_of, count, duration, number, ranked
 
 if TYPE_CHECKING:
     from ..scheduler.study import Scalar
@@ -24,11 +24,6 @@ class Markup(str):
     """Text that is HTML already."""
 
     __slots__ = ()
-
-
-def count(n: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def pairs(values: Mapping[str, object]) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..scheduler.trial import TrialState
-from .standing import Standing, duration, label, number, ranked, sparkline
+from .standing import Standing, count, duration, label, number, ranked, sparkline
 
 if TYPE_CHECKING:
     from .ledger import DeviceRecord
@@ -47,7 +47,7 @@ class View:
 
 
 def sentence(study: StudyRow, trial: TrialRow) -> str:
-    text = f"trial {trial.number} {trial.state} after {trial.epoch} epochs"
+    text = f"trial {trial.number} {trial.state} after {count(trial.epoch, 'epoch')}"
     if trial.failure_kind:
         return f"{text}: {trial.failure_kind}: {trial.failure_message}"
     return text if trial.value is None else f"{text}, {study.metric} {number(trial.value)}"

@@ -22,8 +22,8 @@ from ..profiling.errors import UsageError
 from ..scheduler.trial import TrialState
 from . import figures
 from .codec import spec_from_json
-from .fragments import Markup, count, pairs, table
-from .standing import Standing, duration, label, number, standing
+from .fragments import Markup, pairs, table
+from .standing import Standing, count, duration, label, number, standing
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec, StudySpec

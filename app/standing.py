@@ -148,6 +148,11 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
     return "".join(bars[math.floor(place * (len(bars) - 1) + 0.5)] for place in places)
 
 
+def count(n: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def label(name: str) -> str:
     """A sampler's or strategy's name as people write it; one's own name stays as it is."""
     return {"full": "full budget", "halving": "successive halving"}.get(

@@ -1,0 +1,217 @@
+"""The command line: what it prints, what scripts read, and its exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from penstock.app.cli import app
+from study_ledger import make_study, study_spec
+from typer.testing import CliRunner
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A state folder with one finished study, one of whose trials failed."""
+    folder = tmp_path_factory.mktemp("home")
+    make_study(folder, study_spec(n_trials=9), fails=(3,))
+    return folder
+
+
+@pytest.fixture
+def call(home):
+    def call(*arguments):
+        return CliRunner(env={"PENSTOCK_HOME": str(home), "COLUMNS": "120"}).invoke(app, arguments)
+
+    return call
+
+
+def process(*arguments, home):
+    """``python -m penstock`` as a real process, away from the source tree."""
+    return subprocess.run(
+        [sys.executable, "-m", "penstock", *map(str, arguments)],
+        env={**os.environ, "PENSTOCK_HOME": str(home), "COLUMNS": "120"},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_ls_lists_the_study_with_its_best(call):
+    result = call("ls")
+    assert result.exit_code == 0
+    head, line = result.stdout.splitlines()
+    assert head.split() == ["study", "status", "trials", "epochs", "best", "id"]
+    assert line.split()[:3] == ["digits", "complete", "9/9"]
+
+
+def test_ls_as_json_is_for_scripts(call):
+    [study] = json.loads(call("ls", "--json").stdout)
+    assert study["name"] == "digits"
+    assert study["trials"]["failed"] == 1
+    assert study["best"]["params"].keys() == {"x", "lr", "activation"}
+
+
+def test_status_shows_the_newest_study_with_the_traceback_of_its_failure(call):
+    shown = call("status").stdout
+    assert "digits  complete" in shown
+    assert 'File "<net>.py", line 4' in shown
+
+
+def test_status_as_json_has_every_trial(call):
+    facts = json.loads(call("status", "digits", "--json").stdout)
+    assert [trial["number"] for trial in facts["all_trials"]] == list(range(9))
+
+
+def test_story_as_json_has_the_events(call):
+    told = json.loads(call("story", "digits/3", "--json").stdout)
+    assert told["trial"]["state"] == "failed"
+    assert [line["seq"] for line in told["lines"]] == [told["lines"][0]["seq"]]
+
+
+def test_report_prints_the_path_it_wrote(call, home, tmp_path):
+    assert call("report").stdout.strip() == str(home / "reports" / "digits-1a2b.html")
+    asked = tmp_path / "mine.html"
+    assert call("report", "digits", "-o", str(asked)).stdout.strip() == str(asked)
+    assert asked.stat().st_size > 1_000_000
+
+
+def test_watching_a_finished_study_ends_at_once(call):
+    result = call("watch", "digits")
+    assert result.exit_code == 0
+    assert "digits: complete" in result.stderr
+    assert result.stdout == ""
+
+
+def test_watching_a_study_that_failed_exits_with_1(tmp_path):
+    make_study(tmp_path, study_spec(n_trials=2), fails=(0, 1))
+    result = CliRunner(env={"PENSTOCK_HOME": str(tmp_path)}).invoke(app, ["watch"])
+    assert result.exit_code == 1
+    assert "penstock: study digits failed" in result.stderr
+
+
+def test_a_study_that_is_over_cannot_be_cancelled(call):
+    result = call("cancel", "digits")
+    assert result.exit_code == 2
+    assert "digits is complete already" in result.stderr
+
+
+def test_an_unknown_study_is_refused_in_one_line_with_near_names(call):
+    result = call("status", "digit")
+    assert result.exit_code == 2
+    assert result.stderr == "penstock: study = 'digit' is refused: allowed is digits\n"
+
+
+def test_a_bad_setting_is_refused_in_one_line(home):
+    env = {"PENSTOCK_HOME": str(home), "PENSTOCK_LEASE_MS": "soon"}
+    result = CliRunner(env=env).invoke(app, ["ls"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("penstock: PENSTOCK_LEASE_MS = 'soon' is refused")
+
+
+def test_a_folder_where_nothing_has_run_exits_with_3_and_says_so(tmp_path):
+    result = process("ls", home=tmp_path)
+    assert result.returncode == 3
+    assert result.stderr.startswith("penstock: ")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("dance",), ("ls", "--loud"), ("story",)])
+def test_a_wrong_command_line_exits_with_2(call, arguments):
+    assert call(*arguments).exit_code == 2
+
+
+def test_help_loads_nothing_heavy(tmp_path):
+    """Start-up time is a feature: the libraries that take long are not imported for --help."""
+    code = (
+        "import sys; from penstock.app.cli import main; sys.argv[1:] = ['--help']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'optuna', 'sqlalchemy', 'celery', 'plotly', 'redis', 'pydantic'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    named = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("│ ")]
+    assert "doctor" in named
+    assert "scheduler" not in named  # it is there, but for our own processes
+
+
+SCRIPT = """
+import json, sys
+from neighbour import WORD
+print(json.dumps([sys.argv, sys.path[0], __name__, __file__, WORD]))
+def work():
+    raise KeyError("mine")
+if "fail" in sys.argv: work()
+if "leave" in sys.argv: sys.exit(5)
+if "refuse" in sys.argv:
+    import penstock
+    penstock.create_study(direction="up")
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    folder = tmp_path / "user"
+    folder.mkdir()
+    (folder / "neighbour.py").write_text("WORD = 'here'\n")
+    path = folder / "study.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_run_runs_a_script_as_python_would(script, tmp_path):
+    """Its arguments, its folder on the path, its name, and options that look like ours."""
+    result = process("run", script, "--json", "--help", "-x", home=tmp_path)
+    plain = subprocess.run(
+        [sys.executable, str(script), "--json", "--help", "-x"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == json.loads(plain.stdout)
+
+
+def test_a_script_that_raises_exits_with_1_and_shows_only_its_own_frames(script, tmp_path):
+    result = process("run", script, "fail", home=tmp_path)
+    assert result.returncode == 1
+    assert "KeyError: 'mine'" in result.stderr
+    files = [line for line in result.stderr.splitlines() if line.startswith("  File")]
+    assert len(files) == 2
+    assert all(str(script) in line for line in files)
+    assert result.stderr.endswith("penstock: study.py raised KeyError\n")
+
+
+def test_a_script_keeps_its_own_exit_code(script, tmp_path):
+    assert process("run", script, "leave", home=tmp_path).returncode == 5
+
+
+def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_path):
+    result = process("submit", script, "refuse", home=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "penstock: direction = 'up' is refused: allowed is minimize or maximize\n"
+    )
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path):
+    result = process("run", tmp_path / "none.py", home=tmp_path)
+    assert result.returncode == 2
+    assert "none.py" in result.stderr
+
+
+def test_help_answers_at_once(tmp_path):
+    """Best of three on a shared machine; the aim is half a second, the limit generous."""
+    times = []
+    for _ in range(3):
+        began = time.monotonic()
+        assert process("--help", home=tmp_path).returncode == 0
+        times.append(time.monotonic() - began)
+    assert min(times) < 1.0

@@ -1,0 +1,153 @@
+"""The live view: what a terminal shows, what a log gets, and what trouble does to it."""
+
+import io
+import time
+
+import pytest
+from penstock.app.listing import standing_facts
+from penstock.app.live import Lines, Watcher, follow
+from penstock.app.picture import FULL_TABLE, picture, select
+from penstock.profiling.errors import BackendError
+from rich.console import Console
+from study_ledger import START, make_study, study_spec
+
+
+def text_of(view, width=100):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(picture(view, START + 60))
+    return console.file.getvalue()
+
+
+def view_of(tmp_path, **options):
+    spec = study_spec(n_trials=options.pop("n_trials", 9))
+    return Watcher(make_study(tmp_path, spec, **options), "digits-1a2b").look()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("home"), study_spec(n_trials=9), fails=(3,))
+
+
+def test_a_small_study_shows_all_its_trials(finished):
+    shown = text_of(Watcher(finished, "digits-1a2b").look())
+    assert "digits  complete  maximize accuracy · ASHA · random" in shown
+    for trial in finished.trials("digits-1a2b"):
+        line = next(li for li in shown.splitlines() if li.split()[:1] == [str(trial.number)])
+        assert trial.state in line
+        assert f"{trial.epoch}/{trial.target}" in line
+    assert "exception: ValueError: <b>no</b>" in shown
+
+
+def test_a_curve_is_drawn_as_bars_that_rise_with_it(finished):
+    shown = text_of(Watcher(finished, "digits-1a2b").look())
+    best = next(line for line in shown.splitlines() if "✓ completed" in line)
+    bars = [mark for mark in best if mark in "▁▂▃▄▅▆▇█"]
+    assert len(bars) == 9
+    assert bars == sorted(bars)
+
+
+def test_a_running_study_says_where_trials_run_and_how_long_is_left(tmp_path):
+    view = view_of(tmp_path, turns=6)
+    shown = text_of(view)
+    assert view.stand.eta is not None
+    assert "left" in shown
+    running = [trial for trial in view.trials if trial.state == "running"]
+    assert running
+    assert all(f"{trial.device} trial {trial.number}" in shown for trial in running)
+
+
+def test_a_large_study_shows_what_matters_and_counts_the_rest(tmp_path):
+    view = view_of(tmp_path, n_trials=40, fails=(2, 5, 7, 11), turns=50)
+    chosen = select(view.study, view.trials)
+    assert len(chosen) <= FULL_TABLE < len(view.trials)
+    assert {t.number for t in view.trials if t.state == "running"} <= {t.number for t in chosen}
+    assert view.stand.best in chosen
+    assert sum(trial.state == "failed" for trial in chosen) == 3
+    others = next(line for line in text_of(view).splitlines() if line.startswith("and "))
+    counted = sum(int(word) for word in others.split() if word.isdigit())
+    assert counted == len(view.trials) - len(chosen)
+
+
+def test_a_study_without_trials_can_be_shown(tmp_path):
+    shown = text_of(view_of(tmp_path, turns=0))
+    assert "0/9 trials" in shown
+
+
+def test_a_log_gets_each_trial_once_and_the_end_once(finished):
+    """Where there is no terminal: one line a trial that is over, then one for the study."""
+    console = Console(file=io.StringIO(), width=40)
+    lines, view = Lines(console), Watcher(finished, "digits-1a2b").look()
+    for _ in range(3):
+        lines.draw(view, "")
+    written = console.file.getvalue().splitlines()
+    assert len(written) == 9 + 1
+    assert "trial 3 failed after 0 epochs: exception: ValueError: <b>no</b>" in written
+    assert written[-1].startswith("digits: complete, ")
+
+
+def test_a_log_gets_trouble_once_until_it_changes(finished):
+    console = Console(file=io.StringIO(), width=40)
+    lines = Lines(console)
+    for trouble in ("busy", "busy", "", "busy"):
+        lines.draw(None, trouble)
+    assert console.file.getvalue().splitlines() == ["busy", "busy"]
+
+
+def test_follow_tells_of_every_final_trial_once_and_returns_the_study(finished):
+    heard = []
+    study = follow(finished, "digits-1a2b", on_trial=heard.append, show=False)
+    assert study.status == "complete"
+    assert [trial.number for trial in heard] == list(range(9))
+
+
+def test_follow_gives_up_watching_after_its_timeout(tmp_path):
+    """The study is still running: it comes back as it stands."""
+    reader = make_study(tmp_path, study_spec(), turns=3)
+    began = time.monotonic()
+    study = follow(reader, "digits-1a2b", show=False, timeout=0.3)
+    assert study.finished_at is None
+    assert time.monotonic() - began < 5
+
+
+class Troubled:
+    """A reader whose ledger is busy for the first calls, and then is not."""
+
+    def __init__(self, reader, busy):
+        self._reader = reader
+        self.busy = busy
+
+    def study(self, study_id):
+        self.busy -= 1
+        if self.busy >= 0:
+            raise BackendError("database is locked")
+        return self._reader.study(study_id)
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+
+def test_a_busy_ledger_is_shown_and_asked_again(finished, capsys):
+    study = follow(Troubled(finished, busy=2), "digits-1a2b")
+    assert study.status == "complete"
+    shown = capsys.readouterr().err
+    assert shown.count("the ledger does not answer, asking again: database is locked") == 1
+    assert "digits: complete" in shown
+
+
+def test_a_ledger_that_never_answers_is_an_error_after_the_timeout(finished):
+    with pytest.raises(BackendError, match="locked"):
+        follow(Troubled(finished, busy=10**9), "digits-1a2b", show=False, timeout=0.1)
+
+
+def test_a_scheduler_that_is_down_is_shown(tmp_path, capsys):
+    reader = make_study(tmp_path, study_spec(), turns=3)
+    follow(reader, "digits-1a2b", timeout=0.1, alive=lambda: False)
+    assert "no scheduler is running" in capsys.readouterr().err
+
+
+def test_the_facts_for_scripts_agree_with_the_ledger(finished):
+    facts = standing_facts(finished, finished.study("digits"))
+    assert facts["trials"]["failed"] == 1
+    assert facts["epochs"] == len(finished.epochs("digits-1a2b"))
+    assert [trial["number"] for trial in facts["all_trials"]] == list(range(9))
+    assert facts["all_trials"][3]["failure"]["kind"] == "exception"

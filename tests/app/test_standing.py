@@ -1,0 +1,106 @@
+"""Numbers about a study: best trial, epochs to go, time left."""
+
+from dataclasses import replace
+
+import pytest
+from penstock.app.codec import spec_from_json
+from penstock.app.standing import (
+    best_of,
+    duration,
+    expected_epochs,
+    number,
+    ranked,
+    sparkline,
+    standing,
+)
+from penstock.scheduler.study import StrategySpec
+from study_ledger import make_study, study_spec
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    reader = make_study(tmp_path_factory.mktemp("home"), study_spec(n_trials=9))
+    [study] = reader.studies()
+    return study, reader.trials(study.id), reader.epochs(study.id)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "n_trials", "epochs"),
+    [
+        (StrategySpec("full", 5), 4, 20),
+        (StrategySpec("asha", 9, 1, 3), 27, 27 + 9 * 2 + 3 * 6),
+        (StrategySpec("halving", 4, 2, 2), 5, 5 * 2 + 2 * 2),
+        (StrategySpec("halving", 9, 1, 3), 2, 2 + 1 * 2 + 1 * 6),
+        (StrategySpec("full", None), 4, None),
+    ],
+)
+def test_a_strategy_takes_as_many_epochs_as_its_rungs_say(strategy, n_trials, epochs):
+    assert expected_epochs(strategy, n_trials) == epochs
+
+
+def test_a_completed_trial_beats_a_better_one_that_was_stopped(rows):
+    """As Study.best_trial says; until one has completed, the best so far counts."""
+    study, trials, _ = rows
+    done = next(trial for trial in trials if trial.state == "completed")
+    stopped = replace(next(t for t in trials if t.state == "stopped"), value=99.0)
+    assert best_of(study, [stopped, done]) == done
+    assert best_of(study, [stopped]) == stopped
+    assert best_of(study, []) is None
+
+
+def test_ranking_turns_with_the_direction_and_leaves_failures_and_nan_out(rows):
+    study, [one, two, three, *_], _ = rows
+    trials = [
+        replace(one, value=1.0, state="stopped"),
+        replace(two, value=2.0, state="failed"),
+        replace(three, value=float("nan"), state="stopped"),
+        replace(one, number=7, value=3.0, state="stopped"),
+    ]
+    assert [t.value for t in ranked(study, trials)] == [3.0, 1.0]
+    assert [t.value for t in ranked(replace(study, direction="minimize"), trials)] == [1.0, 3.0]
+
+
+def test_the_time_left_is_what_is_to_do_at_the_measured_pace_on_the_slots_at_work(rows):
+    """Half of a study of 9 trials seen on two slots: the other epochs take 0.1 s each on two."""
+    study, trials, epochs = rows
+    plan = spec_from_json(study.spec_json).strategy
+    half = [replace(row, slot=i % 2, device="d") for i, row in enumerate(epochs[:10])]
+    stand = standing(replace(study, finished_at=None), plan, trials, half)
+    total = 9 + 3 * 2 + 1 * 6
+    assert stand.expected == total
+    assert stand.eta == pytest.approx((total - 10) * 0.1 / 2)
+
+
+def test_a_finished_study_has_no_time_left(rows):
+    study, trials, epochs = rows
+    stand = standing(study, spec_from_json(study.spec_json).strategy, trials, epochs)
+    assert stand.eta is None
+    assert stand.expected == stand.epochs == len(epochs)
+    assert stand.busy == pytest.approx(0.1 * len(epochs))
+
+
+def test_sparklines_clip_and_survive_a_flat_range():
+    assert sparkline([-5.0, 0.0, 0.5, 1.0, 9.0], 0.0, 1.0) == "▁▁▅██"
+    assert sparkline([2.0, 2.0], 2.0, 2.0) == "▁▁"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.417, "0.42 s"),
+        (18.34, "18.3 s"),
+        (59.97, "60.0 s"),
+        (250, "4 min 10 s"),
+        (3599.7, "1 h 00 min"),
+        (11100, "3 h 05 min"),
+        (187_200, "2 d 4 h"),
+    ],
+)
+def test_durations_are_written_for_people(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_numbers_keep_what_they_are():
+    assert [number(v) for v in (0.123456, 64, True, "relu", None)] == [
+        *("0.1235", "64", "True", "relu", "None"),
+    ]

@@ -1,0 +1,122 @@
+"""The story of a trial: its events in order, each with the reason, in sentences."""
+
+import io
+from itertools import pairwise
+
+import pytest
+from penstock.app.story import because, find_trial, render, sentence, tell
+from penstock.profiling.errors import UsageError
+from penstock.scheduler import events
+from rich.console import Console
+from study_ledger import TRACEBACK, make_study, study_spec
+
+FENCED = {"at": 1.0, "trial": "s-0001", "fence": 5}
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("home"), study_spec(n_trials=9), fails=(3,))
+
+
+def story_of(reader, name):
+    return tell(reader, *find_trial(reader, name))
+
+
+def test_a_story_has_every_epoch_of_the_trial_in_order_with_its_reason(reader):
+    best = next(t for t in reader.trials("digits-1a2b") if t.state == "completed")
+    lines = story_of(reader, best.id).lines
+    epochs = [line.what.split()[1] for line in lines if line.what.startswith("epoch ")]
+    assert epochs == [str(epoch) for epoch in range(1, 10)]
+    assert [line.seq for line in lines] == sorted(line.seq for line in lines)
+    assert lines[0].cause.startswith("sent when the sampler proposed it (#")
+    # Promoted later, when some trial's epoch left a slot free.
+    assert " ended epoch " in lines[1].cause
+    assert all(0 <= a.after <= b.after for a, b in pairwise(lines))
+
+
+def test_an_epoch_says_where_it_ran_how_long_it_took_and_what_it_gave(reader):
+    [line] = story_of(reader, "digits/1").lines
+    value = reader.trials("digits-1a2b")[1].value
+    where = reader.epochs("digits-1a2b")[1].device
+    assert line.what == (
+        f"epoch 1 ended on {where} after 0.10 s (attempt 2): accuracy {value:.4g};"
+        " its segment ended"
+    )
+
+
+def test_a_failure_is_told_with_its_traceback(reader):
+    console = Console(file=io.StringIO(), width=140)
+    story = story_of(reader, "digits/3")
+    console.print(render(story))
+    [line] = story.lines
+    assert "failed, the training code raised: ValueError: <b>no</b>" in line.what
+    assert line.traceback == TRACEBACK
+    shown = console.file.getvalue()
+    assert "trial 3 of digits  failed" in shown
+    assert 'File "<net>.py", line 4' in shown
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (
+            events.Durable(at=1.0, trial="s-0001", epoch=4, state_hash="a", uri="file:///x"),
+            "the state after epoch 4 is in the store: file:///x",
+        ),
+        (
+            events.Suggested(at=1.0, trial="s-0001", name="lr", value=0.25, distribution=""),
+            "the sampler drew lr = 0.25",
+        ),
+        (events.TrialReturned(**FENCED, value=0.5), "the objective returned 0.5"),
+        (events.TrialReturned(**FENCED, value=None), "the objective returned without a value"),
+        (events.AttemptLost(**FENCED, reason="its lease ran out"), "attempt 5 was lost: its lease"),
+        (
+            events.AttemptLost(**FENCED, reason="other code", refused=True),
+            "attempt 5 was refused by its node: other code",
+        ),
+        (
+            events.EpochReported(
+                **FENCED,
+                epoch=2,
+                metrics=(),
+                state_hash="",
+                signature="",
+                seconds=1.0,
+                closes=False,
+            ),
+            "epoch 2 was reported by attempt 5 and did not count",
+        ),
+    ],
+)
+def test_each_kind_of_event_has_its_sentence(event, words):
+    assert sentence(event, "v", {}).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (events.DeviceLeft(at=1.0, device="cpu.a.0", reason="gone"), "sent when cpu.a.0 left (#7)"),
+        (
+            events.AttemptLost(at=1.0, trial="s-0001", fence=4, reason=""),
+            "sent when an attempt of it failed (#7)",
+        ),
+        (
+            events.TrialReturned(at=1.0, trial="s-0012", fence=4, value=None),
+            "sent when trial 12 returned (#7)",
+        ),
+    ],
+)
+def test_a_cause_becomes_the_occasion_of_the_decision(reason, words):
+    event = events.AttemptLost(**FENCED, cause="7.0", reason="")
+    assert because(event, "s-0001", {7: reason}) == words
+    assert because(event, "s-0001", {}) == "sent at #7"
+
+
+def test_an_event_from_outside_has_no_cause():
+    assert because(events.AttemptLost(**FENCED, reason="x"), "s-0001", {}) == ""
+
+
+@pytest.mark.parametrize("name", ["digits/77", "digits-1a2b-0077", "nothing/1", "digits", "/3"])
+def test_an_unknown_trial_is_refused(reader, name):
+    with pytest.raises(UsageError, match="is refused: allowed is"):
+        find_trial(reader, name)

@@ -1,0 +1,91 @@
+"""Studies in a real ledger file, made by the real runner under simulated time."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from pathlib import Path
+
+from penstock.app.clock import SimulatedClock
+from penstock.app.ledger import SqlLedger
+from penstock.app.queries import Reader
+from penstock.app.runner import Runner
+from penstock.app.samplers import SamplerHost
+from penstock.app.simulate import SimulatedTransport
+from penstock.profiling.devices import Device
+from penstock.scheduler.engine import Engine
+from penstock.scheduler.events import StudySubmitted
+from penstock.scheduler.study import Code, StrategySpec, StudySpec
+
+START = 1_770_000_000.0
+TRACEBACK = 'Traceback (most recent call last):\n  File "<net>.py", line 4\nValueError: <b>no</b>'
+
+
+class Curves:
+    """Learning curves that favour x near 1: epoch e ends at x * e / (e + 1), after 0.1 s."""
+
+    def epoch(self, dispatch, spec, epoch):
+        return 0.1, dict(dispatch.params)["x"] * epoch / (epoch + 1)
+
+
+class SomeFail(SimulatedTransport):
+    """Simulated devices on which the code of some trials (by number) raises at once."""
+
+    fails: tuple[int, ...] = ()
+
+    def _dispatch(self, dispatch, spec):
+        super()._dispatch(dispatch, spec)
+        if dispatch.number not in self.fails:
+            return
+        fence = dispatch.segment.fence
+        at = min(entry[0] for entry in self._heap if entry[2] == fence)
+        self._heap = [entry for entry in self._heap if entry[2] != fence]
+        body = {
+            "kind": "failed",
+            "trial": dispatch.segment.trial,
+            "fence": fence,
+            "cause": dispatch.id,
+            "failure": "exception",
+            "message": "ValueError: <b>no</b>",
+            "traceback": TRACEBACK,
+            "closes": True,
+        }
+        self._heap.append((at, next(self._count), fence, body))
+        heapq.heapify(self._heap)
+
+
+def study_spec(name: str = "digits", n_trials: int = 9, **fields) -> StudySpec:
+    float_ = {"name": "FloatDistribution"}
+    attributes = {"step": None, "low": 0.0, "high": 1.0, "log": False}
+    x = json.dumps({**float_, "attributes": attributes})
+    lr = json.dumps({**float_, "attributes": {**attributes, "low": 1e-5, "log": True}})
+    choices = {"name": "CategoricalDistribution", "attributes": {"choices": ["relu", "<i>tanh"]}}
+    space = (("x", x), ("lr", lr), ("activation", json.dumps(choices)))
+    given = {
+        "id": "digits-1a2b",
+        "contract": "empty",
+        "code": Code("/secret/folder/digits.py:Digits", "/secret/folder", "0" * 64),
+        "metric": "accuracy",
+        "direction": "maximize",
+        "space": space,
+        "strategy": StrategySpec("asha", max_epochs=9),
+    }
+    return StudySpec(name=name, n_trials=n_trials, **{**given, **fields})
+
+
+def make_study(home: Path, spec: StudySpec, *, fails=(), turns: int | None = None) -> Reader:
+    """Run ``spec`` (to its end, or for some turns) into ``home/ledger.db``; a reader of it."""
+    home.mkdir(parents=True, exist_ok=True)
+    url = f"sqlite:///{home / 'ledger.db'}"
+    ledger, clock = SqlLedger.open(url), SimulatedClock(START)
+    devices = [Device(f"cpu.node.{n}", "node", "cpu", (n,), None) for n in range(2)]
+    transport = SomeFail(clock, devices, Curves())
+    transport.fails = fails
+    engine = Engine()
+    runner = Runner(engine, ledger, transport, SamplerHost(), clock)
+    runner.start(StudySubmitted(at=clock.now(), study=spec))
+    while engine.state.studies and turns != 0:
+        runner.turn(1.0)
+        turns = None if turns is None else turns - 1
+    ledger.close()
+    return Reader(url)
