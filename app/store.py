@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from ..profiling.errors import BackendError
+from .settings import hide_password
 
 
 def mark(url: str, key: bytes) -> None:
@@ -41,9 +42,18 @@ def check(url: str, key: bytes) -> None:
         raise _unreachable(url, error) from error
     if not marked:
         raise BackendError(
-            f"the checkpoint store {url}, seen from this node, is not the installation's: mount "
+            f"the checkpoint store {hide_password(url)}, seen from this node, is not the installation's: mount "
             "the same folder here, or set PENSTOCK_STORE to a URL that every node reaches"
         )
+
+
+def probe(url: str) -> None:
+    """See that the store at ``url`` takes and gives data. Raises BackendError with the reason."""
+    try:
+        files, root = _open(url)
+        _probe(files, f"{root}/probe-{uuid4().hex}")
+    except Exception as error:  # whatever the store's library raises
+        raise _unreachable(url, error) from error
 
 
 def _open(url: str) -> tuple[Any, str]:
@@ -70,4 +80,5 @@ def _probe(files: Any, path: str) -> None:
 
 
 def _unreachable(url: str, error: Exception) -> BackendError:
-    return BackendError(f"the checkpoint store {url} cannot be used from this node: {error}")
+    shown = hide_password(url)
+    return BackendError(f"the checkpoint store {shown} cannot be used from this node: {error}")

@@ -17,7 +17,9 @@ from penstock.app.transport import RedisTransport
 from penstock.profiling.discovery import node_name
 from penstock.profiling.errors import BackendError, UsageError
 
-PROGRAM = "import sys; from penstock.app import agent as a, settings as s; sys.exit(a.main(s.load()))"
+PROGRAM = (
+    "import sys; from penstock.app import agent as a, settings as s; sys.exit(a.main(s.load()))"
+)
 KEY = b"k" * 32
 
 

@@ -1,0 +1,190 @@
+"""``penstock doctor``: what is found, what is missing, what to do. It starts nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Literal
+
+from ..profiling.discovery import find, look
+from ..profiling.errors import PenstockError
+from ..profiling.nvml import NoNvml, open_nvml
+from . import broker, locks, protocol, services, store
+from .settings import PREFIX, Settings, hide_password
+
+#: Less free space than this is worth a word (bytes).
+LITTLE_SPACE = 1 << 30
+
+Grade = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: ``what`` was found, and the ``advice`` where it is not well."""
+
+    name: str
+    grade: Grade
+    what: str
+    advice: str = ""
+
+
+def diagnose(settings: Settings) -> list[Finding]:
+    """Look at everything that a study needs, in the order in which it needs it.
+
+    Never raises for what it finds; a broker that hangs costs 5 s.
+    """
+    looks: tuple[tuple[str, Callable[[Settings], Iterator[Finding]]], ...] = (
+        ("Python", _python),
+        ("torch", _torch),
+        ("state folder", _home),
+        ("devices", _devices),
+        ("broker", _broker),
+        ("services", _services),
+        ("ledger", _ledger),
+        ("checkpoint store", _store),
+    )
+    findings: list[Finding] = []
+    for name, examine in looks:
+        try:
+            findings += examine(settings)
+        except (PenstockError, OSError) as error:
+            findings.append(Finding(name, "fail", str(error), _ADVICE.get(name, "")))
+    return findings
+
+
+_ADVICE = {
+    "state folder": f"set {PREFIX}HOME to a folder that you can write",
+    "devices": f"set {PREFIX}DEVICES or --devices to what this machine has",
+    "broker": f"start it, or correct {PREFIX}BROKER; unset it for a private broker",
+    "ledger": f"correct {PREFIX}LEDGER, or give this user access to the file",
+    "checkpoint store": f"make it reachable, or set {PREFIX}STORE to one that every node reaches",
+}
+
+
+def _python(_: Settings) -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("Python", "ok", f"{version} ({sys.executable})")
+
+
+def _torch(_: Settings) -> Iterator[Finding]:
+    # Not by importing it, which takes seconds.
+    if util.find_spec("torch") is None:
+        advice = "pip install torch; objectives that need no torch run without it"
+        yield Finding("torch", "warn", "not installed", advice)
+    else:
+        yield Finding("torch", "ok", metadata.version("torch"))
+
+
+def _home(settings: Settings) -> Iterator[Finding]:
+    folder = settings.home
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    what = f"{settings.home}, {free / (1 << 30):.1f} GiB free"
+    if folder != settings.home:
+        # Looked at, not made: a doctor leaves nothing behind.
+        if not os.access(folder, os.W_OK | os.X_OK):
+            yield Finding(
+                "state folder", "fail", f"{what}; cannot be made", _ADVICE["state folder"]
+            )
+            return
+        what += "; made at the first run"
+    else:
+        settings.ensure_home()
+    if free < LITTLE_SPACE:
+        yield Finding("state folder", "warn", what, "make room: checkpoints will not fit")
+    else:
+        yield Finding("state folder", "ok", what)
+
+
+def _devices(settings: Settings) -> Iterator[Finding]:
+    nvml = open_nvml()
+    if isinstance(nvml, NoNvml):
+        yield Finding("GPUs", "ok", f"none: {nvml.reason}")
+    else:
+        names = ", ".join(nvml.name(index) for index in range(nvml.count()))
+        yield Finding("GPUs", "ok", names or "none: the driver sees none")
+    machine = look(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+    found = find(settings.devices, machine)
+    names = ", ".join(device.name for device in found)
+    yield Finding("devices", "ok", f"{machine}; {settings.devices} means {names}")
+
+
+def _broker(settings: Settings) -> Iterator[Finding]:
+    if settings.broker is not None:
+        broker.connect(settings).close()
+        yield Finding("broker", "ok", f"{hide_password(settings.broker)} answers")
+        return
+    binary = broker.find_server()
+    version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
+    if version.returncode:
+        words = version.stderr.strip()
+        yield Finding("broker", "fail", f"{binary} does not run: {words}", _ADVICE["broker"])
+        return
+    state = "is not running (it is started when needed)"
+    if locks.is_running(settings.run, broker.NAME):
+        broker.connect(settings).close()
+        state = "answers"
+    words = " ".join(version.stdout.split()[:3])
+    yield Finding("broker", "ok", f"private, {words} ({binary}): {state}")
+    for aside in broker.unreadable(settings):
+        what = f"a log that it could not read was moved to {aside}"
+        yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
+
+
+def _services(settings: Settings) -> Iterator[Finding]:
+    wish = services.wanted(settings)
+    wanted = {service.name for service in wish.services} if wish else set()
+    for status in services.statuses(settings):
+        if status.name == broker.NAME:
+            continue
+        if status.pid is not None:
+            yield Finding(status.name, "ok", f"runs (process {status.pid})")
+        elif status.name in wanted:
+            words = locks.tail(status.log, lines=3)
+            what = f"should run and does not; its last words: {words or 'none'}"
+            yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
+        else:
+            yield Finding(status.name, "ok", "does not run (it is started when needed)")
+
+
+def _ledger(settings: Settings) -> Iterator[Finding]:
+    from .queries import Reader
+
+    shown = hide_password(settings.ledger_url)
+    if settings.ledger is None and not (settings.home / "ledger.db").exists():
+        yield Finding("ledger", "ok", f"{shown}; made at the first run")
+        return
+    try:
+        count = len(Reader(settings.ledger_url).studies())
+    except PenstockError:
+        raise
+    except Exception as error:  # whatever the database's library raises
+        what = f"{shown} cannot be read: {type(error).__name__}"
+        yield Finding("ledger", "fail", what, _ADVICE["ledger"])
+        return
+    yield Finding("ledger", "ok", f"{shown}: {count} studies")
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    """The installation's store where there is one to ask, else what this node would use."""
+    url = settings.store_url
+    running = settings.broker is not None or locks.is_running(settings.run, broker.NAME)
+    installation = None
+    if running:
+        with broker.connect(settings) as client:
+            installation = protocol.fetch_installation(client, broker.broker_url(settings))
+    if installation is not None:
+        store.check(installation.store, installation.key)
+        yield Finding("checkpoint store", "ok", f"{hide_password(installation.store)}: usable")
+    elif url.startswith("file://") and not Path(url.removeprefix("file://")).exists():
+        yield Finding("checkpoint store", "ok", f"{url}; made at the first run")
+    else:
+        store.probe(url)
+        yield Finding("checkpoint store", "ok", f"{hide_password(url)}: usable")

@@ -1,0 +1,85 @@
+"""The doctor finds what is there, what is missing, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from penstock.app import broker, protocol, services, store
+from penstock.app.doctor import diagnose
+from penstock.app.services import Service
+from penstock.app.settings import load
+from penstock.app.transport import RedisTransport
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = load(home=tmp_path / "home", devices="cpu:1x1")
+    yield settings
+    services.take_down(settings, grace=1)
+
+
+def findings(settings):
+    return {finding.name: finding for finding in diagnose(settings)}
+
+
+def test_on_a_fresh_machine_all_is_well_and_nothing_was_made(tmp_path):
+    settings = load(home=tmp_path / "home", devices="cpu:1x1")
+    found = diagnose(settings)
+    assert [finding.name for finding in found if finding.grade == "fail"] == []
+    assert {"Python", "torch", "GPUs", "devices", "broker", "scheduler", "agent"} <= {
+        finding.name for finding in found
+    }
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_runs_is_found_running(settings):
+    sleep = (sys.executable, "-c", "import time; time.sleep(60)")
+    services.ensure_up(settings, services=(Service("scheduler", sleep),))
+    url = broker.broker_url(settings)
+    store.mark(settings.store_url, b"k")
+    RedisTransport(url, b"k", store=settings.store_url).open()
+    found = findings(settings)
+    assert found["broker"].what.endswith("answers")
+    assert found["scheduler"].what.startswith("runs")
+    assert found["checkpoint store"].what.endswith("usable")
+    with broker.connect(settings) as client:
+        client.hset(protocol.INSTALLATION, "store", "file:///nowhere")
+    assert findings(settings)["checkpoint store"].grade == "fail"
+
+
+def test_a_service_that_should_run_and_does_not_is_shown_with_its_last_words(settings):
+    failing = (Service("agent", (sys.executable, "-c", "print('no luck')")),)
+    services.ensure_up(settings, services=failing)
+    while (found := findings(settings)["agent"]).grade == "ok":
+        pass
+    assert found.grade == "fail"
+    assert "no luck" in found.what
+    assert "agent.log" in found.advice
+
+
+def test_a_broker_that_does_not_answer_fails_without_its_password(tmp_path):
+    settings = load(home=tmp_path, broker="redis://:s3cret@127.0.0.1:1", devices="cpu:1x1")
+    found = findings(settings)
+    assert found["broker"].grade == "fail"
+    assert "PENSTOCK_BROKER" in found["broker"].advice
+    assert "s3cret" not in str(found)
+
+
+def test_devices_that_are_not_there_fail_with_what_is(tmp_path):
+    found = findings(load(home=tmp_path, devices="gpu:63"))["devices"]
+    assert found.grade == "fail"
+    assert "this machine has" in found.what
+
+
+def test_a_log_that_was_moved_aside_is_said(settings):
+    (settings.home / "broker" / "unreadable-1").mkdir(parents=True)
+    assert findings(settings)["broker"].grade == "warn"
+
+
+def test_a_ledger_that_is_no_ledger_fails(settings):
+    settings.ensure_home()
+    (settings.home / "ledger.db").write_text("not a database, and long enough to be seen so\n" * 99)
+    found = findings(settings)["ledger"]
+    assert found.grade == "fail"
+    assert found.advice
