@@ -127,7 +127,7 @@ def make_app(broker_url: str) -> Any:
     app.conf.update(
         # kombu takes a transport of our own only for an address without "redis+" before it.
         broker_url=broker_url.removeprefix("redis+"),
-        broker_transport=_transport(),
+        broker_transport=_transport(by_path=broker_url.startswith("redis+socket:")),
         broker_transport_options={
             "socket_timeout": 5.0,
             "socket_connect_timeout": 2.0,
@@ -206,8 +206,11 @@ def _worker_step(app: Any) -> Any:
     return Proxy
 
 
-def _transport() -> Any:
-    """The Redis transport of kombu, without acknowledgements; foreign elements do not end it."""
+def _transport(*, by_path: bool) -> Any:
+    """The Redis transport of kombu, without acknowledgements; foreign elements do not end it.
+
+    ``by_path``: the address is a socket's path, which the transport must see as it stands.
+    """
     from importlib import import_module
 
     redis: Any = import_module("kombu.transport.redis")  # it ships half of its types
@@ -228,7 +231,8 @@ def _transport() -> Any:
                 return True
 
     class Transport(redis.Transport):  # type: ignore[misc]  # as above
-        pass
+        # A socket's path is left to the channel, which reads it; kombu would take it for a host.
+        can_parse_url = by_path
 
     Transport.Channel = Channel
     return Transport

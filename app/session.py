@@ -169,8 +169,7 @@ class Session:
         if epoch != self._epoch:  # an epoch that is replayed has its own time
             self._epoch = epoch
             self._set_due()
-        task = self.task
-        self._show(f"epoch {epoch}/{task.last} step {step}/{line['steps']} {line['text']}".rstrip())
+        self._show(str(line["text"]))
 
     def _hear_suggest(self, trainer: Trainer, line: dict[str, Any]) -> None:
         if self.fenced_off:
