@@ -42,8 +42,9 @@ def check(url: str, key: bytes) -> None:
         raise _unreachable(url, error) from error
     if not marked:
         raise BackendError(
-            f"the checkpoint store {hide_password(url)}, seen from this node, is not the installation's: mount "
-            "the same folder here, or set PENSTOCK_STORE to a URL that every node reaches"
+            f"the checkpoint store {hide_password(url)}, seen from this node, is not the "
+            "installation's: mount the same folder here, or set PENSTOCK_STORE to a URL that every "
+            "node reaches"
         )
 
 
