@@ -18,7 +18,7 @@ from importlib.metadata import version
 from ..profiling.errors import BackendError
 from ..scheduler.events import PolicyChosen
 from ..scheduler.policies import find_policy
-from . import broker, locks
+from . import broker, locks, store
 from .clock import WallClock
 from .ledger import SqlLedger
 from .runner import Runner, restore
@@ -62,10 +62,13 @@ class Scheduler:
 
     def serve(self, stop: threading.Event) -> None:
         """Turn after turn until ``stop`` is set or nobody has wanted anything for long."""
+        key = installation_key(self._settings)
         while not stop.is_set():
             try:
                 ledger = SqlLedger.open(self._settings.ledger_url)
                 engine = restore(ledger)
+                # Before the broker shows where the store is: an agent looks for the mark at once.
+                store.mark(self._settings.store_url, key)
             except BackendError as error:
                 log.error("%s", error)
                 stop.wait(1.0)
@@ -73,7 +76,7 @@ class Scheduler:
             log.info("took up %d events of %s", engine.state.seq, self._settings.home)
             transport = RedisTransport(
                 broker.broker_url(self._settings),
-                installation_key(self._settings),
+                key,
                 store=self._settings.store_url,
                 lease_ms=self._settings.lease_ms,
                 version=version("penstock"),

@@ -73,9 +73,9 @@ class SimulatedTransport:
         dispatches: Sequence[tuple[Dispatch, StudySpec]] = (),
         cuts: Sequence[Cut] = (),
         revokes: Sequence[Revoke] = (),
-        releases: Sequence[Release] = (),  # noqa: ARG002 - a simulated trainer holds no state
-        answers: Sequence[tuple[str, str]] = (),  # noqa: ARG002 - nobody asks
-        acks: Sequence[Message] = (),  # noqa: ARG002 - nothing is redelivered
+        releases: Sequence[Release] = (),
+        answers: Sequence[tuple[str, str]] = (),
+        acks: Sequence[Message] = (),
     ) -> None:
         """Schedule the reports of what was dispatched; forget those of what was revoked."""
         for revoke in revokes:
@@ -86,7 +86,7 @@ class SimulatedTransport:
         for dispatch, spec in dispatches:
             self._dispatch(dispatch, spec)
 
-    def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:  # noqa: ARG002 - leases last for ever here
+    def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
         devices = {d.name: Seen(d, "simulated", draining=False) for d in self.devices}
         states = {a.trial: AttemptSeen(a.fence, "running", a.ranks) for a in attempts}
         return Survey(devices, states, boot="simulated")

@@ -11,8 +11,8 @@ ours. Every handler therefore checks first and changes after.
 A trial holds its slot until its target (the *standing plan*): an epoch that ends a segment short
 of it is followed by the next segment on the same slot, without calling a policy. Whatever changes
 the plan's input (a trial waits or ended, a device came or went) marks the plan dirty; it is
-computed anew at most once in ``REPLAN_EVERY`` seconds, and in between new trials queue in order of
-arrival. Slots that stay free pull the strategies of the running studies for promotions and new
+computed anew when a slot is to be filled, at most once in ``REPLAN_EVERY`` seconds, and in between
+new trials queue in order of arrival. Slots that stay free pull the strategies of the running studies for promotions and new
 configurations.
 """
 
@@ -122,11 +122,8 @@ class Engine:
 
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
-        state = self.state
-        times = [d.backoff_until for d in state.devices.values() if d.backoff_until > self._at]
-        if state.dirty and len(state.ready) > 1 and state.planned_at is not None:
-            times.append(state.planned_at + REPLAN_EVERY)
-        return min(times, default=None)
+        rests = (device.backoff_until for device in self.state.devices.values())
+        return min((until for until in rests if until > self._at), default=None)
 
     # -- studies ---------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The same engine and runner under simulated time."""
 
 import hashlib
+import json
 
 import pytest
 from drive_world import device, spec
@@ -18,16 +19,12 @@ class Curve:
         return 0.5 + digest[0] / 256, 1.0 - 1.0 / (epoch + digest[1] / 64)
 
 
-SPACE = (
-    (
-        "x",
-        '{"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 1.0, "log": false}}',
-    ),
-)
+UNIT = {"step": None, "low": 0.0, "high": 1.0, "log": False}
+SPACE = (("x", json.dumps({"name": "FloatDistribution", "attributes": UNIT})),)
 
 
 def study(**fields):
-    plan = StrategySpec("asha", max_epochs=9)
+    plan = fields.pop("strategy", StrategySpec("asha", max_epochs=9))
     return spec(plan, **{"n_trials": 27, "space": SPACE, "sampler": "tpe", **fields})
 
 
