@@ -216,7 +216,7 @@ class Keeper(threading.Thread):
     def _take(self, answers: list[Any], sessions: list[Session]) -> None:
         for entry, fields in answers[2]:
             self._seen_release = entry
-            trial = dict(zip(fields[::2], fields[1::2], strict=True)).get("t")
+            trial = protocol.pairs(fields).get("t")
             if trial:
                 self._listener.released(trial)
         for session, answer in zip(sessions, answers[3:], strict=True):

@@ -200,3 +200,13 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
         fields["boot"],
         fields.get("version", ""),
     )
+
+
+def pairs(fields: Any) -> dict[str, str]:
+    """The fields of a stream's entry, in whichever form the client gives them.
+
+    None when the entry was deleted while it was pending.
+    """
+    if isinstance(fields, dict):
+        return fields
+    return dict(zip(fields[::2], fields[1::2], strict=True)) if fields else {}

@@ -264,7 +264,7 @@ class RedisTransport:
             self._execute(dropped)
 
     def _open(self, raw: Any) -> dict[str, Any]:
-        fields = _pairs(raw)
+        fields = protocol.pairs(raw)
         text, mark = fields.get("p"), fields.get("s")
         if text is None or mark is None:
             raise Forged("it has no text or no signature")
@@ -292,13 +292,6 @@ def _by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
     if not found:
         return []
     return list(found.items()) if isinstance(found, dict) else list(found)
-
-
-def _pairs(raw: Any) -> dict[str, str]:
-    """The fields of an entry; none when the entry was deleted while it was pending."""
-    if isinstance(raw, dict):
-        return raw
-    return dict(zip(raw[::2], raw[1::2], strict=True)) if raw else {}
 
 
 def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
