@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..profiling.discovery import find, look
@@ -254,7 +254,6 @@ class _Revivals:
     """How often in a row a service was revived and ended soon, and when it may be again."""
 
     soon: int = 0
-    last: float = -1e9
     not_before: float = -1e9
 
     def well(self, now: float) -> bool:
@@ -263,7 +262,7 @@ class _Revivals:
     def another(self, now: float) -> _Revivals:
         soon = 1 if self.well(now) else self.soon + 1
         wait = 0.0 if soon == 1 else min(LONGEST_WAIT, 0.5 * 2 ** (soon - 2))
-        return replace(self, soon=soon, last=now, not_before=now + wait)
+        return _Revivals(soon, now + wait)
 
 
 def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> str:
