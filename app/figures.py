@@ -199,6 +199,10 @@ def timeline(
     scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
     spans = [(bar[0].at - bar[0].seconds, bar[-1].at) for bar in bars]
     names = [known[bar[0].trial] for bar in bars]
+    # From the first epoch on: services that took long to start would press the rest together.
+    begin = (min(start for start, _ in spans) - study.created_at) / scale
+    end = (max(end for _, end in spans) - study.created_at) / scale
+    edge = (end - begin) / 60
     trace = {
         "type": "bar",
         "orientation": "h",
@@ -209,7 +213,6 @@ def timeline(
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
-        "constraintext": "none",
         "customdata": [
             [
                 _summary(trial),
@@ -225,7 +228,7 @@ def timeline(
     }
     height = MARGIN + len(lanes) * (LANE if len(lanes) <= 16 else NARROW_LANE)
     layout = {
-        "xaxis": _axis(f"time since submission ({unit})", rangemode="tozero"),
+        "xaxis": _axis(f"time since submission ({unit})", range=[begin - edge, end + edge]),
         "yaxis": {
             "type": "category",
             "categoryorder": "array",

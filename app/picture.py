@@ -62,6 +62,8 @@ def progress(view: View) -> str:
         parts.append(best)
     if stand.eta is not None:
         parts.append(f"about {duration(stand.eta)} left")
+    if view.study.finished_at is None and all(d.state == "left" for d in view.devices):
+        parts.append("no device has joined yet")
     return ", ".join(parts)
 
 

@@ -108,7 +108,7 @@ def show(console: Console, result: Outcome) -> None:
             Text.assemble((study.name, "bold"), f" {study.status}: no trial has a result")
         )
     else:
-        console.print(_headline(result, best))
+        console.print(_headline(result, best), soft_wrap=True)
         grid = Table.grid(padding=(0, 3, 0, 0))
         for name, value in best.params.items():
             grid.add_row(Text(f"  {name}", style="dim"), Text(number(value)))

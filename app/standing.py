@@ -27,9 +27,9 @@ RECENT = 64
 class Standing:
     """A study's numbers at one moment. Times in seconds; None where nothing is known yet.
 
-    ``expected`` is how many epochs the whole study takes, by its strategy's own rungs. ``started``
-    is when the first epoch's training began (the runner's clock), ``busy`` the training time of all
-    epochs together, ``eta`` the time left.
+    ``expected`` is how many epochs the whole study takes, by its strategy's own rungs and what is
+    under way. ``started`` is when the first epoch's training began (the runner's clock), ``busy``
+    the training time of all epochs together, ``eta`` the time left.
     """
 
     counts: Counter[TrialState]
@@ -101,7 +101,9 @@ def standing(
     done = len(epochs)
     expected = expected_epochs(plan, study.n_trials)
     if expected is not None:
-        expected = done if study.finished_at is not None else max(expected, done)
+        # ASHA promotes by what has arrived, so it may train more than its rungs alone ask for.
+        known = done + _to_do(study, plan, trials)
+        expected = done if study.finished_at is not None else max(expected, known)
     return Standing(
         counts=Counter(TrialState(trial.state) for trial in trials),
         best=best_of(study, trials),
@@ -111,6 +113,14 @@ def standing(
         busy=sum(row.seconds for row in epochs),
         eta=_time_left(study, trials, epochs, expected),
     )
+
+
+def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
+    """Epochs that are certain to come: to the targets that are set, and of trials yet to come."""
+    active = (TrialState.WAITING, TrialState.RUNNING)
+    under_way = sum(t.target - t.epoch for t in trials if t.state in active)
+    first = plan.min_epochs if plan.name != "full" else plan.max_epochs or 0
+    return under_way + max(0, study.n_trials - len(trials)) * first
 
 
 def _time_left(
