@@ -109,15 +109,19 @@ class Agent:
 
     def run(self) -> int:
         try:
-            client = self._join()
+            client = self._reach_broker()
         except Told:
             return 0
-        names = ", ".join(served.device.name for served in self._served)
-        log.info("serving %s", names)
+        self._claim_name(client)
         try:
+            self._join(client)
+            names = ", ".join(served.device.name for served in self._served)
+            log.info("serving %s", names)
             while not self._told(self._next_due()):
                 self._supervise(client)
             self._drain()
+        except Told:
+            return 0
         finally:
             for served in self._served:
                 if served.process is not None:
@@ -127,12 +131,9 @@ class Agent:
 
     # -- joining ---------------------------------------------------------------------------------
 
-    def _join(self) -> redis.Redis:
-        client = self._reach_broker()
-        self._claim_name(client)
+    def _join(self, client: redis.Redis) -> None:
         installation = self._installation(client)
         store.check(installation.store, installation.key)
-        return client
 
     def _reach_broker(self) -> redis.Redis:
         deadline = time.monotonic() + BROKER_LIMIT
@@ -154,6 +155,10 @@ class Agent:
             if time.monotonic() > say:
                 log.info("waiting: no scheduler has opened this broker yet")
                 say += _SAY_AGAIN
+            if self._settings.broker is None:
+                # A private broker's scheduler is on this machine and its store is in reach:
+                # workers load while it does.
+                self._supervise(client)
             self._pause(0.05)
 
     def _claim_name(self, client: redis.Redis) -> None:
