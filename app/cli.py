@@ -194,9 +194,15 @@ def down() -> None:
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """Say what is found, what is missing, and what to do."""
-    from . import doctor as examiner
+    from dataclasses import asdict
 
-    _print(examiner.examine(_settings()), as_json, examiner.render)
+    from .doctor import diagnose
+    from .listing import findings_view
+
+    findings = diagnose(_settings())
+    _print(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
+    if any(finding.grade == "fail" for finding in findings):
+        raise typer.Exit(BACKEND)
 
 
 @app.command()
@@ -213,7 +219,7 @@ def flower(
     port = port or settings.flower_port
     typer.echo(f"http://127.0.0.1:{port}/tasks  user {flowers.USER}")
     typer.echo(f"the password is in {flowers.password_file(settings)}")
-    raise typer.Exit(flowers.start(settings, port).wait())
+    flowers.become(settings, port)
 
 
 @app.command(hidden=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from .settings import Settings
 
@@ -26,10 +26,10 @@ def password_file(settings: Settings) -> Path:
     return path
 
 
-def start(settings: Settings, port: int) -> subprocess.Popen[bytes]:
-    """Start Flower as a child of this process on 127.0.0.1."""
+def become(settings: Settings, port: int) -> NoReturn:
+    """Turn this process into Flower on 127.0.0.1: signals and the terminal are then its own."""
     password = password_file(settings).read_text().strip()
-    command = [sys.executable, "-m", "celery", "--quiet", "-A", "penstock", "flower"]
+    command = [sys.executable, "-P", "-m", "celery", "--quiet", "-A", "penstock", "flower"]
     options = {
         "address": "127.0.0.1",
         "port": port,
@@ -39,10 +39,12 @@ def start(settings: Settings, port: int) -> subprocess.Popen[bytes]:
         "purge-offline-workers": 300,
     }
     # The password goes by the environment: a command line can be read by every user.
-    environment = {"FLOWER_BASIC_AUTH": f"{USER}:{password}"}
-    return subprocess.Popen(
+    password_variable = {"FLOWER_BASIC_AUTH": f"{USER}:{password}"}
+    # Flower runs a flowerconfig.py that it finds where it starts; in our folder there is none.
+    os.chdir(settings.home)
+    sys.stdout.flush()
+    os.execve(  # noqa: S606 - no shell is wanted
+        sys.executable,
         command + [f"--{name}={value}" for name, value in options.items()],
-        env={**os.environ, **settings.environment(), **environment},
-        # Flower runs a flowerconfig.py that it finds where it starts; in our folder there is none.
-        cwd=settings.home,
+        {**os.environ, **settings.environment(), **password_variable},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -16,6 +17,7 @@ from .picture import STATUS_STYLE, View, picture
 from .standing import number
 
 if TYPE_CHECKING:
+    from .doctor import Finding
     from .queries import Reader, StudyRow, TrialRow
 
 Facts = dict[str, Any]
@@ -110,3 +112,20 @@ def standing_view(reader: Reader, study: StudyRow) -> RenderableType:
                 trace = Text(trial.failure_traceback.rstrip(), style="dim")
                 parts.append(Padding(trace, (0, 0, 0, 2)))
     return Group(*parts)
+
+
+GRADES = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
+
+
+def findings_view(findings: Sequence[Finding]) -> RenderableType:
+    """What the doctor found, a line each, with the advice below what is not well."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        what = Text(finding.what)
+        if finding.advice:
+            what.append(f"\n{finding.advice}", style="yellow")
+        table.add_row(Text(*GRADES[finding.grade]), finding.name, what)
+    return table

@@ -1,0 +1,92 @@
+"""Flower: on loopback, behind a password, read-only, with columns that say what runs."""
+
+import base64
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from penstock.app import broker
+from penstock.app.flower import COLUMNS, USER, password_file
+from penstock.app.settings import load
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = load(home=tmp_path / "home")
+    settings.ensure_home()
+    yield settings
+    broker.stop(settings)
+
+
+@pytest.fixture
+def flower(settings):
+    """The address of a running ``penstock flower``, and its output."""
+    broker.start(settings)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "flower", "--port", str(port)],
+        env={**os.environ, **settings.environment(), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said = [process.stdout.readline(), process.stdout.readline()]
+        yield f"http://127.0.0.1:{port}", said
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def ask(url, path, password=None, method="GET"):
+    """Status and text of an answer; asks again until the server listens."""
+    request = urllib.request.Request(f"{url}{path}", method=method)
+    if password is not None:
+        token = base64.b64encode(f"{USER}:{password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+    for _ in range(200):
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except urllib.error.URLError:
+            # Not there yet: there is no event for another process's first listen().
+            time.sleep(0.1)
+    raise AssertionError("Flower does not listen")
+
+
+def test_it_answers_those_with_the_password_and_only_lets_them_look(flower, settings):
+    url, said = flower
+    assert said[0].startswith(f"{url}/tasks")
+    assert str(password_file(settings)) in said[1]
+    password = password_file(settings).read_text().strip()
+    assert ask(url, "/api/workers")[0] == 401
+    assert ask(url, "/api/workers", "guess")[0] == 401
+    assert ask(url, "/api/workers", password) == (200, "{}")
+    status, page = ask(url, "/tasks", password)
+    assert status == 200
+    columns = re.findall(r'data-column="(\w+)"', page)
+    assert columns == COLUMNS.split(",")
+    refused = ask(url, "/api/worker/shutdown/any", password, method="POST")
+    assert refused[0] == 403
+
+
+def test_the_password_is_made_once_and_is_its_owners_alone(settings):
+    path = password_file(settings)
+    first = path.read_text()
+    assert len(first.strip()) >= 20
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert password_file(settings).read_text() == first
