@@ -208,9 +208,8 @@ class Runner:
         if kind == "submit":
             spec = spec_from_json(json.dumps(body["study"]))
             self._check_name(spec)
-            self._apply(StudySubmitted(at=now, study=spec))
-            for params in body.get("enqueued", ()):
-                self._apply(TrialEnqueued(at=now, study=spec.id, params=tuple(params.items())))
+            enqueued = tuple(tuple(params.items()) for params in body.get("enqueued", ()))
+            self._apply(StudySubmitted(at=now, study=spec, enqueued=enqueued))
             return {"study": spec.id}
         study = str(body.get("study", ""))
         if study in self.engine.state.finished:
@@ -221,7 +220,8 @@ class Runner:
             self._apply(StudyCancelled(at=now, study=study))
         elif kind == "enqueue":
             params = tuple(body["params"].items())
-            self._apply(TrialEnqueued(at=now, study=study, params=params))
+            if not self._apply(TrialEnqueued(at=now, study=study, params=params)):
+                raise UsageError(f"study {study} has no trial left to take this configuration")
         else:
             raise UsageError.refuse("kind", kind, "submit, cancel, enqueue")
         return {"study": study}
@@ -285,22 +285,23 @@ class Runner:
 
     # -- deciding --------------------------------------------------------------------------------
 
-    def _apply(self, event: Event) -> None:
-        """Let the engine handle one event, and keep what follows for the commit."""
+    def _apply(self, event: Event) -> bool:
+        """Let the engine handle one event and keep what follows; False where it does not count."""
         left = self._leaving(event)
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:
             log.debug("%s refused: %s", type(event).__name__, reason)
-            return
+            return False
         except IllegalTransition:
             log.exception("a bug of Penstock: %s was dropped", event)
-            return
+            return False
         self._turn.events.append((self.engine.state.seq, event))
         if left is not None:
             self._turn.left[left.device.name] = left
         for decision in decisions:
             self._keep(decision)
+        return True
 
     def _leaving(self, event: Event) -> DeviceRecord | None:
         """The record of a device about to leave: afterwards the engine no longer knows it."""

@@ -18,7 +18,7 @@ def FullBudget(epochs: int | None = None) -> StrategySpec:  # noqa: N802 - reads
 
 
 def SuccessiveHalving(  # noqa: N802 - as above
-    min_epochs: int, max_epochs: int, eta: int = 3
+    *, max_epochs: int, min_epochs: int = 1, eta: int = 3
 ) -> StrategySpec:
     """Train all for ``min_epochs``, then the best ``1/eta`` for ``eta`` times as long, and so on.
 
@@ -27,7 +27,9 @@ def SuccessiveHalving(  # noqa: N802 - as above
     return _halving("halving", "SuccessiveHalving", min_epochs, max_epochs, eta)
 
 
-def ASHA(min_epochs: int, max_epochs: int, eta: int = 3) -> StrategySpec:  # noqa: N802 - as above
+def ASHA(  # noqa: N802 - as above
+    *, max_epochs: int, min_epochs: int = 1, eta: int = 3
+) -> StrategySpec:
     """As ``SuccessiveHalving``, but a trial is promoted as soon as it is among the best so far.
 
     Trials that are passed over are paused, and go on later if they are among the best then.

@@ -139,6 +139,7 @@ class Engine:
         if spec.id in self.state.studies or spec.id in self.state.finished:
             raise Refused(f"study {spec.id} was submitted already")
         study = StudyState(spec, cast(Any, make_strategy(spec)), created_at=event.at)
+        study.enqueued = list(event.enqueued)
         self.state.studies[spec.id] = study
         self._touch_study(study)
         self._fill()
@@ -159,6 +160,9 @@ class Engine:
 
     def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._study(event.study)
+        asked = len(study.trials) + sum(ask.n for ask in study.asks.values())
+        if asked + len(study.enqueued) >= study.spec.n_trials:
+            raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} are taken")
         study.enqueued.append(event.params)
 
     def _on_proposed(self, event: Proposed) -> None:

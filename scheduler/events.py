@@ -27,7 +27,10 @@ class PolicyChosen(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySubmitted(Event):
+    """A study begins; ``enqueued`` configurations of the user are tried before the sampler's."""
+
     study: StudySpec
+    enqueued: tuple[Params, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

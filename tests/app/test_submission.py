@@ -14,7 +14,7 @@ GOOD = {
     "metric": "accuracy",
     "sampler": "tpe",
     "sampler_options": None,
-    "strategy": ASHA(1, 9),
+    "strategy": ASHA(max_epochs=9),
     "seed": 0,
     "epoch_timeout": None,
     "retries": 0,
@@ -79,12 +79,12 @@ def test_a_study_that_cannot_be_is_refused_when_it_is_created(changes, field, al
 
 STRATEGY_REFUSALS = [
     (lambda: FullBudget(0), "FullBudget.epochs = 0", ">= 1"),
-    (lambda: ASHA(1, 9, 1), "ASHA.eta = 1", ">= 2"),
-    (lambda: ASHA(1, 9, 2.5), "ASHA.eta = 2.5", "whole number"),
-    (lambda: ASHA(0, 9), "ASHA.min_epochs = 0", ">= 1"),
-    (lambda: ASHA(10, 9), "ASHA.min_epochs = 10", "at most max_epochs = 9"),
-    (lambda: SuccessiveHalving(1, 0), "SuccessiveHalving.max_epochs = 0", ">= 1"),
-    (lambda: SuccessiveHalving(1, None), "SuccessiveHalving.max_epochs = None", "whole number"),
+    (lambda: ASHA(max_epochs=9, eta=1), "ASHA.eta = 1", ">= 2"),
+    (lambda: ASHA(max_epochs=9, eta=2.5), "ASHA.eta = 2.5", "whole number"),
+    (lambda: ASHA(min_epochs=0, max_epochs=9), "ASHA.min_epochs = 0", ">= 1"),
+    (lambda: ASHA(min_epochs=10, max_epochs=9), "ASHA.min_epochs = 10", "at most max_epochs = 9"),
+    (lambda: SuccessiveHalving(max_epochs=0), "SuccessiveHalving.max_epochs = 0", ">= 1"),
+    (lambda: SuccessiveHalving(max_epochs=None), "SuccessiveHalving.max_epochs = None", "whole number"),
 ]
 
 
@@ -131,7 +131,7 @@ def test_a_trainable_becomes_a_study_of_the_torch_contract():
     assert made.code.target.endswith(":Net")
     assert len(made.code.digest) == 64
     assert made.space == (("lr", SPACE["lr"].to_json()),)
-    assert made.strategy == ASHA(1, 9)
+    assert made.strategy == ASHA(max_epochs=9)
     assert made.sampler_options == '{"n_startup_trials": 5}'
     assert made.epoch_timeout == 60.0
     assert Plan.of(made) == plan(sampler_options={"n_startup_trials": 5}, epoch_timeout=60)

@@ -245,11 +245,15 @@ def test_an_objective_that_returns_nothing_and_reported_nothing_fails(world):
 
 
 def test_enqueued_configurations_are_asked_for_first(world):
-    world.submit(spec(n_trials=2))
-    world.send(TrialEnqueued(at=0.0, study="s-1", params=(("x", 1),)))
     world.join("cpu.a.0")
-    [ask] = [d for d in world.trace if hasattr(d, "enqueued")]
-    assert ask.enqueued == ((("x", 1),),)
+    world.send(StudySubmitted(at=0.0, study=spec(n_trials=3, sampler="tpe"), enqueued=((("x", 1),),)))
+    world.send(TrialEnqueued(at=0.0, study="s-1", params=(("x", 2),)))
+    with pytest.raises(Refused, match="all 3 trials"):
+        for _ in range(3):
+            world.send(TrialEnqueued(at=0.0, study="s-1", params=(("x", 3),)))
+    world.run()
+    asks = [d.enqueued for d in world.trace if hasattr(d, "enqueued")]
+    assert asks == [((("x", 1),),), ((("x", 2),),), ((("x", 3),),)]
 
 
 def test_an_ask_answered_twice_counts_once(world):
