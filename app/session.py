@@ -48,6 +48,8 @@ class Session:
         self.owner = owner
         self.trainer: Trainer | None = None
         self.fenced_off = False
+        #: Whether the trainer keeps the trial for its next segment.
+        self.keeps = False
         self._text = text
         self._link = link
         self._show = show
@@ -69,7 +71,7 @@ class Session:
             if self._over or self.fenced_off:
                 return
             if beat < 0:
-                log.info("%s is fenced off", self.task.task_id)
+                log.warning("%s is fenced off", self.task.task_id)
                 self.fenced_off = True
                 self._stop_by = time.monotonic() + STOP_GRACE + self._step_seconds
                 if self.trainer:
@@ -157,6 +159,7 @@ class Session:
         self._report({"kind": "epoch", "rank": self.task.rank, **body}, closes=closes)
         if not closes:
             return None
+        self.keeps = True
         metric = self.task.metric
         return {"epoch": epoch, metric: line["metrics"].get(metric)}
 

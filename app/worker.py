@@ -116,7 +116,8 @@ class Worker:
             result = session.run(trainer)
         # What it has said after its last word is read already, so that no event will tell of it.
         self._keeper.hear(slot, trainer)
-        if trainer.alive:
+        # An objective that returned or failed leaves a process that has nothing more to do.
+        if trainer.alive and (session.keeps or slot.is_shared(trainer)):
             self._keeper.watch(slot, trainer)
         else:
             self._renew(slot, trainer)
@@ -125,7 +126,7 @@ class Worker:
         return result
 
     def _renew(self, slot: Slot, trainer: Trainer) -> None:
-        """Replace a trainer that is gone, unless it never came up: the next segment tries again."""
+        """Close a trainer. A shared one is replaced, unless it never came up: the next segment tries."""
         shared = slot.is_shared(trainer)
         slot.take_out(trainer)
         trainer.close()

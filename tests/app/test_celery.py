@@ -1,0 +1,112 @@
+"""The door to Celery: its message is Celery's own, and nobody loads it who does not need it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from base64 import b64decode
+
+import pytest
+from penstock.app.celery import TASK, make_app, message, worker_argv
+from penstock.profiling.devices import Device
+from penstock.tasks.messages import CodeRef, SegmentTask
+from worker_bench import bench, client
+
+QUEUE = "cpu.n.0.s0"
+
+
+def task(**fields):
+    given = {
+        "id": "7.0",
+        "study": "st",
+        "trial": "st-0042",
+        "number": 42,
+        "contract": "empty",
+        "code": CodeRef(target="m:f", path="", digest=""),
+        "params": {"lr": 0.0003, "net": 'a"b\\ü'},
+        "metric": "loss",
+        "seed": 0,
+        "first": 7,
+        "n": 3,
+        "fence": 19,
+        "queues": (QUEUE,),
+        "lease_ms": 5000,
+        **fields,
+    }
+    return SegmentTask(**given)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:celery")
+def test_the_message_is_what_celery_itself_publishes(tmp_path):
+    segment = task()
+    text = segment.model_dump_json()
+    ours = json.loads(message(segment, text, "seal", QUEUE))
+    with bench(tmp_path) as at, client(at) as redis:
+        app = make_app(at.url)
+        app.send_task(
+            TASK,
+            kwargs={"text": text, "seal": "seal"},
+            queue=QUEUE,
+            task_id=segment.task_id,
+            ignore_result=True,
+            argsrepr="()",
+            kwargsrepr=ours["headers"]["kwargsrepr"],
+        )
+        theirs = json.loads(redis.lpop(QUEUE))
+        app.close()
+    # Named by Celery at random: which process sent it, and a tag and a channel for its answer.
+    for name in ("delivery_tag", "reply_to"):
+        assert theirs["properties"].pop(name) is not None
+        ours["properties"].pop(name)
+    # send_task leaves what it was given for the headers in the properties as well; nobody reads it.
+    for name in ("argsrepr", "kwargsrepr"):
+        assert theirs["properties"].pop(name) == ours["headers"][name]
+    assert theirs["headers"].pop("origin")
+    ours["headers"].pop("origin")
+    assert json.loads(b64decode(ours.pop("body"))) == json.loads(b64decode(theirs.pop("body")))
+    assert ours == theirs
+
+
+def test_ids_and_arguments_read_well_in_flower():
+    headers = json.loads(message(task(), "{}", "s", QUEUE))["headers"]
+    assert headers["id"] == "st-0042.e7-9.f19"
+    assert headers["kwargsrepr"] == 'trial=st-0042 epochs=7-9 fence=19 lr=0.0003 net=a"b\\ü'
+    assert headers["shadow"] is None
+    many = task(n=1, params={f"p{i}": "x" * 99 for i in range(20)})
+    words = json.loads(message(many, "{}", "s", QUEUE))["headers"]["kwargsrepr"]
+    assert words.startswith("trial=st-0042 epochs=7 fence=19 p0=xxx")
+    assert words.endswith("…")
+    assert len(words) < 500
+
+
+def loaded(code: str) -> set[str]:
+    listing = "import sys; print('\\n'.join(sys.modules))"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{listing}"], check=True, capture_output=True, text=True
+    )
+    return set(run.stdout.split())
+
+
+def test_a_scheduler_does_not_load_celery_and_a_worker_does_not_load_torch():
+    heavy = {"torch", "optuna", "sqlalchemy", "celery", "kombu"}
+    assert not heavy & loaded("import penstock.app.transport")
+    assert not heavy & loaded("import penstock")
+    worker = loaded("import penstock.app.worker, penstock; penstock.celery.finalize()")
+    assert heavy & worker == {"celery", "kombu"}
+
+
+def test_celery_finds_the_app_from_a_folder_with_files_of_the_same_names(tmp_path):
+    for name in ("celery", "app", "tasks"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the user\\'s own file')")
+    argv = worker_argv(Device("cpu.n.0", "n", "cpu", (0,), None))
+    run = subprocess.run(
+        [*argv[: argv.index("worker")], "report"],
+        cwd=tmp_path,
+        env={**os.environ, "PENSTOCK_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "broker_connection_retry_on_startup: True" in run.stdout

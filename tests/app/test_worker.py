@@ -1,0 +1,323 @@
+"""A real Celery worker on a real broker with real trainers: segments, faults and bad input."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+
+import psutil
+import pytest
+from penstock.app import protocol
+from penstock.app.celery import message
+from penstock.scheduler.decisions import Cut, Release, Revoke
+from penstock.scheduler.study import Code
+from penstock.tasks.messages import SegmentTask, seal
+from worker_bench import KEY, SPEC, bench, client, wait_for
+
+pytestmark = pytest.mark.integration
+
+OBJECTIVE = '''
+import os, time
+def waits(trial):
+    """Reports once, then waits for somebody to make a file (or for its end)."""
+    open("started.%d" % os.getpid(), "w").close()
+    for step in range(1, 100):
+        trial.report(float(step), step)
+        while trial.number == 0 and not os.path.exists("go"):
+            time.sleep(0.01)
+
+def asks(trial):
+    return 2 * trial.suggest_float("x", 0.0, 1.0)
+
+def dies(trial):
+    os.abort()
+
+def returns(trial):
+    return 0.5
+'''
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with bench(tmp_path_factory.mktemp("worker"), slots=2) as found:
+        found.start_worker()
+        yield found
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A bench for those who break things."""
+    with bench(tmp_path, lease_ms=600) as found:
+        yield found
+
+
+def objective(at, name, **fields):
+    """A spec whose code is a function of ``OBJECTIVE``, beside the worker."""
+    from hashlib import sha256
+
+    script = at.settings.home / "objectives.py"
+    script.write_text(OBJECTIVE)
+    digest = sha256(script.read_bytes()).hexdigest()
+    code = Code(f"{script}:{name}", str(script.parent), digest)
+    return replace(SPEC, contract="objective", code=code, **fields)
+
+
+def trainers(at) -> list[psutil.Process]:
+    worker = psutil.Process(at.processes[-1].pid)
+    return [p for p in worker.children() if "penstock.tasks.trainer" in p.cmdline()]
+
+
+def test_a_segment_of_three_epochs_makes_three_reports_and_only_the_last_closes(shared):
+    shared.send("st-0001", n=3)
+    reports = [m.body for m in shared.reports(3)]
+    assert [(r["epoch"], r["closes"]) for r in reports] == [(1, False), (2, False), (3, True)]
+    assert {r["trial"] for r in reports} == {"st-0001"}
+    assert shared.seen("st-0001").state == "done"
+
+
+def test_a_replayed_message_runs_nothing(shared):
+    with client(shared) as redis:
+        dispatch = shared.dispatch("st-0002")
+        command = shared.transport._dispatch(dispatch, SPEC)
+        protocol.execute(redis, [command])
+        shared.reports(1)
+        redis.lpush("cpu.n.0.s0", command[-1])
+        wait_for(lambda: "dropped at its claim: done" in shared.log())
+    shared.send("st-0003")
+    assert [m.body["trial"] for m in shared.reports(1)] == ["st-0003"]
+
+
+def forged(text: str, mark: str) -> str:
+    task = SegmentTask.model_construct(
+        trial="x", first=1, n=1, fence=1, rank=0, queues=("q",), params={}
+    )
+    return message(task, text, mark, "cpu.n.0.s0")
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        (lambda: forged("{}", "00"), "wrong signature"),
+        (lambda: forged("{}", seal(KEY, "{}")), "malformed task"),
+        (lambda: "this is not JSON", "no message"),
+        (lambda: "[]", "no message"),
+        (lambda: '{"properties": {}}', "no message"),
+        (lambda: '{"body": "%", "properties": {"body_encoding": "base64"}}', "no message"),
+        (lambda: json.dumps({**json.loads(forged("{}", "0")), "body": "eA=="}), "JSON"),
+        (lambda: forged("{}", "00").replace("penstock.segment", "os.system"), "os.system"),
+    ],
+)
+def test_whatever_is_in_a_queue_the_worker_logs_it_drops_it_and_goes_on(shared, element, words):
+    before = len(shared.log())
+    with client(shared) as redis:
+        redis.lpush("cpu.n.0.s0", element())
+    wait_for(lambda: words in shared.log()[before:])
+    shared.send("st-0004")
+    assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
+    assert shared.processes[-1].poll() is None
+
+
+def test_a_sealed_task_in_another_devices_queue_is_dropped(shared):
+    text = SegmentTask(
+        id="1.0", study="st", trial="st-0005", number=0, contract="empty", fence=1, metric="m",
+        code={"target": "m:f", "path": "", "digest": ""}, params={}, seed=0, first=1, n=1,
+        queues=("gpu.other.s0",), lease_ms=1000,
+    ).model_dump_json()  # fmt: skip
+    with client(shared) as redis:
+        redis.lpush("cpu.n.0.s0", forged(text, seal(KEY, text)))
+    wait_for(lambda: "its queue is not one of" in shared.log())
+
+
+def test_an_objective_is_asked_answered_and_returns(shared):
+    spec = objective(shared, "asks", space=None)
+    shared.send("st-0010", spec)
+    (question,) = shared.reports(1)
+    assert (question.body["kind"], question.body["name"]) == ("suggest", "x")
+    shared.transport.carry_out(answers=[(question.body["reply"], '{"value": 0.25}')])
+    (returned,) = shared.reports(1)
+    assert (returned.body["kind"], returned.body["value"]) == ("returned", 0.5)
+
+
+def test_an_unanswered_question_is_asked_again(shared):
+    shared.send("st-0011", objective(shared, "asks", space=None))
+    first, second = (m.body for m in shared.reports(2))
+    assert first == second
+    shared.transport.carry_out(answers=[(second["reply"], '{"value": 0.5}')])
+    assert shared.reports(1)[0].body["value"] == 1.0
+
+
+def test_a_trainer_that_aborts_is_a_failure_that_names_its_signal(shared):
+    shared.send("st-0012", objective(shared, "dies"))
+    (failed,) = shared.reports(1)
+    assert failed.body["failure"] == "died"
+    assert "SIGABRT" in failed.body["message"]
+
+
+def test_changed_code_is_refused_and_not_run(shared):
+    spec = objective(shared, "returns")
+    shared.send("st-0013", replace(spec, code=replace(spec.code, digest="0" * 64)))
+    (lost,) = shared.reports(1)
+    assert (lost.body["kind"], lost.body["refused"]) == ("lost", True)
+
+
+def test_an_epoch_past_its_limit_is_ended_and_the_slot_is_free_again(shared):
+    spec = objective(shared, "waits", epoch_timeout=0.7)
+    shared.send("st-0014", spec, n=2)
+    assert shared.reports(1)[0].body["epoch"] == 1
+    assert shared.reports(1)[0].body["failure"] == "timeout"
+    shared.send("st-0015")
+    assert shared.reports(1)[0].body["kind"] == "epoch"
+
+
+def test_a_cut_closes_the_segment_with_the_epoch_it_is_in(shared):
+    (shared.settings.home / "go").unlink(missing_ok=True)
+    sent = shared.send("st-0016", objective(shared, "waits"), n=50)
+    shared.reports(1)
+    shared.transport.carry_out(
+        cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence)]
+    )
+    # The beat after this one brings the cut; the epoch ends only after it.
+    with client(shared) as redis:
+        key = protocol.lease_key("st-0016", 0)
+        for _ in range(2):
+            left = redis.pttl(key)
+            wait_for(lambda left=left: redis.pttl(key) > left)
+            wait_for(lambda: redis.pttl(key) < 950)
+    (shared.settings.home / "go").touch()
+    last = shared.reports(1)[0].body
+    assert (last["epoch"], last["closes"]) == (2, True)
+    (shared.settings.home / "go").unlink()
+    shared.transport.carry_out(releases=[Release(id="1", cause=1, trial="st-0016")])
+
+
+def test_a_fenced_off_trainer_that_does_not_stop_is_killed_and_says_nothing(shared):
+    sent = shared.send("st-0017", objective(shared, "waits"), n=50)
+    shared.reports(1)
+    before = {p.pid for p in trainers(shared)}
+    shared.transport.carry_out(
+        revokes=[Revoke(id="1", cause=1, trial="st-0017", fence=sent.segment.fence)]
+    )
+    wait_for(lambda: before - {p.pid for p in trainers(shared)})
+    shared.send("st-0018")
+    assert [m.body["trial"] for m in shared.reports(1)] == ["st-0018"]
+
+
+def test_at_most_four_paused_objectives_are_kept_and_a_released_one_ends(shared):
+    (shared.settings.home / "go").touch()
+    spec = objective(shared, "waits")
+    for number in range(6):
+        shared.send(f"st-002{number}", spec, slot=1)
+        shared.reports(1)
+    wait_for(lambda: len(trainers(shared)) == 2 + 4)
+    shared.transport.carry_out(releases=[Release(id="1", cause=1, trial="st-0025")])
+    wait_for(lambda: len(trainers(shared)) == 2 + 3)
+    (shared.settings.home / "go").unlink()
+
+
+def test_a_killed_idle_trainer_is_replaced_and_costs_no_trial(own):
+    own.start_worker()
+    own.send()
+    own.reports(1)
+    (trainer,) = trainers(own)
+    trainer.kill()
+    wait_for(lambda: trainers(own) and trainers(own)[0].pid != trainer.pid)
+    own.send("st-0001")
+    assert own.reports(1)[0].body["kind"] == "epoch"
+
+
+def test_a_killed_trainer_is_a_failure_of_kind_died_while_it_trains(own):
+    own.start_worker()
+    own.send("st-0000", objective(own, "waits"), n=9)
+    own.reports(1)
+    for trainer in trainers(own):
+        trainer.kill()
+    (failed,) = own.reports(1)
+    assert (failed.body["failure"], failed.body["message"]) == ("died", "signal 9 (SIGKILL)")
+
+
+def test_a_killed_worker_loses_its_lease_its_trainers_end_and_a_late_copy_is_stale(own):
+    worker = own.start_worker()
+    own.send("st-0000", objective(own, "waits"), n=9)
+    own.reports(1)
+    orphans = trainers(own)
+    assert len(orphans) == 2
+    worker.kill()
+    worker.wait()
+    assert psutil.wait_procs(orphans, timeout=5)[1] == []
+    wait_for(lambda: own.seen().leases == 0)
+    assert own.seen().state == "running"
+    wait_for(lambda: not own.transport.survey([], 0.0).devices)
+    own.start_worker()
+    own.send("st-0000", first=2)
+    assert own.reports(1)[0].body["epoch"] == 2
+
+
+def test_a_worker_stopped_past_its_lease_reports_nothing_that_counts(own):
+    worker = own.start_worker()
+    go = own.settings.home / "go"
+    own.send("st-0000", objective(own, "waits"), n=9)
+    own.reports(1)
+    worker.send_signal(signal.SIGSTOP)
+    wait_for(lambda: own.seen().leases == 0)
+    go.touch()  # its trainer goes on, and its reports wait in the pipe
+    own.send("st-0000", first=2)  # what the scheduler does with a lost attempt
+    worker.send_signal(signal.SIGCONT)
+    (report,) = own.reports(1)
+    assert (report.body["fence"], report.body["epoch"]) == (2, 2)
+    wait_for(lambda: own.seen().state == "done")
+    assert "a report came too late" in own.log() or "is fenced off" in own.log()
+    assert own.transport.receive(0) == []
+
+
+def test_a_worker_whose_agent_is_gone_says_what_is_lost_and_ends(own):
+    worker = own.start_worker(PENSTOCK_AGENT_PIPE="1")
+    own.send("st-0000", objective(own, "waits"), n=9)
+    own.reports(1)
+    children = trainers(own)
+    worker.stdin.close()
+    (lost,) = own.reports(1)
+    assert (lost.body["kind"], lost.body["refused"]) == ("lost", False)
+    assert worker.wait(10) == 1
+    assert psutil.wait_procs(children, timeout=5)[1] == []
+
+
+def test_sigterm_is_a_warm_shutdown_the_segment_ends_first_and_the_device_drains(own):
+    worker = own.start_worker()
+    own.send("st-0000", objective(own, "waits"), n=2)
+    own.reports(1)
+    worker.terminate()
+    device = own.device.name
+    wait_for(lambda: own.transport.survey([], 0.0).devices[device].draining)
+    assert worker.poll() is None
+    (own.settings.home / "go").touch()
+    (last,) = own.reports(1)
+    assert last.body["closes"]
+    assert worker.wait(10) == 0
+    assert own.transport.survey([], 0.0).devices == {}
+
+
+def test_a_wiped_broker_fences_the_worker_off_and_it_serves_on(own):
+    own.start_worker()
+    (own.settings.home / "go").touch()
+    own.send("st-0000", objective(own, "waits"))
+    own.reports(1)
+    with client(own) as redis:
+        redis.flushall()
+    own.transport.open()
+    wait_for(lambda: own.transport.survey([], 0.0).devices)
+    own.send("st-0001")
+    assert own.reports(1)[0].body["trial"] == "st-0001"
+
+
+def test_trainers_are_bound_to_their_device(shared):
+    for trainer in trainers(shared):
+        environment = trainer.environ()
+        assert environment["CUDA_VISIBLE_DEVICES"] == ""
+        cores = shared.device.cores
+        assert environment["OMP_NUM_THREADS"] == str(max(1, len(cores) // 2))
+        assert trainer.cpu_affinity() == list(cores)
+    assert {file.name for file in shared.settings.logs.iterdir()} >= {
+        "trainer-cpu.n.0.s0.log",
+        "trainer-cpu.n.0.s1.log",
+    }

@@ -1,0 +1,134 @@
+"""A broker, the scheduler's transport and one real Celery worker, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from penstock.app import broker, protocol
+from penstock.app.celery import worker_argv
+from penstock.app.settings import Settings
+from penstock.app.transport import Message, OpenAttempt, RedisTransport
+from penstock.profiling.devices import Device
+from penstock.scheduler.decisions import Dispatch, Member, Segment
+from penstock.scheduler.study import Code, StudySpec
+
+KEY = b"k" * 32
+SPEC = StudySpec(
+    id="st",
+    name="st",
+    contract="empty",
+    code=Code("nowhere:nothing", "", ""),
+    metric="loss",
+    direction="minimize",
+    n_trials=1,
+    space=(),
+)
+
+
+@dataclass
+class Bench:
+    """Sends segments to a device's slots and hears what comes back."""
+
+    settings: Settings
+    transport: RedisTransport
+    device: Device
+    processes: list[subprocess.Popen] = field(default_factory=list)
+    fences: count = field(default_factory=lambda: count(1))
+
+    @property
+    def url(self):
+        return broker.broker_url(self.settings)
+
+    def start_worker(self, **environment) -> subprocess.Popen:
+        """One Celery worker of the device, seen by the transport when this returns."""
+        log = (self.settings.logs / "worker.log").open("ab")
+        process = subprocess.Popen(
+            worker_argv(self.device),
+            env={**os.environ, **self.settings.environment(), **environment},
+            cwd=self.settings.home,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+        )
+        log.close()
+        self.processes.append(process)
+        wait_for(lambda: self.device.name in self.transport.survey([], 0.0).devices)
+        return process
+
+    def log(self) -> str:
+        return (self.settings.logs / "worker.log").read_text()
+
+    def dispatch(self, trial="st-0000", *, first=1, n=1, slot=0, fence=None, params=()):
+        """A segment's decision; the fence is a new one where none is given."""
+        fence = next(self.fences) if fence is None else fence
+        return Dispatch(
+            id=f"{fence}.0",
+            cause=fence,
+            study=SPEC.id,
+            number=0,
+            params=params,
+            segment=Segment(trial, first, n, fence, (Member(self.device.name, slot),)),
+            parents=(),
+            expect="",
+            final=False,
+        )
+
+    def send(self, trial="st-0000", spec=SPEC, **segment):
+        dispatch = self.dispatch(trial, **segment)
+        self.transport.carry_out(dispatches=[(dispatch, spec)])
+        return dispatch
+
+    def reports(self, n: int, seconds: float = 20.0) -> list[Message]:
+        """The next ``n`` reports, acknowledged."""
+        found: list[Message] = []
+        deadline = time.monotonic() + seconds
+        while len(found) < n:
+            assert time.monotonic() < deadline, f"{len(found)} of {n} reports:\n{self.log()}"
+            new = self.transport.receive(0.2)
+            self.transport.carry_out(acks=new)
+            found += new
+        assert len(found) == n
+        return found
+
+    def seen(self, trial="st-0000"):
+        return self.transport.survey([OpenAttempt(trial, 0, 1, 0.0)], 0.0).states[trial]
+
+
+@contextmanager
+def bench(home: Path, *, slots: int = 1, lease_ms: int = 1000):
+    """A bench without a worker yet; everything that it started is gone afterwards."""
+    settings = Settings(home=home, lease_ms=lease_ms)
+    settings.ensure_home()
+    broker.start(settings)
+    transport = RedisTransport(broker.broker_url(settings), KEY, lease_ms=lease_ms)
+    transport.open()
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    bench = Bench(settings, transport, Device("cpu.n.0", "n", "cpu", cores, None, slots))
+    try:
+        yield bench
+    finally:
+        for process in bench.processes:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+        transport.close()
+        broker.stop(settings)
+
+
+def wait_for(happened, seconds: float = 20.0):
+    """The first true answer of ``happened``; it fails after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not (answer := happened()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+    return answer
+
+
+def client(bench: Bench):
+    return protocol.connect(bench.url)
