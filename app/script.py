@@ -115,7 +115,8 @@ def show(console: Console, result: Outcome) -> None:
         console.print(grid)
     for trial in result.failed[:3]:
         words = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"
-        console.print(Text(words, style="red"), Text(f"penstock story {trial.id}", style="dim"))
+        more = (f"  penstock story {trial.id}", "dim")
+        console.print(Text.assemble((words, "red"), more), soft_wrap=True)
     if len(result.failed) > 3:
         console.print(Text(f"and {len(result.failed) - 3} more failed", style="red"))
     # soft_wrap: a path is to be copied, so it stays one line however narrow the terminal.

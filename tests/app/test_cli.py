@@ -215,3 +215,18 @@ def test_help_answers_at_once(tmp_path):
         assert process("--help", home=tmp_path).returncode == 0
         times.append(time.monotonic() - began)
     assert min(times) < 1.0
+
+
+def test_doctor_says_what_it_found_for_people_and_for_scripts(call):
+    result = call("doctor")
+    findings = json.loads(call("doctor", "--json").stdout)
+    assert {"Python", "broker", "ledger"} <= {finding["name"] for finding in findings}
+    assert all(finding["name"] in result.stdout for finding in findings)
+    assert result.exit_code == 0
+
+
+def test_doctor_exits_with_3_where_something_is_missing(home):
+    env = {"PENSTOCK_HOME": str(home), "PENSTOCK_DEVICES": "gpu:99"}
+    result = CliRunner(env=env).invoke(app, ["doctor"])
+    assert result.exit_code == 3
+    assert "gpu:99" in result.stdout

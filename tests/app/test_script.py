@@ -1,0 +1,55 @@
+"""What ``penstock run`` says when a script's studies are over."""
+
+import io
+
+import pytest
+from penstock.app.script import outcome, show
+from rich.console import Console
+from study_ledger import START, make_study, study_spec
+
+
+def said(reader, tmp_path, since=START - 2.0):
+    result = outcome(reader, "digits-1a2b", tmp_path / "r.html", since)
+    console = Console(file=io.StringIO(), width=60)
+    show(console, result)
+    return result, console.file.getvalue()
+
+
+def test_the_best_trial_its_parameters_and_the_report_are_said(tmp_path):
+    reader = make_study(tmp_path, study_spec())
+    _, text = said(reader, tmp_path)
+    best = max(
+        (trial for trial in reader.trials("digits-1a2b") if trial.state == "completed"),
+        key=lambda trial: trial.value,
+    )
+    assert f"best trial {best.number}, accuracy {best.value:.4g} on validation data" in text
+    for name, value in best.params.items():
+        line = next(li for li in text.splitlines() if li.split()[:1] == [name])
+        assert (f"{value:.4g}" if isinstance(value, float) else value) in line
+    # One line, however narrow the terminal: it is there to be copied.
+    assert f"report  {tmp_path / 'r.html'}" in text.splitlines()
+    assert (tmp_path / "r.html").exists()
+
+
+def test_the_time_is_said_in_parts(tmp_path):
+    """Two seconds before submission, then the dispatch: start-up. Training runs to the end."""
+    reader = make_study(tmp_path, study_spec())
+    result, text = said(reader, tmp_path)
+    [study] = reader.studies()
+    assert result.start_up == pytest.approx(2.0, abs=0.1)
+    assert result.start_up + result.training == pytest.approx(study.finished_at - START + 2.0)
+    assert text.splitlines()[-1].startswith("time    start-up 2.0 s, training ")
+
+
+def test_failures_are_said_with_where_to_read_on(tmp_path):
+    reader = make_study(tmp_path, study_spec(), fails=(0, 2, 3, 5))
+    _, text = said(reader, tmp_path)
+    assert text.count("failed (exception): ValueError: <b>no</b>") == 3
+    assert "penstock story digits-1a2b-0000" in text
+    assert "and 1 more failed" in text
+
+
+def test_a_study_without_a_result_says_so(tmp_path):
+    _, text = said(make_study(tmp_path, study_spec(n_trials=2), fails=(0, 1)), tmp_path)
+    assert "digits failed: no trial has a result" in text
+    assert "nothing was trained" in text
