@@ -85,7 +85,7 @@ class LeNet(penstock.TorchTrainable):
             for part in ("train", "t10k")
         )
         # The last tenth of the training images chooses between configurations.
-        examples = int(os.environ.get("MNIST_EXAMPLES", "60000"))
+        examples = self.params.get("examples", 60_000)
         split = examples * 9 // 10
         return penstock.Data(
             train=Subset(train, range(split)),

@@ -113,6 +113,8 @@ def _train(run: Training, tick: Tick) -> float:
     examples = length(run.data.train)
     steps = -(-examples // run.batch_size)
     total = torch.zeros((), device=device)
+    # All at once: a hash between two steps finds cold caches, 40 us instead of 1. 0 is the shard.
+    seeds = [key("step", *names, step, 0) for step in range(1, steps + 1)]
 
     _seed_all(device, "epoch", *names)
     generator = torch.Generator().manual_seed(key("order", *names))
@@ -121,7 +123,7 @@ def _train(run: Training, tick: Tick) -> float:
     batches = _batches(run.data.train, torch.split(order, run.batch_size), device)
     for step in range(1, steps + 1):
         tick(run.epoch, step, steps)
-        _seed(device, key("step", *names, step, 0))  # 0: the shard; one for now
+        _seed(device, seeds[step - 1])
         batch, size = next(batches)
         loss = code.loss(model, batch)
         optimizer.zero_grad(set_to_none=True)

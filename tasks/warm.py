@@ -9,6 +9,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -97,7 +98,7 @@ class SharedData:
         return data
 
 
-@dataclass(slots=True)
+@dataclass
 class WarmTrial:
     """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``."""
 
@@ -105,8 +106,9 @@ class WarmTrial:
     signature: str
     state_hash: str = ""
 
-    @property
+    @cached_property
     def bytes(self) -> int:
+        """Of model and optimiser, which has all its state after a first epoch."""
         return state_bytes(self.training.state())
 
 
@@ -116,18 +118,20 @@ class WarmTrials:
     def __init__(self, capacity: int) -> None:
         """``capacity`` in bytes of model and optimiser state."""
         self._capacity = capacity
-        self._trials: OrderedDict[str, tuple[WarmTrial, int]] = OrderedDict()
+        self._trials: OrderedDict[str, WarmTrial] = OrderedDict()
 
     def take(self, trial: str) -> WarmTrial | None:
         """The trial, out of the collection: while it trains it is not whole."""
-        entry = self._trials.pop(trial, None)
-        return None if entry is None else entry[0]
+        return self._trials.pop(trial, None)
 
     def put(self, trial: str, warm: WarmTrial) -> list[str]:
         """Keep a whole trial as the most recent one; returns the names of those that had to go."""
-        self._trials[trial] = (warm, warm.bytes)
+        self._trials[trial] = warm
         gone = []
-        while len(self._trials) > 1 and sum(n for _, n in self._trials.values()) > self._capacity:
+        while (
+            len(self._trials) > 1
+            and sum(warm.bytes for warm in self._trials.values()) > self._capacity
+        ):
             gone.append(self._trials.popitem(last=False)[0])
         return gone
 

@@ -1,0 +1,93 @@
+"""The examples' training code, run at reduced size by the trainer's own loop."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import runpy
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from penstock.profiling.errors import UsageError
+from penstock.tasks.loop import run_epoch, start
+from penstock.tasks.segment import configure
+from penstock.tasks.warm import Reads, SharedData
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = ("train-images", "train-labels", "t10k-images", "t10k-labels")
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    configure()
+
+
+def example(name):
+    """The names of an example, imported as a trainer does: its study part does not run."""
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=name)
+
+
+def train(trainable, epochs, **params):
+    reads = Reads(params)
+    code = trainable(reads)
+    training = start(code, SharedData().of(code, reads), seed=0, number=0)
+    return [run_epoch(training, lambda *_: None).metrics for _ in range(epochs)][-1]
+
+
+def test_a_good_configuration_of_digits_reads_unseen_digits():
+    net = example("digits")["DigitsNet"]
+    last = train(net, 9, lr=3e-3, hidden=128, dropout=0.1, batch_size=32)
+    assert last["test_accuracy"] > 0.95
+
+
+def test_lenet_learns_from_a_part_of_mnist(monkeypatch):
+    data = os.environ.get("PENSTOCK_DATA")
+    if data is None or not (Path(data) / "mnist" / f"{NAMES[0]}-idx3-ubyte.gz").exists():
+        pytest.skip("MNIST is not here: set PENSTOCK_DATA to a folder with mnist/*-ubyte.gz")
+    net = example("mnist_lenet")["LeNet"]
+    last = train(net, 1, lr=0.05, momentum=0.9, batch_size=32, examples=3000)
+    assert last["test_accuracy"] > 0.7
+    assert last["accuracy"] * 300 == pytest.approx(round(last["accuracy"] * 300))
+
+
+def test_an_idx_file_is_parsed_and_a_wrong_one_refused(monkeypatch, tmp_path):
+    names = example("mnist_lenet")
+    images = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
+    header = bytes([0, 0, 8, 3]) + np.array(images.shape, ">i4").tobytes()
+    np.testing.assert_array_equal(names["parse"](header + images.tobytes()), images)
+    with pytest.raises(UsageError, match="no IDX file"):
+        names["parse"](b"\x00\x01" + header[2:])
+    monkeypatch.setenv("PENSTOCK_DATA", str(tmp_path))
+    (tmp_path / "mnist").mkdir()
+    file = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
+    file.write_bytes(gzip.compress(header + images.tobytes()))
+    with pytest.raises(UsageError, match="is not MNIST's"):
+        names["read"]("train-images-idx3-ubyte")
+
+
+def test_without_data_and_network_mnist_says_what_to_do(monkeypatch, tmp_path):
+    names = example("mnist_lenet")
+    monkeypatch.delenv("PENSTOCK_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def offline(url, timeout):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    with pytest.raises(UsageError, match=r"no route to host.*put MNIST's four \.gz files in"):
+        names["read"]("train-images-idx3-ubyte")
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_the_optuna_example_runs_with_plain_optuna(monkeypatch):
+    objective = example("optuna_objective")["objective"]
+    assert "penstock" not in objective.__globals__
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=2)
+    assert study.best_value > 0.85
+    assert len(study.best_trial.intermediate_values) == 9
