@@ -3,7 +3,7 @@
 import pytest
 from drive_world import World, check_invariants, device, spec
 from penstock.scheduler.decisions import Cut, Dispatch, Member, Release, Revoke
-from penstock.scheduler.engine import REPLAN_EVERY, Refused
+from penstock.scheduler.engine import Refused
 from penstock.scheduler.events import (
     AttemptFailed,
     AttemptLost,
@@ -19,6 +19,7 @@ from penstock.scheduler.events import (
     TrialEnqueued,
     TrialReturned,
 )
+from penstock.scheduler.placing import REPLAN_EVERY
 from penstock.scheduler.study import StrategySpec
 from penstock.scheduler.trial import TrialState
 
@@ -246,7 +247,9 @@ def test_an_objective_that_returns_nothing_and_reported_nothing_fails(world):
 
 def test_enqueued_configurations_are_asked_for_first(world):
     world.join("cpu.a.0")
-    world.send(StudySubmitted(at=0.0, study=spec(n_trials=3, sampler="tpe"), enqueued=((("x", 1),),)))
+    world.send(
+        StudySubmitted(at=0.0, study=spec(n_trials=3, sampler="tpe"), enqueued=((("x", 1),),))
+    )
     world.send(TrialEnqueued(at=0.0, study="s-1", params=(("x", 2),)))
     with pytest.raises(Refused, match="all 3 trials"):
         for _ in range(3):
