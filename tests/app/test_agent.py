@@ -26,7 +26,7 @@ KEY = b"k" * 32
 def until(holds, seconds=20):
     deadline = time.monotonic() + seconds
     while not (found := holds()):
-        assert time.monotonic() < deadline, "it did not come true in time"
+        assert time.monotonic() < deadline, f"not in {seconds} s (load {os.getloadavg()})"
         time.sleep(0.01)
     return found
 
@@ -58,13 +58,15 @@ def installation(settings):
 @pytest.fixture
 def start(settings):
     def start(settings=settings):
-        return locks.spawn_service(
+        process = locks.spawn_service(
             settings.run,
             agent.NAME,
             [sys.executable, "-c", PROGRAM],
             env={**os.environ, **settings.environment()},
             log=settings.logs / "agent.log",
         )
+        assert process is not None, "an agent is running already"
+        return process
 
     return start
 
@@ -127,6 +129,7 @@ def test_a_worker_left_over_and_stopped_does_not_keep_its_device(
     (name,) = until(lambda: serving(client))
     worker = locks.pid_of(settings.run, f"device-{name}")
     os.kill(worker, signal.SIGSTOP)
+    until(lambda: ") T " in Path(f"/proc/{worker}/stat").read_text())
     process.kill()
     process.wait()
     start()
