@@ -151,7 +151,9 @@ def main() -> None:
     os.environ["PENSTOCK_TRAINER"] = "1"  # study.optimize() in a user's script refuses here
     # Read by cuBLAS when torch starts it; deterministic algorithms need it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    Trainer(Pipe(socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_FD"))))).serve()
+    pipe = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_FD")))
+    pipe.set_inheritable(False)  # a program that user code starts must not hold it open
+    Trainer(Pipe(pipe)).serve()
 
 
 if __name__ == "__main__":
