@@ -123,11 +123,9 @@ def make_app(broker_url: str) -> Any:
     from celery import Celery
     from click import Option
 
-    app = Celery("penstock")
+    app = Celery("penstock", amqp=_amqp())
     app.conf.update(
-        # kombu takes a transport of our own only for an address without "redis+" before it.
-        broker_url=broker_url.removeprefix("redis+"),
-        broker_transport=_transport(by_path=broker_url.startswith("redis+socket:")),
+        broker_url=broker_url,
         broker_transport_options={
             "socket_timeout": 5.0,
             "socket_connect_timeout": 2.0,
@@ -206,14 +204,16 @@ def _worker_step(app: Any) -> Any:
     return Proxy
 
 
-def _transport(*, by_path: bool) -> Any:
-    """The Redis transport of kombu, without acknowledgements; foreign elements do not end it.
-
-    ``by_path``: the address is a socket's path, which the transport must see as it stands.
+def _amqp() -> Any:
+    """Celery's messaging on a Redis transport without acknowledgements; foreign elements of a
+    queue do not end it.
     """
     from importlib import import_module
 
-    redis: Any = import_module("kombu.transport.redis")  # it ships half of its types
+    # By name, because they ship half of their types.
+    kombu: Any = import_module("kombu")
+    redis: Any = import_module("kombu.transport.redis")
+    amqp: Any = import_module("celery.app.amqp")
 
     class Channel(redis.Channel):  # type: ignore[misc]  # typed as far as it goes
         def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:
@@ -231,11 +231,19 @@ def _transport(*, by_path: bool) -> Any:
                 return True
 
     class Transport(redis.Transport):  # type: ignore[misc]  # as above
-        # A socket's path is left to the channel, which reads it; kombu would take it for a host.
-        can_parse_url = by_path
+        pass
 
     Transport.Channel = Channel
-    return Transport
+
+    class Connection(kombu.Connection):  # type: ignore[misc]  # as above
+        def get_transport_cls(self) -> Any:
+            return Transport
+
+    class Messaging(amqp.AMQP):  # type: ignore[misc]  # as above
+        pass
+
+    Messaging.Connection = Connection
+    return Messaging
 
 
 def __getattr__(name: str) -> Any:
