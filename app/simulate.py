@@ -88,7 +88,13 @@ class SimulatedTransport:
 
     def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
         devices = {d.name: Seen(d, "simulated", draining=False) for d in self.devices}
-        states = {a.trial: AttemptSeen(a.fence, "running", a.ranks) for a in attempts}
+        nothing = AttemptSeen(None, None, 0)
+        states = {
+            a.trial: AttemptSeen(a.fence, "running", a.ranks)
+            if self._open.get(a.trial) == a.fence
+            else nothing
+            for a in attempts
+        }
         return Survey(devices, states, boot="simulated")
 
     def _dispatch(self, dispatch: Dispatch, spec: StudySpec) -> None:

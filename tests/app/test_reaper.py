@@ -1,0 +1,92 @@
+"""What a look at the broker shows."""
+
+import pytest
+from drive_world import World, device, spec
+from penstock.app.reaper import REPORT_TIMEOUT, Reaper
+from penstock.app.transport import AttemptSeen, Seen, Survey
+from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft
+
+AT = 100.0
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.submit(spec(n_trials=1))
+    world.join("cpu.a.0")
+    return world
+
+
+def survey(world, seen=None, *, devices=None, incarnation="i1", draining=False):
+    names = ["cpu.a.0"] if devices is None else devices
+    [attempt] = world.engine.state.attempts.values()
+    states = {} if seen is None else {attempt.segment.trial: seen}
+    shown = {name: Seen(device(name), incarnation, draining) for name in names}
+    return Survey(shown, states, boot="b")
+
+
+def findings(world, seen=None, at=AT, reaper=None, **fields):
+    reaper = reaper or Reaper(claim_timeout=6.0)
+    return list(reaper.findings(survey(world, seen, **fields), world.engine.state, at))
+
+
+def fence(world):
+    [fence] = world.engine.state.attempts
+    return fence
+
+
+def test_an_attempt_at_work_is_left_alone(world):
+    assert findings(world, AttemptSeen(fence(world), "running", 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (lambda f: None, "the broker has lost its fence"),
+        (lambda f: AttemptSeen(None, None, 0), "the broker has lost its fence"),
+        (lambda f: AttemptSeen(f - 1, "done", 0), "its task was never published"),
+        (lambda f: AttemptSeen(f + 1, "running", 1), "it was fenced off"),
+        (lambda f: AttemptSeen(f, "dispatched", 0), "no worker claimed it in 6 s"),
+        (lambda f: AttemptSeen(f, "running", 0), "its lease ran out"),
+    ],
+)
+def test_a_lost_attempt_is_told_with_the_reason(world, seen, reason):
+    [event] = findings(world, seen(fence(world)))
+    assert isinstance(event, AttemptLost)
+    assert (event.fence, event.reason) == (fence(world), reason)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        lambda f: None,
+        lambda f: AttemptSeen(f - 1, "x", 0),
+        lambda f: AttemptSeen(f, "dispatched", 0),
+    ],
+)
+def test_what_was_just_dispatched_gets_time_to_arrive(world, seen):
+    assert findings(world, seen(fence(world)), at=0.5) == []
+
+
+def test_an_attempt_that_is_done_is_lost_only_when_its_report_stays_away(world):
+    reaper = Reaper(claim_timeout=6.0)
+    done = AttemptSeen(fence(world), "done", 0)
+    assert findings(world, done, reaper=reaper) == []
+    assert findings(world, done, at=AT + REPORT_TIMEOUT, reaper=reaper) == []
+    [event] = findings(world, done, at=AT + REPORT_TIMEOUT + 1, reaper=reaper)
+    assert event.reason == "its last report was lost"
+
+
+def test_devices_come_go_and_drain(world):
+    running = AttemptSeen(fence(world), "running", 1)
+    [left] = findings(world, running, devices=[])
+    assert isinstance(left, DeviceLeft)
+    [joined] = findings(world, running, devices=["cpu.a.0", "cpu.a.1"])
+    assert (type(joined), joined.device.name) == (DeviceJoined, "cpu.a.1")
+    [draining] = findings(world, running, draining=True)
+    assert isinstance(draining, DeviceDraining)
+
+
+def test_a_worker_started_anew_joins_anew(world):
+    [joined] = findings(world, AttemptSeen(fence(world), "running", 1), incarnation="i2")
+    assert joined.incarnation == "i2"

@@ -1,0 +1,231 @@
+"""The loop: what it writes before it acts, and that a crash at any point loses nothing."""
+
+import json
+
+import pytest
+from drive_world import device, spec
+from penstock.app.clock import SimulatedClock
+from penstock.app.codec import spec_to_json
+from penstock.app.ledger import MemoryLedger
+from penstock.app.runner import Runner, restore
+from penstock.app.samplers import SamplerHost
+from penstock.app.simulate import SimulatedTransport
+from penstock.app.transport import Message
+from penstock.profiling.errors import BackendError
+from penstock.scheduler.engine import Engine
+from penstock.scheduler.events import EpochReported, StudySubmitted
+from penstock.scheduler.study import StrategySpec
+
+
+class Curve:
+    def epoch(self, dispatch, spec, epoch):
+        return 0.3, ((dispatch.number * 7) % 5) / 5 + epoch / 100
+
+
+class Crashed(Exception):  # noqa: N818 - not an error of the code under test
+    pass
+
+
+class CrashingTransport(SimulatedTransport):
+    """Dies at the ``crash_at``-th round trip, before or after the broker has it."""
+
+    crash_at = -1
+    after = False
+    trips = 0
+
+    def carry_out(self, **decided):
+        self.trips += 1
+        if self.trips != self.crash_at:
+            super().carry_out(**decided)
+        else:
+            if self.after:
+                super().carry_out(**decided)
+            raise Crashed
+
+
+def study():
+    plan = StrategySpec("halving", max_epochs=4, eta=2)
+    return spec(plan, n_trials=6, space=(), sampler="random")
+
+
+def run(crash_at=-1, after=False):
+    """The study to its end through at most one crash; the ledger, and how many round trips."""
+    clock = SimulatedClock()
+    ledger = MemoryLedger()
+    devices = [device(f"cpu.a.{n}") for n in range(2)]
+    transport = CrashingTransport(clock, devices, Curve())
+    transport.crash_at, transport.after = crash_at, after
+    engine = Engine()
+    first = [StudySubmitted(at=0.0, study=study())]
+    while True:
+        runner = Runner(engine, ledger, transport, SamplerHost(), clock)
+        try:
+            runner.start(*first)
+            first = []
+            while engine.state.studies:
+                runner.turn(1.0)
+        except Crashed:
+            engine = restore(ledger)
+            first = [] if ledger.events else first
+        else:
+            return ledger, transport.trips
+
+
+def results(ledger):
+    return {key: (epoch.value, epoch.state_hash) for key, epoch in ledger.epochs.items()}
+
+
+def test_a_crash_at_any_round_trip_loses_no_epoch_and_doubles_none():
+    ledger, trips = run()
+    undisturbed = results(ledger)
+    assert len(undisturbed) == 6 * 1 + 3 * 1 + 1 * 2, "rungs of 6, 3 and 1 trials at 1, 2, 4"
+    for crash_at in range(1, trips + 1):
+        for after in (False, True):
+            crashed, _ = run(crash_at, after)
+            assert results(crashed) == undisturbed
+            reported = [
+                (e.trial, e.epoch) for _, e in crashed.events if isinstance(e, EpochReported)
+            ]
+            assert len(reported) == len(set(reported)) == len(undisturbed)
+
+
+class Desk(SimulatedTransport):
+    """A transport that also hands over what a client sent, and keeps what it was answered."""
+
+    inbox: list
+    answered: list
+
+    def receive(self, timeout):
+        sent, self.inbox = self.inbox, []
+        return sent or super().receive(timeout)
+
+    def carry_out(self, *, answers=(), **decided):
+        self.answered.extend(answers)
+        super().carry_out(**decided)
+
+
+@pytest.fixture
+def desk():
+    transport = Desk(SimulatedClock(), [device()], Curve())
+    transport.inbox, transport.answered = [], []
+    return transport
+
+
+@pytest.fixture
+def runner(desk):
+    ledger = MemoryLedger()
+    runner = Runner(Engine(), ledger, desk, SamplerHost(), desk.clock)
+    runner.start()
+    return runner
+
+
+def command(number, kind, **body):
+    return Message(f"{number}-0", "commands", {"id": f"c{number}", "kind": kind, **body})
+
+
+def submit(number, study):
+    return command(number, "submit", study=json.loads(spec_to_json(study)))
+
+
+def said(desk):
+    return [(where, json.loads(text)) for where, text in desk.answered]
+
+
+def test_a_submitted_study_is_answered_and_a_repeated_command_gets_the_same_answer(runner, desk):
+    desk.inbox = [submit(1, study()), submit(1, study())]
+    runner.turn(0.0)
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    assert said(desk) == [("reply:c1", {"ok": True, "study": "s-1"})] * 3
+    assert len(runner.engine.state.studies) == 1
+
+
+def test_a_name_that_another_study_has_is_refused(runner, desk):
+    desk.inbox = [submit(1, study()), submit(2, spec(id="s-2", name="s"))]
+    runner.turn(0.0)
+    [_, (where, answer)] = said(desk)
+    assert where == "reply:c2"
+    assert answer["type"] == "UsageError"
+    assert "study_name = 's'" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("cancel", {"study": "nobody"}, "there is no study nobody"),
+        ("dance", {"study": "s-1"}, "submit, cancel, enqueue"),
+        ("submit", {"study": {"id": "x"}}, "malformed study"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_refused_with_the_reason(runner, desk, kind, body, words):
+    desk.inbox = [submit(1, study()), command(2, kind, **body)]
+    runner.turn(0.0)
+    assert words in said(desk)[-1][1]["error"]
+
+
+def test_a_cancelled_study_is_over(runner, desk):
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    desk.inbox = [command(2, "cancel", study="s-1"), command(3, "cancel", study="s-1")]
+    runner.turn(0.0)
+    assert runner.engine.state.finished == {"s-1": "s"}
+    assert "over already" in said(desk)[-1][1]["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"kind": "epoch"},
+        {"kind": "epoch", "trial": 3, "fence": 1},
+        {"kind": "epoch", "trial": "s-1-0000", "fence": "1"},
+        {"kind": "returned", "trial": "s-1-0000", "fence": 1, "value": "much"},
+        {"kind": "failed", "trial": "s-1-0000", "fence": 1, "failure": "odd"},
+        {"kind": "suggest", "trial": "s-1-0000", "fence": 99, "name": "x"},
+        {"kind": "suggest"},
+    ],
+)
+def test_a_malformed_report_is_dropped_and_the_loop_goes_on(runner, desk, body):
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    before = runner.engine.state.seq
+    desk.inbox = [Message("1-0", "reports", body)]
+    runner.turn(0.0)
+    assert runner.engine.state.seq == before
+    while runner.engine.state.studies:
+        runner.turn(1.0)
+
+
+class FullLedger(MemoryLedger):
+    full = False
+
+    def commit(self, batch):
+        if self.full:
+            raise BackendError("the disk is full")
+        super().commit(batch)
+
+
+def test_a_failed_commit_sends_nothing_and_leaves_the_runner_to_be_rebuilt(desk):
+    ledger = FullLedger()
+    runner = Runner(Engine(), ledger, desk, SamplerHost(), desk.clock)
+    runner.start()
+    ledger.full = True
+    desk.inbox = [submit(1, study())]
+    with pytest.raises(BackendError, match="disk is full"):
+        runner.turn(0.0)
+    assert runner.broken
+    assert not desk.answered
+    ledger.full = False
+    again = Runner(restore(ledger), ledger, desk, SamplerHost(), desk.clock)
+    again.start()
+    assert not again.engine.state.studies
+
+
+def test_a_snapshot_and_the_events_after_it_restore_the_engine(runner, desk):
+    desk.inbox = [submit(1, study())]
+    for _ in range(5):
+        runner.turn(1.0)
+    runner.snapshot()
+    for _ in range(5):
+        runner.turn(1.0)
+    assert restore(runner._ledger).state == runner.engine.state
