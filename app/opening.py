@@ -33,7 +33,7 @@ def create_study(
     """A study to be submitted with ``optimize`` or ``submit``.
 
     Args:
-        study_name: its name, unique in the installation; made up when None.
+        study_name: its name, unique in the installation; made up after the script when None.
         direction: ``minimize`` or ``maximize`` the metric.
         metric: which of the reported metrics; needed for a ``TorchTrainable``.
         sampler: ``grid``, ``random`` or ``tpe``, or one of these three sampler objects of Optuna.
@@ -61,7 +61,8 @@ def create_study(
     )
     name = check_name(study_name)
     settings = load_settings()
-    study = Study(plan, name, new_id(name), settings)
+    # A made-up name is an id already.
+    study = Study(plan, name, new_id(name) if study_name is not None else name, settings)
     # A trainer imports the user's script and so may come here: it only needs the code.
     if study_name is not None and not in_trainer():
         known = _find(settings, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ STATES = {
 }
 
 
-class NoTrial(UsageError, ValueError):  # noqa: N818 - as TrialFailed: it says what happened
+class NoTrial(UsageError, ValueError):
     """No trial is complete yet. A ValueError too, because that is what Optuna raises here."""
 
 
@@ -43,6 +43,7 @@ class Results:
         self._reader = reader
         self._study = study
         self._values: dict[str, dict[int, float]] = {}
+        self._metrics: dict[str, Mapping[str, float]] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
 
@@ -61,12 +62,15 @@ class Results:
         for epoch in self._reader.epochs(self._study, self._rowid):
             self._rowid = epoch.rowid
             self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
+            self._metrics[epoch.trial] = epoch.metrics
 
     def _freeze(self, row: TrialRow) -> FrozenTrial:
         state = STATES[TrialState(row.state)]
         ended = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
         known = self._distributions(row)
         attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
+        if row.id in self._metrics:
+            attrs["metrics"] = dict(self._metrics[row.id])
         if row.device:
             attrs |= {"device": row.device, "slot": row.slot}
         if row.failure_kind is not None:

@@ -210,14 +210,26 @@ class Study:
         self, callbacks: Sequence[Callback], *, timeout: float | None = None, show: bool
     ) -> StudyRow:
         from .live import follow
+        from .locks import is_running
+        from .services import Keeper
 
         reader, results = self._reading()
+        run = self._settings.run
 
         def tell(row: TrialRow) -> None:
             for callback in callbacks:
                 callback(self, results.trial(row))
 
-        return follow(reader, self.id, on_trial=tell, show=show, timeout=timeout)
+        # Whoever watches also sees to it that there is something to watch.
+        with Keeper(self._settings):
+            return follow(
+                reader,
+                self.id,
+                on_trial=tell,
+                show=show,
+                timeout=timeout,
+                alive=lambda: is_running(run, "scheduler"),
+            )
 
     def _ensure_up(self, devices: str | None) -> None:
         from .services import ensure_up

@@ -6,8 +6,10 @@ import json
 import math
 import re
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import UsageError
@@ -132,9 +134,10 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
 
 
 def check_name(name: str | None) -> str:
-    """A study's name; one that reads well when none is given."""
+    """A study's name; when none is given, one after the script at work and new each time."""
     if name is None:
-        return f"study-{secrets.token_hex(2)}"
+        script = Path(sys.argv[0] if sys.argv else "").stem
+        return new_id(script if script not in ("", "-c", "-m", "__main__") else "study")
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
         raise UsageError.refuse("study_name", name, "1 to 200 printable characters")
     return name

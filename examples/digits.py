@@ -57,7 +57,6 @@ class DigitsNet(penstock.TorchTrainable):
 
 if __name__ == "__main__":
     study = penstock.create_study(
-        study_name="digits",
         direction="maximize",
         metric="accuracy",
         strategy=penstock.ASHA(max_epochs=9, eta=3),
@@ -74,4 +73,5 @@ if __name__ == "__main__":
         n_trials=27,
     )
     best = study.best_trial
-    print(f"best: trial {best.number}, validation accuracy {best.value:.4f}, {best.params}")
+    held_out = best.user_attrs["metrics"]["test_accuracy"]
+    print(f"trial {best.number}: accuracy {best.value:.4f}, on held-out data {held_out:.4f}")

@@ -133,7 +133,6 @@ if __name__ == "__main__":
     for name in FILES:  # before anything is started
         read(name)
     study = penstock.create_study(
-        study_name="mnist-lenet",
         direction="maximize",
         metric="accuracy",
         strategy=penstock.ASHA(max_epochs=9, eta=3),

@@ -40,7 +40,6 @@ if __name__ == "__main__":
         import penstock
 
         study = penstock.create_study(
-            study_name="optuna-objective",
             direction="maximize",
             strategy=penstock.ASHA(max_epochs=EPOCHS, eta=3),
             seed=0,
