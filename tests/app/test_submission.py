@@ -2,6 +2,7 @@
 
 import functools
 import json
+import sys
 
 import optuna
 import pytest
@@ -84,7 +85,11 @@ STRATEGY_REFUSALS = [
     (lambda: ASHA(min_epochs=0, max_epochs=9), "ASHA.min_epochs = 0", ">= 1"),
     (lambda: ASHA(min_epochs=10, max_epochs=9), "ASHA.min_epochs = 10", "at most max_epochs = 9"),
     (lambda: SuccessiveHalving(max_epochs=0), "SuccessiveHalving.max_epochs = 0", ">= 1"),
-    (lambda: SuccessiveHalving(max_epochs=None), "SuccessiveHalving.max_epochs = None", "whole number"),
+    (
+        lambda: SuccessiveHalving(max_epochs=None),
+        "SuccessiveHalving.max_epochs = None",
+        "whole number",
+    ),
 ]
 
 
@@ -181,8 +186,19 @@ def test_differences_name_what_changed_and_overlook_an_edited_file():
     assert moved.startswith("code was")
 
 
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [("/a/Digits v2.py", "digits-v2-"), ("__main__.py", "study-"), (None, "study-")],
+)
+def test_a_study_without_a_name_takes_the_scripts_and_a_new_one_every_time(
+    script, name, monkeypatch
+):
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
+    assert check_name(None).startswith(name)
+    assert check_name(None) != check_name(None)
+
+
 def test_names_and_ids_read_well():
-    assert check_name(None).startswith("study-")
     assert new_id("LeNet on MNIST!").startswith("lenet-on-mnist-")
     assert len(new_id("x" * 300)) == 45
     assert new_id("数").startswith("study-")
