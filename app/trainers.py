@@ -32,7 +32,7 @@ COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
 OBJECTIVES_KEPT = 4
 
 
-class TrainerGone(Exception):  # noqa: N818 - it is what happened, and says so
+class TrainerGone(Exception):
     """The trainer's process has ended, or speaks what is no message; the text says how."""
 
 

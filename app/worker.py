@@ -126,7 +126,7 @@ class Worker:
         return result
 
     def _renew(self, slot: Slot, trainer: Trainer) -> None:
-        """Close a trainer. A shared one is replaced, unless it never came up: the next segment tries."""
+        """Close a trainer; a shared one is replaced, unless it never came up."""
         shared = slot.is_shared(trainer)
         slot.take_out(trainer)
         trainer.close()

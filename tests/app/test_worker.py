@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from penstock.app import protocol
+from penstock.app import broker, protocol
 from penstock.app.celery import message
 from penstock.scheduler.decisions import Cut, Release, Revoke
 from penstock.scheduler.study import Code
@@ -302,6 +302,19 @@ def test_sigterm_is_a_warm_shutdown_the_segment_ends_first_and_the_device_drains
     assert last.body["closes"]
     assert worker.wait(10) == 0
     assert own.transport.survey([], 0.0).devices == {}
+
+
+def test_a_report_waits_for_a_broker_that_was_restarted(own):
+    own.start_worker()
+    own.send("st-0000", objective(own, "waits"), n=2)
+    own.reports(1)
+    broker.stop(own.settings)
+    (own.settings.home / "go").touch()
+    wait_for(lambda: "does not answer" in own.log())
+    broker.start(own.settings)
+    (last,) = own.reports(1)
+    assert (last.body["epoch"], last.body["closes"]) == (2, True)
+    assert own.seen().state == "done"
 
 
 def test_a_wiped_broker_fences_the_worker_off_and_it_serves_on(own):
