@@ -188,12 +188,12 @@ def test_differences_name_what_changed_and_overlook_an_edited_file():
 
 @pytest.mark.parametrize(
     ("script", "name"),
-    [("/a/Digits v2.py", "digits-v2-"), ("__main__.py", "study-"), (None, "study-")],
+    [("/a/Digits v2.py", "digits-v2-"), ("-c", "study-"), ("", "study-")],
 )
 def test_a_study_without_a_name_takes_the_scripts_and_a_new_one_every_time(
     script, name, monkeypatch
 ):
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
+    monkeypatch.setattr(sys, "argv", [script])
     assert check_name(None).startswith(name)
     assert check_name(None) != check_name(None)
 
