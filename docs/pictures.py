@@ -1,0 +1,131 @@
+"""Make the pictures of these docs anew, from a real run of the quickstart: python docs/pictures.py.
+
+Needs Chromium on the path. Everything runs in a state folder of its own, which is removed at the
+end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.app.live import Watcher
+from penstock.app.picture import View, picture
+from penstock.app.queries import Reader
+from penstock.profiling.errors import PenstockError
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "img"
+PENSTOCK = (sys.executable, "-m", "penstock")
+BROWSER = (
+    *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--hide-scrollbars", "--virtual-time-budget=5000"),
+)
+#: The live view is taken when about this share of the study's epochs is done.
+MOMENT = 0.6
+
+
+def main() -> None:
+    """Run the quickstart once, watched three ways, and take its pictures."""
+    home = Path(tempfile.mkdtemp(prefix="pictures-"))
+    env = {**os.environ, "PENSTOCK_HOME": str(home)}
+    subprocess.run([*PENSTOCK, "up"], env=env, check=True, stdout=subprocess.DEVNULL)
+    port = free_port()
+    flower = subprocess.Popen(
+        [*PENSTOCK, "flower", "--port", str(port)], env=env, stdout=subprocess.DEVNULL
+    )
+    try:
+        wait_for(port)
+        # The digits are copied so that no path of this machine is in a picture.
+        script = shutil.copy(ROOT / "examples" / "digits.py", home / "digits.py")
+        run = subprocess.Popen([*PENSTOCK, "run", script], env=env, cwd=home)
+        save_live(*watch(Reader(f"sqlite:///{home / 'ledger.db'}"), run))
+        page = home / "report.html"
+        subprocess.run([*PENSTOCK, "report", "-o", page], env=env, check=True)
+        shoot(f"file://{page}", PICTURES / "report.png", width=1400, height=2090)
+        word = (home / "flower.password").read_text().strip()
+        url = f"http://penstock:{word}@127.0.0.1:{port}/tasks"
+        shoot(url, PICTURES / "flower.png", width=1960, height=720)
+    finally:
+        flower.terminate()
+        flower.wait()
+        subprocess.run([*PENSTOCK, "down"], env=env, check=True, stdout=subprocess.DEVNULL)
+        shutil.rmtree(home)
+
+
+def watch(reader: Reader, run: subprocess.Popen[bytes]) -> tuple[View, float]:
+    """The study in the middle of its run, as the live view shows it, and when that was."""
+    best: View | None = None
+    at = 0.0
+    while run.poll() is None:
+        with suppress(PenstockError):
+            view = Watcher(reader, reader.studies()[-1].id).look() if reader.studies() else None
+            running = view is not None and any(t.state == "running" for t in view.trials)
+            if view is not None and running and distance(view) < distance(best):
+                best, at = view, time.time()
+        time.sleep(0.02)
+    assert best is not None, "the study was over before it was seen"
+    return best, at
+
+
+def distance(view: View | None) -> float:
+    if view is None or not view.stand.expected:
+        return 1.0
+    return abs(view.stand.epochs / view.stand.expected - MOMENT)
+
+
+def save_live(view: View, at: float) -> None:
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(file=nowhere, record=True, width=118, force_terminal=True)
+        console.print(picture(view, at), highlight=False)
+    text = console.export_svg(title="penstock run examples/digits.py", theme=MONOKAI)
+    # Rich asks for a font from the network: whoever looks at the file has one of his own.
+    text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)
+    text = text.replace("Fira Code", "Menlo, DejaVu Sans Mono, Consolas")
+    (PICTURES / "live.svg").write_text(text)
+
+
+def shoot(url: str, picture: Path, *, width: int, height: int) -> None:
+    """A picture of the page at ``url``, sizes in pixels."""
+    with tempfile.TemporaryDirectory() as profile:
+        subprocess.run(
+            [
+                *BROWSER,
+                f"--user-data-dir={profile}",
+                f"--window-size={width},{height}",
+                f"--screenshot={picture}",
+                url,
+            ],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def wait_for(port: int) -> None:
+    for _ in range(200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.1)
+    raise SystemExit("Flower does not answer")
+
+
+if __name__ == "__main__":
+    main()
