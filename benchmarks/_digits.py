@@ -1,0 +1,65 @@
+"""A real, small study for runs under fault: digits, a few dozen milliseconds an epoch.
+
+The data is read from scikit-learn's file without importing scikit-learn, whose import takes as long
+as torch's: a trainer that was killed is back the sooner.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import penstock
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+SPACE = {
+    "lr": penstock.Float(1e-4, 1e-2, log=True),
+    "hidden": penstock.Int(32, 256, log=True),
+    "dropout": penstock.Float(0.0, 0.5),
+}
+
+
+class DigitsNet(penstock.TorchTrainable):
+    """Two layers with dropout on 8 x 8 pixels, under momentum and a falling step: all has state."""
+
+    batch_size = 16
+
+    def data(self):
+        package = importlib.util.find_spec("sklearn")
+        table = np.loadtxt(
+            Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=","
+        )
+        pixels = torch.tensor(table[:, :-1] / 16, dtype=torch.float32)
+        labels = torch.tensor(table[:, -1], dtype=torch.int64)
+        return penstock.Data(
+            train=TensorDataset(pixels[:1297], labels[:1297]),
+            validation=TensorDataset(pixels[1297:], labels[1297:]),
+        )
+
+    def model(self):
+        hidden = self.params["hidden"]
+        return nn.Sequential(
+            nn.Linear(64, hidden),
+            nn.ReLU(),
+            nn.Dropout(self.params["dropout"]),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, 10),
+        )
+
+    def optimizer(self, model):
+        return torch.optim.SGD(model.parameters(), lr=self.params["lr"], momentum=0.9)
+
+    def schedule(self, optimizer):
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
+
+    def loss(self, model, batch):
+        pixels, labels = batch
+        return nn.functional.cross_entropy(model(pixels), labels)
+
+    def metrics(self, model, batch):
+        pixels, labels = batch
+        return {"accuracy": (model(pixels).argmax(1) == labels).float().mean()}

@@ -1,0 +1,162 @@
+"""Faults on a running installation: what is killed or stopped, and whether that counts.
+
+A fault counts only when it hits a live lease (trainers and workers: the lease of the very segment
+they run; looked at while the victim is frozen, so it cannot have ended meanwhile) or a process at
+work (agent, scheduler and broker, while some segment is leased).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import redis
+from penstock.app import broker, locks, protocol, services
+from penstock.app.settings import Settings
+from penstock.profiling.errors import UsageError
+
+#: Seconds that the scheduler has to take a stopped worker's trial away, once its lease is over.
+NOTICE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A fault that counts: when (seconds since the epoch), what, and which trial's lease if one."""
+
+    at: float
+    kind: str
+    trial: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A live lease: ``worker`` is the process id of the Celery worker that holds it."""
+
+    trial: str
+    worker: int
+
+
+class Faults:
+    """Carries out faults on the installation of ``settings``."""
+
+    def __init__(self, settings: Settings, rng: random.Random) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._client: redis.Redis = protocol.connect(broker.broker_url(settings), timeout=2.0)
+
+    def inject(self, kind: str) -> Hit | None:
+        """Carry out one fault of ``kind``; None where there was nothing that it could hit."""
+        with contextlib.suppress(redis.RedisError, psutil.NoSuchProcess):
+            return KINDS[kind](self, kind)
+        return None
+
+    def close(self) -> None:
+        self._client.close()
+
+    # -- the kinds -------------------------------------------------------------------------------
+
+    def _kill_trainer(self, kind: str) -> Hit | None:
+        for lease in self._leases():
+            for trainer in psutil.Process(lease.worker).children():
+                with _frozen(trainer):
+                    if lease in self._leases():
+                        trainer.kill()
+                        return Hit(time.time(), kind, lease.trial)
+        return None
+
+    def _kill_worker(self, kind: str) -> Hit | None:
+        for lease in self._leases():
+            worker = psutil.Process(lease.worker)
+            with _frozen(worker):
+                if lease in self._leases():
+                    worker.kill()
+                    return Hit(time.time(), kind, lease.trial)
+        return None
+
+    def _stop_worker(self, kind: str) -> Hit | None:
+        """SIGSTOP until its lease is over and the scheduler has moved the fence, then SIGCONT."""
+        for lease in self._leases():
+            with _frozen(psutil.Process(lease.worker)):
+                if lease not in self._leases():
+                    continue
+                at, fence = time.time(), self._fence(lease.trial)
+                time.sleep(self._settings.lease_ms / 1000)
+                noticed = time.monotonic() + NOTICE
+                while self._fence(lease.trial) == fence and time.monotonic() < noticed:
+                    time.sleep(0.02)
+                return Hit(at, kind, lease.trial)
+        return None
+
+    def _kill_service(self, kind: str) -> Hit | None:
+        pid = locks.pid_of(self._settings.run, kind)
+        if pid is None or not self._leases():
+            return None
+        psutil.Process(pid).kill()
+        return Hit(time.time(), kind)
+
+    def _wipe_broker(self, kind: str) -> Hit | None:
+        """Kill the broker and delete its log before anyone can revive it."""
+        run = self._settings.run
+        # The keepers revive under the first lock, a starting scheduler at least under the second.
+        with locks.hold(run, services.CHANGE, wait=True):
+            hit = self._kill_service(broker.NAME)
+            if hit is None or not locks.wait_gone(run, broker.NAME, 5.0):
+                return None
+            try:
+                with locks.hold(run, broker.NAME):
+                    shutil.rmtree(self._settings.home / "broker" / "appendonlydir")
+            except UsageError:
+                return None  # a scheduler was faster: the data lives on, and the fault counts not
+        return Hit(hit.at, kind)
+
+    # -- what there is to hit --------------------------------------------------------------------
+
+    def _leases(self) -> list[Lease]:
+        """The live leases held by workers that live, in random order."""
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.hgetall(protocol.DEVICES)
+        pipeline.keys(protocol.lease_key("*", 0))
+        devices, keys = pipeline.execute()
+        owners: list[Any] = self._client.mget(keys) if keys else []
+        serving = {json.loads(record)["incarnation"]: name for name, record in devices.items()}
+        found = []
+        for key, owner in sorted(zip(keys, owners, strict=True)):
+            device = serving.get(str(owner).partition(".")[0])
+            pid = device and locks.pid_of(self._settings.run, f"device-{device}")
+            if pid:
+                found.append(Lease(key.split(":")[2], pid))
+        self._rng.shuffle(found)
+        return found
+
+    def _fence(self, trial: str) -> Any:
+        return self._client.hget(protocol.attempt_key(trial), "fence")
+
+
+#: The broker's own name is "kill it and keep its data".
+KINDS: dict[str, Callable[[Faults, str], Hit | None]] = {
+    "trainer": Faults._kill_trainer,
+    "worker": Faults._kill_worker,
+    "agent": Faults._kill_service,
+    "scheduler": Faults._kill_service,
+    "broker": Faults._kill_service,
+    "broker wiped": Faults._wipe_broker,
+    "worker stopped": Faults._stop_worker,
+}
+
+
+@contextlib.contextmanager
+def _frozen(process: psutil.Process) -> Iterator[None]:
+    """The process stands still in the block; it may be killed there."""
+    process.suspend()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
