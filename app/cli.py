@@ -82,9 +82,17 @@ def run(script: Script, arguments: Arguments = None) -> None:
 def submit(script: Script, arguments: Arguments = None) -> None:
     """Run a script, but only submit its studies: they go on without it."""
     studies: list[Study] = []
-    _run(script, arguments or [], studies, detach=True)
-    for study in studies:
-        typer.echo(f"submitted {study.study_name} as {study.id}: penstock watch {study.id}")
+    try:
+        _run(script, arguments or [], studies, detach=True)
+    except UsageError as error:
+        from .results import NoTrial
+
+        # It asks for the results of what was only submitted: so far it was to go.
+        if not (studies and isinstance(error, NoTrial)):
+            raise
+    finally:
+        for study in studies:
+            typer.echo(f"submitted {study.study_name}: penstock watch {study.id}")
 
 
 @app.command("ls")

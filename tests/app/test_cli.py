@@ -153,6 +153,12 @@ if "leave" in sys.argv: sys.exit(5)
 if "refuse" in sys.argv:
     import penstock
     penstock.create_study(direction="up")
+if "submit" in sys.argv:
+    import penstock
+    from penstock.app.study import SUBMITTED
+    study = penstock.create_study(study_name="later")
+    SUBMITTED.get().append(study)  # as submit() does
+    print(study.best_trial)
 """
 
 
@@ -199,6 +205,12 @@ def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_pa
     assert result.stderr == (
         "penstock: direction = 'up' is refused: allowed is minimize or maximize\n"
     )
+
+
+def test_a_submitted_script_may_ask_for_results_that_are_not_there_yet(script, tmp_path):
+    result = process("submit", script, "submit", home=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1].startswith("submitted later: penstock watch later-")
 
 
 def test_a_script_that_is_not_there_is_refused(tmp_path):
