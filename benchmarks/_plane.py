@@ -1,0 +1,161 @@
+"""A control plane to measure: broker, ledger, runner in this process, a worker of ours, a raw one.
+
+The runner is the scheduler's own loop with its SQLite ledger (synchronous FULL); only its process
+is shared with the benchmark. The worker is `celery -A penstock worker` with a trainer process a
+slot, the raw one plain Celery with its Redis result backend, same pool, same broker.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from penstock.app import broker
+from penstock.app.celery import worker_argv
+from penstock.app.clock import WallClock
+from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.runner import Runner
+from penstock.app.samplers import SamplerHost
+from penstock.app.settings import Settings
+from penstock.app.transport import RedisTransport
+from penstock.profiling.devices import Device
+from penstock.scheduler.engine import Engine
+from penstock.scheduler.events import StudySubmitted
+from penstock.scheduler.study import Code, StrategySpec, StudySpec
+
+SLOTS = 8
+
+
+class Stopwatch:
+    """The ledger, and when each epoch's commit had returned (wall seconds)."""
+
+    def __init__(self, inner: SqlLedger) -> None:
+        self._inner = inner
+        self.accepted: list[tuple[int, float]] = []
+
+    def commit(self, batch: Batch) -> None:
+        self._inner.commit(batch)
+        now = time.time()
+        self.accepted.extend((epoch.fence, now) for epoch in batch.epochs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@dataclass
+class Plane:
+    """Everything up. ``study`` runs an empty study to its end, turn by turn."""
+
+    runner: Runner
+    ledger: Stopwatch
+    raw: Any
+    numbers: count = field(default_factory=lambda: count(1))
+
+    def study(self, trials: int, epochs: int) -> tuple[float, list[float]]:
+        """Run ``trials`` x ``epochs`` empty tasks of one epoch each.
+
+        Returns the whole time, and for each task the time from the dispatch's decision to the end
+        of the commit that accepted its epoch (seconds).
+        """
+        name = f"bench{next(self.numbers)}"
+        spec = StudySpec(
+            id=name,
+            name=name,
+            contract="empty",
+            code=Code("nowhere:nothing", "", ""),
+            metric="loss",
+            direction="minimize",
+            n_trials=trials,
+            space=(),
+            sampler="random",
+            strategy=StrategySpec("full", max_epochs=epochs),
+            max_segment=1,
+        )
+        state = self.runner.engine.state
+        self.ledger.accepted.clear()
+        decided: dict[int, float] = {}
+        started = time.time()
+        self.runner.start(StudySubmitted(at=started, study=spec))
+        while state.studies:
+            for fence, attempt in state.attempts.items():
+                decided.setdefault(fence, attempt.dispatched_at)
+            self.runner.turn(1.0)
+        seconds = time.time() - started
+        spans = [at - decided[fence] for fence, at in self.ledger.accepted if fence in decided]
+        assert len(self.ledger.accepted) == trials * epochs
+        return seconds, spans
+
+    def raw_round_trips(self, n: int) -> list[float]:
+        """Seconds from ``delay`` to ``get``, one raw task at a time."""
+        spans = []
+        for number in range(n):
+            started = time.perf_counter()
+            result = self.raw.delay("bench-0000", number)
+            result.get(timeout=30)
+            spans.append(time.perf_counter() - started)
+            result.forget()
+        return spans
+
+    def raw_burst(self, n: int) -> float:
+        """Seconds for ``n`` raw tasks given all at once: raw Celery's best case."""
+        started = time.perf_counter()
+        results = [self.raw.delay("bench-0000", number) for number in range(n)]
+        for result in results:
+            result.get(timeout=120)
+        seconds = time.perf_counter() - started
+        for result in results:
+            result.forget()
+        return seconds
+
+
+@contextmanager
+def plane(slots: int) -> Iterator[Plane]:
+    """A plane with ``slots`` slots, warm; gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(home=Path(folder) / "home")
+        settings.ensure_home()
+        broker.start(settings)
+        url = broker.broker_url(settings)
+        os.environ["RAW_BROKER"] = url
+        transport = RedisTransport(url, os.urandom(32))
+        ledger = Stopwatch(SqlLedger.open(settings.ledger_url))
+        runner = Runner(Engine(), ledger, transport, SamplerHost(), WallClock())
+        runner.start()
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        device = Device("cpu.bench.0", "bench", "cpu", cores, None, slots)
+        raw_argv = [sys.executable, "-m", "celery", "-A", "benchmarks._raw_celery", "worker"]
+        raw_argv += ["--pool", "threads", "--concurrency", str(slots), "--queues", "raw"]
+        raw_argv += ["--without-gossip", "--without-mingle", "--loglevel", "WARNING"]
+        environment = {**os.environ, **settings.environment()}
+        processes = []
+        try:
+            with (settings.logs / "workers.log").open("ab") as log:
+                for argv, place in ((worker_argv(device), settings.home), (raw_argv, Path())):
+                    processes.append(
+                        subprocess.Popen(argv, env=environment, cwd=place, stdout=log, stderr=log)
+                    )
+            from benchmarks import _raw_celery
+
+            found = Plane(runner, ledger, _raw_celery.epoch)
+            _raw_celery.epoch.delay("warm", 0).get(timeout=60)
+            for _ in range(3):
+                found.study(slots, 10)
+                found.raw_burst(10 * slots)
+            yield found
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.wait(30)
+            transport.close()
+            ledger.close()
+            broker.stop(settings)
