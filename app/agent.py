@@ -72,7 +72,7 @@ class Served:
         return f"device-{self.device.name}"
 
 
-class Told(Exception):  # noqa: N818 - not an error: the way out of waiting
+class Told(Exception):
     """Someone asked the agent to stop while it was still joining."""
 
 

@@ -18,7 +18,7 @@ STORY_KEPT = 30
 _ACTIVE = frozenset({TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING})
 
 
-class Refused(Exception):  # noqa: N818 - it is no error: a late or repeated event is normal
+class Refused(Exception):
     """The event does not count: it is late, repeated, or about something unknown."""
 
 

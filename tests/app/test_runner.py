@@ -22,7 +22,7 @@ class Curve:
         return 0.3, ((dispatch.number * 7) % 5) / 5 + epoch / 100
 
 
-class Crashed(Exception):  # noqa: N818 - not an error of the code under test
+class Crashed(Exception):
     pass
 
 
