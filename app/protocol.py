@@ -40,6 +40,8 @@ REPORTS = f"{PREFIX}reports"
 COMMANDS = f"{PREFIX}commands"
 DEVICES = f"{PREFIX}devices"
 INSTALLATION = f"{PREFIX}installation"
+#: Whose scheduler serves this broker; expires when it no longer renews it.
+SCHEDULER = f"{PREFIX}scheduler"
 #: Trials that will not run again; every worker reads along and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
 GROUP = "scheduler"

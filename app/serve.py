@@ -15,6 +15,7 @@ import threading
 import time
 from importlib.metadata import version
 
+from ..profiling.discovery import node_name
 from ..profiling.errors import BackendError
 from ..scheduler.events import PolicyChosen
 from ..scheduler.policies import find_policy
@@ -38,6 +39,8 @@ IDLE_LOOK = 1.0
 def main(settings: Settings) -> None:
     """Be the scheduler of this state folder until told to stop (SIGTERM), or idle for long."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Alembic tells of every plug-in it loads.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     find_policy(settings.policy)
     settings.ensure_home()
     stop = threading.Event()
@@ -80,6 +83,7 @@ class Scheduler:
                 store=self._settings.store_url,
                 lease_ms=self._settings.lease_ms,
                 version=version("penstock"),
+                owner=f"{self._settings.home} on {node_name()}",
             )
             runner = Runner(
                 engine,
@@ -125,11 +129,14 @@ class Scheduler:
 
     def _begin(self, runner: Runner, stop: threading.Event) -> bool:
         chosen = PolicyChosen(at=self._clock.now(), policy=self._settings.policy)
+        said = ""
         while not stop.is_set():
             try:
                 runner.start(chosen)
             except BackendError as error:
-                log.warning("%s", error)
+                if str(error) != said:
+                    log.warning("%s", error)
+                said = str(error)
                 stop.wait(RETRY)
             else:
                 return not runner.broken

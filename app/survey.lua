@@ -1,6 +1,12 @@
--- KEYS: devices, installation. ARGV: prefix, then (trial, ranks) pairs.
+-- KEYS: devices, installation, scheduler. ARGV: prefix, owner, ttl in ms, then (trial, ranks) pairs.
+-- Renews the owner's hold on the broker; an error where another scheduler has it.
 -- Returns {boot, {name, record, ...} of the devices alive, {fence, state, leases, ...} by trial}.
 local prefix = ARGV[1]
+local holder = redis.call('GET', KEYS[3])
+if holder and holder ~= ARGV[2] then
+  return redis.error_reply('HELD ' .. holder)
+end
+redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
 local devices = {}
 local known = redis.call('HGETALL', KEYS[1])
 for i = 1, #known, 2 do
@@ -12,7 +18,7 @@ for i = 1, #known, 2 do
   end
 end
 local attempts = {}
-for i = 2, #ARGV, 2 do
+for i = 4, #ARGV, 2 do
   local stored = redis.call('HMGET', prefix .. 'attempt:' .. ARGV[i], 'fence', 'state')
   local leases = 0
   for rank = 0, tonumber(ARGV[i + 1]) - 1 do

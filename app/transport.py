@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: Releases that are kept for workers which have not read them yet.
 RELEASES_KEPT = 10_000
+#: How long a broker is held for a scheduler that does not renew its hold (ms).
+HOLD_MS = 10_000
 _STREAMS = (protocol.REPORTS, protocol.COMMANDS)
 _DEVICE = TypeAdapter(Device)
 
@@ -87,16 +89,25 @@ class RedisTransport:
     """
 
     def __init__(
-        self, url: str, key: bytes, *, store: str = "", lease_ms: int = 5000, version: str = ""
+        self,
+        url: str,
+        key: bytes,
+        *,
+        store: str = "",
+        lease_ms: int = 5000,
+        version: str = "",
+        owner: str = "a scheduler",
     ) -> None:
         """``key`` signs what is sent where the broker holds no key yet; ``store`` is the
-        checkpoints' URL and ``lease_ms`` the life of a lease without a beat.
+        checkpoints' URL, ``lease_ms`` the life of a lease without a beat, and ``owner`` says whose
+        scheduler this is: a broker serves one owner at a time.
         """
         self._url = url
         self._key = key
         self._store = store
         self._lease_ms = lease_ms
         self._version = version
+        self._owner = owner
         self._client = protocol.connect(url)
         self._boot = token_hex(8)
         # Where each stream goes on reading: our own pending entries first (those that an earlier
@@ -104,7 +115,14 @@ class RedisTransport:
         self._after = dict.fromkeys(_STREAMS, "0")
 
     def open(self) -> None:
-        """Make streams, group and installation hash where they are missing. Repeatable."""
+        """Make streams, group and installation hash where they are missing. Repeatable.
+
+        BackendError too while another owner's scheduler serves this broker.
+        """
+        hold: protocol.Command = ("SET", protocol.SCHEDULER, self._owner, "NX", "PX", HOLD_MS)
+        holder = self._execute([hold, ("GET", protocol.SCHEDULER)])[1]
+        if holder not in (None, self._owner):
+            raise BackendError(f"this broker is served by another scheduler: {holder}")
         fields = {
             "key": self._key.hex(),
             "store": self._store,
@@ -191,8 +209,9 @@ class RedisTransport:
     def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
         """Devices that answer, and how each of ``attempts`` stands, in one round trip."""
         pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
-        keys = (protocol.DEVICES, protocol.INSTALLATION)
-        command = protocol.SURVEY.command(keys, (protocol.PREFIX, *pairs))
+        keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)
+        arguments = (protocol.PREFIX, self._owner, HOLD_MS, *pairs)
+        command = protocol.SURVEY.command(keys, arguments)
         boot, devices, seen = self._execute([command])[0]
         states = {
             attempt.trial: AttemptSeen(

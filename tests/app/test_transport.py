@@ -152,3 +152,17 @@ def test_every_call_raises_backend_error_while_the_broker_is_away(tmp_path):
     ):
         with pytest.raises(BackendError, match="does not answer"):
             attempt()
+
+
+def test_a_broker_serves_one_scheduler_at_a_time(at, redis):
+    """A second owner is refused while the first renews its hold; the same owner comes back."""
+    redis.delete("penstock:scheduler")
+    first = RedisTransport(at.url, KEY, owner="/a on one")
+    first.open()
+    RedisTransport(at.url, KEY, owner="/a on one").open()
+    second = RedisTransport(at.url, KEY, owner="/b on two")
+    with pytest.raises(BackendError, match="another scheduler: /a on one"):
+        second.open()
+    first.survey([], 0.0)
+    with pytest.raises(BackendError, match="HELD /a on one"):
+        second.survey([], 0.0)
