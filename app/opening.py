@@ -42,7 +42,8 @@ def create_study(
         strategy: ``FullBudget``, ``SuccessiveHalving`` or ``ASHA``; None trains until the objective
             returns.
         seed: of all random numbers of the study.
-        epoch_timeout: seconds that an epoch may take; None for no limit.
+        epoch_timeout: seconds that an epoch may take; None for no limit. Loading code and data is
+            no part of an epoch; it may take 120 s, or as long where that is more.
         retries: how often a trial whose code failed is tried again.
         load_if_exists: take up the study of this name if there is one.
 

@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds until a trainer is given up that was told to stop (and the time of a step).
 STOP_GRACE = 2.0
-#: Seconds in which a new trainer must have loaded its libraries.
+#: Seconds in which a new trainer must be there, and in which the user's code and data are loaded
+#: where epochs have a time limit (that limit where it is longer).
 START_LIMIT = 120.0
 #: The longest time (seconds) without a look at the clock.
 LOOK = 0.5
@@ -61,6 +62,8 @@ class Session:
         self._cut = False
         self._stop_by = 0.0
         self._due = 0.0
+        self._limit = 0.0
+        self._preparing = False
         self._epoch = task.first
         self._progress: tuple[float, int] | None = None
         self._step_seconds = 0.0
@@ -110,8 +113,8 @@ class Session:
     # -- time ------------------------------------------------------------------------------------
 
     def _set_due(self, limit: float | None = None) -> None:
-        limit = limit or self.task.epoch_timeout
-        self._due = time.monotonic() + limit if limit else 0.0
+        self._limit = limit or self.task.epoch_timeout or 0.0
+        self._due = time.monotonic() + self._limit if self._limit else 0.0
 
     def _patience(self) -> float:
         deadline = self._stop_by or self._due
@@ -129,8 +132,8 @@ class Session:
         trainer.kill()
         if not trainer.ready:
             return self._lost(f"its trainer was not ready after {START_LIMIT:g} s")
-        words = f"epoch {self._epoch} took longer than {self.task.epoch_timeout:g} s"
-        return self._failed("timeout", words)
+        what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
+        return self._failed("timeout", f"{what} took longer than {self._limit:g} s")
 
     # -- what the trainer says -------------------------------------------------------------------
 
@@ -171,8 +174,18 @@ class Session:
         self._progress = (now, step)
         if epoch != self._epoch:  # an epoch that is replayed has its own time
             self._epoch = epoch
+            self._preparing = False
             self._set_due()
         self._show(str(line["text"]))
+
+    def _hear_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._preparing = True
+        self._set_due(max(START_LIMIT, self.task.epoch_timeout or 0.0))
+
+    def _hear_prepared(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._preparing = False
+        self._epoch = self.task.first
+        self._set_due()
 
     def _hear_suggest(self, trainer: Trainer, line: dict[str, Any]) -> None:
         if self.fenced_off:
@@ -209,6 +222,8 @@ class Session:
 
     _HEARD: dict[str, Callable[[Session, Trainer, dict[str, Any]], Result | None]] = {  # noqa: RUF012 - a table, never changed
         "epoch": _hear_epoch,
+        "preparing": _hear_preparing,
+        "prepared": _hear_prepared,
         "progress": _hear_progress,
         "suggest": _hear_suggest,
         "returned": _hear_returned,

@@ -42,6 +42,7 @@ class Run:
     note: str = ""  # the latest result, shown with progress
     _answers: SimpleQueue[Scalar] = field(default_factory=SimpleQueue)
     _said_at: float = 0.0
+    _preparing: bool = False
 
     def say(self, op: str, **fields: Any) -> None:
         self.pipe.say(op, trial=self.task.trial, fence=self.task.fence, **fields)
@@ -84,6 +85,18 @@ class Run:
             closes=closes,
         )
         return closes
+
+    def preparing(self) -> None:
+        """Say that code and data are loaded now, which does not count as an epoch's time."""
+        if self.task.epoch_timeout is not None:
+            self._preparing = True
+            self.say("preparing")
+
+    def prepared(self) -> None:
+        """Say that the segment's first epoch begins now, where anything went before it."""
+        if self._preparing:
+            self._preparing = False
+            self.say("prepared")
 
     def replaying(self, epoch: int) -> None:
         """Say that an epoch is computed again: the worker's time limit starts anew."""

@@ -66,6 +66,7 @@ class Segments:
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
         store = self._store(task.store)
         warm = self._state_before(run, code)
+        run.prepared()
         training = warm.training
         closed = False
         while not closed:
@@ -86,6 +87,10 @@ class Segments:
             self._writer.submit(
                 store, task.trial, training.epoch, warm.state_hash, training.state()
             )
+
+    def keeps(self, trial: str) -> bool:
+        """Whether the trial is warm: nothing has to be loaded for its next epoch."""
+        return trial in self._warm
 
     def release(self, trial: str) -> None:
         self._warm.drop(trial)

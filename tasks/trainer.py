@@ -80,6 +80,8 @@ class Trainer:
                     if run.epoch(epoch, {run.task.metric: 0.0}, seconds=0.0, signature="empty"):
                         break
             case "torch":
+                if self._segments is None or not self._segments.keeps(run.task.trial):
+                    run.preparing()
                 self._torch().run(run, self._code(run))
             case "objective":
                 self._objective(run)
@@ -99,10 +101,12 @@ class Trainer:
         trial = run.task.trial
         session = self._sessions.get(trial)
         if session is None:
+            run.preparing()
             objective = self._code(run)
             if not callable(objective):
                 raise TrialFailed("code", f"{run.task.code.target} cannot be called")
             session = self._sessions[trial] = Session(objective, run)
+            run.prepared()
         session.advance(run)
         if session.done:
             del self._sessions[trial]

@@ -120,6 +120,9 @@ class WarmTrials:
         self._capacity = capacity
         self._trials: OrderedDict[str, WarmTrial] = OrderedDict()
 
+    def __contains__(self, trial: str) -> bool:
+        return trial in self._trials
+
     def take(self, trial: str) -> WarmTrial | None:
         """The trial, out of the collection: while it trains it is not whole."""
         return self._trials.pop(trial, None)

@@ -1,0 +1,106 @@
+"""A running Penstock in a state folder of its own, driven as a user drives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from penstock.app import locks, services
+from penstock.app.queries import Reader
+from penstock.app.settings import load
+
+CORES = len(os.sched_getaffinity(0))
+#: Two slots on any machine: on two devices where there are two cores, else on one.
+TWO_SLOTS = "cpu:2x1" if CORES > 1 else "cpu:1x1*2"
+
+
+class Installation:
+    """Services start with the first study; ``close`` takes them down."""
+
+    def __init__(self, home: Path, **settings) -> None:
+        quick = {"devices": TWO_SLOTS, "lease_ms": 1500, "claim_timeout": 3.0, "idle_stop": 600.0}
+        self.settings = load(home=home, **quick | settings)
+        self.reader = Reader(self.settings.ledger_url)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a user's shell has set."""
+        return {**os.environ, **self.settings.environment()}
+
+    def start(self, *arguments, **options) -> subprocess.Popen[str]:
+        """Start ``penstock ARGUMENTS`` as a process of its own."""
+        return self.python("-m", "penstock", *arguments, **options)
+
+    def python(self, *arguments, **options) -> subprocess.Popen[str]:
+        """Start Python on ``arguments``; its output is piped unless told otherwise."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        # Without -P the folder of these tests would be the first on the path of -m.
+        command = [sys.executable, "-P", *map(str, arguments)]
+        return subprocess.Popen(command, **{"env": self.environment} | pipes | options)
+
+    def penstock(self, *arguments, status: int = 0, timeout: float = 60, **options) -> str:
+        """What ``penstock ARGUMENTS`` prints; its error output where ``status`` is not 0."""
+        return self.finish(self.start(*arguments, **options), status, timeout)
+
+    @staticmethod
+    def finish(process: subprocess.Popen[str], status: int = 0, timeout: float = 60) -> str:
+        """Wait for a process that ``start`` or ``python`` started."""
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"not over in {timeout:g} s:\n{out}\n{err}") from None
+        assert process.returncode == status, f"exit status {process.returncode}:\n{out}\n{err}"
+        return err if status else out
+
+    def facts(self, study: str) -> dict:
+        """What ``penstock status --json`` says of a study."""
+        return json.loads(self.penstock("status", study, "--json"))
+
+    def wait(self, study: str, seconds: float = 60):
+        """The row of a study that is over."""
+        return self.until(
+            lambda: (row := self.reader.study(study)).finished_at and row, seconds, f"{study} ends"
+        )
+
+    def until(self, holds, seconds: float = 30, what: str = "it"):
+        """What ``holds`` gives once that is true."""
+        deadline = time.monotonic() + seconds
+        while not (found := holds()):
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"{what}: not in {seconds:g} s (load {os.getloadavg()})\n{self.logs()}"
+                )
+            time.sleep(0.02)
+        return found
+
+    def logs(self) -> str:
+        """The ends of all logs, for the message of a failed test."""
+        ends = ((log.name, log.read_text()[-1500:]) for log in sorted(self.settings.logs.iterdir()))
+        return "\n".join(f"== {name}\n{end}" for name, end in ends)
+
+    def log(self, name: str) -> str:
+        """One service's log; of several workers or trainers, all that begin with ``name``."""
+        return "".join(log.read_text() for log in sorted(self.settings.logs.glob(f"{name}*.log")))
+
+    def close(self) -> None:
+        services.take_down(self.settings, grace=2.0)
+        for process in locks._started:
+            process.wait(10)
+
+
+@contextmanager
+def variables_of(site: Installation) -> Iterator[None]:
+    """This process's environment is as in the shell of ``site``'s user: the API reads it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in site.settings.environment().items():
+            patch.setenv(name, value)
+        yield

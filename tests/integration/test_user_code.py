@@ -1,0 +1,128 @@
+"""Whatever the user's code does, its trial ends as the policy says and the study goes on."""
+
+from __future__ import annotations
+
+import pytest
+import users_code
+from installation import variables_of
+from penstock import FullBudget, TrialFailed, create_study
+from penstock.scheduler.retry import CRASH_LIMIT
+
+pytestmark = pytest.mark.integration
+
+#: What the code does, the failure's kind, and words of its message.
+WRONG = {
+    "raises": ("exception", "ValueError: the dog ate the batch"),
+    "nan": ("nan", "accuracy is nan after epoch 1"),
+    "other metric": ("metric", "no metric 'accuracy'; those there are: f1"),
+    "exits": ("exit", "sys.exit(3)"),
+    "segfaults": ("died", "SIGSEGV"),
+    "loops": ("timeout", "epoch 1 took longer than 2 s"),
+    "too big": ("memory", "MemoryError"),
+    "no data": ("data", "no-such-folder"),
+}
+
+
+FINE = ("fine 1", "fine 2", "fine 3")
+OBJECTIVE_WRONG = {
+    "raises": ("exception", "ValueError: the cat sat on the keyboard"),
+    "nan": ("nan", "reported at step 1 is nan"),
+    "exits": ("exit", "sys.exit('enough')"),
+    "loops": ("timeout", "epoch 2 took longer than 2 s"),
+    "out of memory": ("memory", "MemoryError"),
+    "returns text": ("exception", "must return one number, not 'good'"),
+}
+
+
+@pytest.fixture(scope="module")
+def wrong(running):
+    """What ``status --json`` says of a study in which most trials are wrong, each in its way."""
+    with variables_of(running):
+        study = create_study(
+            study_name="wrong",
+            direction="maximize",
+            metric="accuracy",
+            sampler="grid",
+            strategy=FullBudget(2),
+            epoch_timeout=2,
+        )
+        study.optimize(users_code.Mischief, {"how": [*WRONG, *FINE]}, show_progress=False)
+    return running.facts("wrong")
+
+
+def by_way(facts):
+    return {trial["params"]["how"]: trial for trial in facts["all_trials"]}
+
+
+def test_a_study_with_failing_trials_is_complete_and_its_good_ones_are_whole(wrong):
+    assert wrong["status"] == "complete"
+    assert wrong["best"]["params"]["how"] in FINE
+    trials = [by_way(wrong)[how] for how in FINE]
+    assert [(trial["state"], trial["epoch"]) for trial in trials] == [("completed", 2)] * 3
+    assert wrong["trials"] == {"completed": 3, "failed": len(WRONG)}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_a_wrong_trial_fails_for_its_own_reason(wrong, how):
+    kind, words = WRONG[how]
+    trial = by_way(wrong)[how]
+    assert trial["state"] == "failed"
+    assert trial["failure"]["kind"] == kind
+    assert words in trial["failure"]["message"]
+
+
+def test_status_and_story_show_where_in_the_users_code_it_was(site, wrong):
+    trial = by_way(wrong)["raises"]["id"]
+    for said in (site.penstock("status", "wrong"), site.penstock("story", trial)):
+        assert "Traceback" in said
+        assert "users_code.py" in said
+        assert 'raise ValueError("the dog ate the batch")' in said
+        assert "penstock/tasks" not in said
+
+
+def test_a_process_that_died_was_tried_again_and_its_story_says_so(site, wrong):
+    story = site.penstock("story", by_way(wrong)["segfaults"]["id"])
+    assert story.count("the trainer process died") == CRASH_LIMIT
+
+
+def test_every_slot_is_free_again(site, wrong):
+    study = create_study(study_name="after the wrong")
+    study.optimize(users_code.quick, n_trials=2, show_progress=False)
+    rows = site.reader.epochs(study.id)
+    assert len(rows) == 2 * 3
+    assert len({(row.device, row.slot) for row in rows}) == 2
+
+
+def test_a_failure_is_retried_as_often_as_the_study_says_and_goes_on_where_it_was(site, tmp_path):
+    study = create_study(
+        study_name="unlucky", metric="loss", sampler="grid", strategy=FullBudget(3), retries=1
+    )
+    space = {"marker": [str(tmp_path / "been here")]}
+    study.optimize(users_code.OnceUnlucky, space, show_progress=False)
+    (trial,) = study.trials
+    assert trial.state.name == "COMPLETE"
+    assert sorted(trial.intermediate_values) == [1, 2, 3]
+    story = site.penstock("story", trial.user_attrs["trial_id"])
+    assert "the disk was away for a moment" in story
+
+
+def test_an_objective_goes_wrong_in_the_same_ways(site):
+    study = create_study(study_name="mischief", sampler="grid", epoch_timeout=2)
+    ways = ["fine", *OBJECTIVE_WRONG]
+    study.optimize(users_code.mischief, {"how": ways}, show_progress=False)
+    trials = by_way(site.facts("mischief"))
+    assert (trials["fine"]["state"], trials["fine"]["value"]) == ("completed", 0.75)
+    for how, (kind, words) in OBJECTIVE_WRONG.items():
+        failure = trials[how]["failure"]
+        assert (how, failure["kind"]) == (how, kind)
+        assert words in failure["message"]
+
+
+def test_when_no_trial_succeeds_the_failure_is_raised_with_its_traceback(site):
+    study = create_study(study_name="hopeless", sampler="grid")
+    with pytest.raises(TrialFailed, match="cat sat on the keyboard") as failed:
+        study.optimize(users_code.mischief, {"how": ["raises"]}, show_progress=False)
+    assert failed.value.kind == "exception"
+    assert "in mischief" in failed.value.traceback
+    assert study.status == "failed"
+    assert "hopeless" in site.penstock("watch", "hopeless", status=1)
