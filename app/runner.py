@@ -17,7 +17,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
 from ..scheduler.decisions import Ask, Cut, Decision, Dispatch, Finish, Release, Revoke
@@ -26,22 +26,22 @@ from ..scheduler.events import (
     DeviceLeft,
     Event,
     Proposed,
-    StudyCancelled,
-    StudySubmitted,
     Suggested,
     Tick,
     TrialEnqueued,
 )
-from ..scheduler.study import Params, Scalar, StudySpec
+from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
+from . import commands
 from .clock import Clock
-from .codec import spec_from_json, state_to_json
+from .codec import state_to_json
 from .ledger import Batch, DeviceRecord, Ledger
+from .ports import Samplers, Transport
 from .reaper import Reaper
 from .reports import to_event
 
 if TYPE_CHECKING:
-    from .transport import Message, OpenAttempt, Survey
+    from .transport import Message
 
 log = logging.getLogger(__name__)
 
@@ -51,58 +51,6 @@ SURVEY_EVERY = 0.25
 SNAPSHOT_EVERY = 2000
 #: After the broker was away: seconds in which silence of devices and leases proves nothing.
 BLIND_AFTER_OUTAGE = 2.0
-
-
-class Transport(Protocol):
-    """The broker as the runner sees it. Every call raises BackendError when it does not answer."""
-
-    def open(self) -> None:
-        """Make streams, group and installation hash where they are missing."""
-
-    def receive(self, timeout: float) -> Sequence[Message]:
-        """Messages that arrived, at once; or after at most ``timeout`` seconds, perhaps none."""
-
-    def carry_out(
-        self,
-        *,
-        dispatches: Sequence[tuple[Dispatch, StudySpec]],
-        cuts: Sequence[Cut],
-        revokes: Sequence[Revoke],
-        releases: Sequence[Release],
-        answers: Sequence[tuple[str, str]],
-        acks: Sequence[Message],
-    ) -> None:
-        """Everything that a turn decided, in one round trip."""
-
-    def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
-        """Devices that answer, and how each open attempt stands."""
-
-
-class Samplers(Protocol):
-    """Who proposes configurations. Its answers depend on the arguments alone."""
-
-    def ask(
-        self,
-        spec: StudySpec,
-        index: int,
-        n: int,
-        trials: Sequence[Trial],
-        enqueued: Sequence[Params],
-    ) -> tuple[tuple[Params, ...], bool]:
-        """Up to ``n`` configurations, and whether there are no more."""
-
-    def suggest(
-        self,
-        spec: StudySpec,
-        trial: Trial,
-        name: str,
-        distribution: str,
-        trials: Sequence[Trial],
-    ) -> Scalar:
-        """One parameter of a define-by-run trial."""
-
-    def forget(self, study: str) -> None:
-        """The study is over."""
 
 
 @dataclass(slots=True)
@@ -197,41 +145,15 @@ class Runner:
         reply = dict(self._turn.replies).get(name) or self._ledger.reply_to(name)
         if reply is None:
             try:
-                reply = json.dumps({"ok": True, **self._obey(body, now)})
+                event = commands.to_event(body, self.engine.state, now)
+                if not self._apply(event) and isinstance(event, TrialEnqueued):
+                    raise UsageError(f"study {event.study} has no trial left to enqueue")
+                reply = json.dumps({"ok": True})
             except PenstockError as error:
-                reply = json.dumps({"ok": False, "error": str(error), "type": type(error).__name__})
+                kind = type(error).__name__
+                reply = json.dumps({"ok": False, "error": str(error), "type": kind})
             self._turn.replies.append((name, reply))
         self._turn.answers.append((f"reply:{name}", reply))
-
-    def _obey(self, body: dict[str, Any], now: float) -> dict[str, Any]:
-        kind = body.get("kind")
-        if kind == "submit":
-            spec = spec_from_json(json.dumps(body["study"]))
-            self._check_name(spec)
-            enqueued = tuple(tuple(params.items()) for params in body.get("enqueued", ()))
-            self._apply(StudySubmitted(at=now, study=spec, enqueued=enqueued))
-            return {"study": spec.id}
-        study = str(body.get("study", ""))
-        if study in self.engine.state.finished:
-            raise UsageError(f"study {study} is over already")
-        if study not in self.engine.state.studies:
-            raise UsageError(f"there is no study {study}")
-        if kind == "cancel":
-            self._apply(StudyCancelled(at=now, study=study))
-        elif kind == "enqueue":
-            params = tuple(body["params"].items())
-            if not self._apply(TrialEnqueued(at=now, study=study, params=params)):
-                raise UsageError(f"study {study} has no trial left to take this configuration")
-        else:
-            raise UsageError.refuse("kind", kind, "submit, cancel, enqueue")
-        return {"study": study}
-
-    def _check_name(self, spec: StudySpec) -> None:
-        state = self.engine.state
-        taken = {s.spec.name: s.spec.id for s in state.studies.values()}
-        taken |= {name: study for study, name in state.finished.items()}
-        if taken.get(spec.name, spec.id) != spec.id:
-            raise UsageError.refuse("study_name", spec.name, "a name not taken by another study")
 
     def _suggest(self, body: dict[str, Any], now: float) -> None:
         """One parameter of a running objective: known already, or drawn now and written down."""
@@ -278,10 +200,9 @@ class Runner:
         if survey.boot is None:
             log.warning("the broker has lost its data: everything open is dispatched anew")
             self._transport.open()
-        for event in list(self._reaper.findings(survey, state, now)):
-            loss = not hasattr(event, "device") or isinstance(event, DeviceLeft)
-            if not (loss and now < self._blind_until):
-                self._apply(event)
+        blind = now < self._blind_until
+        for event in list(self._reaper.findings(survey, state, now, blind=blind)):
+            self._apply(event)
 
     # -- deciding --------------------------------------------------------------------------------
 
