@@ -1,0 +1,66 @@
+"""Put measured figures into the README: python docs/figures.py build/bench/*.json.
+
+A figure is written only where a benchmark has measured it; without files the table is empty.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+BEGIN = "<!-- figures: filled in by `python docs/figures.py build/bench/*.json` -->\n"
+END = "<!-- /figures -->"
+
+#: Key of a benchmark's JSON, what it says, and how the number is written.
+ROWS = (
+    (
+        "ratio_p50",
+        "Round trip of an empty epoch task, durable, beside a raw Celery task with its result: median",
+        "{:.2f} times",
+    ),
+    ("ratio_p99", "the same, 99th percentile", "{:.2f} times"),
+    ("tasks_per_s", "Epoch tasks a second through one scheduler, 8 slots", "{:,.0f}"),
+    ("tasks_ratio", "the same, beside raw Celery with its result backend", "{:.2f} times"),
+    ("event_us", "An epoch event in the engine, 200 trials on 64 devices", "{:.0f} µs"),
+    ("overhead_share_1s", "Device time that is not training, 1-second epochs", "{:.2%}"),
+    ("overhead_share_50ms", "the same, 50-millisecond epochs", "{:.2%}"),
+    ("startup_s", "From `penstock run` to the first training step", "{:.1f} s"),
+    (
+        "faults",
+        "Faults injected into running studies (`kill -9`, lost data, stopped workers)",
+        "{}",
+    ),
+    ("lost", "epochs lost", "{}"),
+    ("doubled", "epochs counted twice", "{}"),
+    ("wrong", "epochs with other bits than undisturbed", "{}"),
+)
+
+
+def filled(text: str, figures: Mapping[str, object]) -> str:
+    """``text`` with the table between the marks made of ``figures``; what is no number is left out."""
+    rows = [
+        f"| {words} | {form.format(figures[key])} |\n"
+        for key, words, form in ROWS
+        if isinstance(figures.get(key), int | float)
+    ]
+    table = "".join(("\n| Measured | |\n|---|---|\n", *rows, "\n")) if rows else ""
+    found = re.search(f"{re.escape(BEGIN)}(.*?){re.escape(END)}", text, flags=re.DOTALL)
+    if found is None:
+        raise SystemExit("README.md has no place for figures")
+    return text[: found.start(1)] + table + text[found.end(1) :]
+
+
+def main(files: Sequence[str]) -> None:
+    """Read the benchmarks' files and write the README."""
+    figures: dict[str, object] = {}
+    for file in files:
+        figures |= json.loads(Path(file).read_text())
+    README.write_text(filled(README.read_text(), figures))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

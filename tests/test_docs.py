@@ -1,0 +1,227 @@
+"""The docs say what is so: their code runs, their commands exist, their tables are the code's."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import optuna
+import penstock
+import pytest
+import torch
+from penstock.app.cli import BACKEND, FAILED, USAGE, app
+from penstock.app.settings import PREFIX, Settings
+from penstock.scheduler.retry import KINDS
+from penstock.scheduler.trial import FINAL, TRANSITIONS, TrialState
+from penstock.tasks import loop
+from typer.main import get_command
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = get_command(app).commands
+#: Every fenced block of Python; those marked ``run`` are run, the others only compiled.
+BLOCKS = [
+    pytest.param(block, ran == " run", id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, (ran, block) in enumerate(
+        re.findall(r"^```python( run)?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    )
+]
+
+
+def text(name):
+    return (ROOT / name).read_text()
+
+
+def section(page, heading):
+    """The text under a heading, up to the next one."""
+    _, _, rest = text(page).partition(f"\n## {heading}\n")
+    assert rest, f"{page} has no section {heading}"
+    return rest.partition("\n## ")[0]
+
+
+def rows(page, heading):
+    """The cells of the tables in a section, without their head."""
+    lines = [line for line in section(page, heading).splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [row for row in cells[2:] if not set(row[0]) <= set("-|")]
+
+
+def coded(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@pytest.mark.parametrize(("block", "runs"), BLOCKS)
+def test_a_block_of_python_does_what_it_says(block, runs, tmp_path, capsys):
+    """Run as a module, so without its study; then each objective and trainable gets a trial."""
+    compiled = compile(block, "docs", "exec")
+    if not runs:
+        return
+    names = {"__name__": "docs"}
+    exec(compiled, names)
+    if "objective" in names:
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+        study.optimize(names["objective"], n_trials=1)
+        assert len(study.trials[0].intermediate_values) == 9
+    for trainable in names.values():
+        if isinstance(trainable, type) and issubclass(trainable, penstock.TorchTrainable):
+            one_epoch(trainable)
+
+
+def one_epoch(trainable):
+    code = trainable({"lr": 0.01, "hidden": 8})
+    training = loop.start(code, code.data(), seed=0, number=0)
+    first = loop.run_epoch(training, lambda *_: None).metrics["loss"]
+    for _ in range(3):
+        result = loop.run_epoch(training, lambda *_: None)
+    assert result.metrics["loss"] < first
+    assert {"train_loss", "worst"} <= result.metrics.keys()
+    assert torch.isfinite(torch.tensor(list(result.metrics.values()))).all()
+
+
+@pytest.mark.integration
+def test_the_readmes_example_runs_as_a_script(tmp_path):
+    """From nothing: broker, scheduler and workers start by themselves."""
+    (block,) = re.findall(r"^```python run\n(.*?)^```", text("README.md"), re.DOTALL | re.MULTILINE)
+    script = tmp_path / "script.py"
+    script.write_text(block)
+    env = {**os.environ, "PENSTOCK_HOME": str(tmp_path / "home"), "PENSTOCK_DEVICES": "cpu:1x1"}
+    try:
+        ran = subprocess.run(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        down = [sys.executable, "-m", "penstock", "down"]
+        subprocess.run(down, env=env, capture_output=True, timeout=120, check=True)
+    assert ran.returncode == 0, ran.stderr
+    accuracy, params = ran.stdout.split(maxsplit=1)
+    assert float(accuracy) > 0.8
+    assert "'alpha'" in params
+
+
+def test_commands_named_in_the_docs_exist():
+    named = {
+        (program, word)
+        for page in PAGES
+        for program, word in re.findall(
+            r"(?:^    (?:[A-Z_]+=\S+ )?|`)(penstock|make) ([a-z][a-z-]*)", page.read_text(), re.M
+        )
+    }
+    targets = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
+    assert len(named) > 15
+    assert {word for program, word in named if program == "penstock"} <= COMMANDS.keys()
+    assert {word for program, word in named if program == "make"} <= targets
+
+
+def test_the_reference_has_every_command_and_its_options():
+    listed = {coded(command)[0].split()[1]: command for command, _ in rows(REFERENCE, "Commands")}
+    assert listed.keys() == {name for name, command in COMMANDS.items() if not command.hidden}
+    for name, line in listed.items():
+        options = {
+            o for p in COMMANDS[name].params if p.param_type_name == "option" for o in p.opts
+        }
+        assert set(re.findall(r"(?<!\w)--?[a-z]+", line)) <= options, name
+        assert ("--json" in line) == ("--json" in options), name
+
+
+def test_the_reference_has_the_exit_codes():
+    codes = {int(code): meaning for code, meaning in rows(REFERENCE, "Exit codes")}
+    assert codes.keys() == {0, FAILED, USAGE, BACKEND, 130}
+
+
+def test_the_reference_has_every_public_name():
+    named = {
+        name.partition("(")[0]
+        for cell, _ in rows(REFERENCE, "Public names")
+        for name in coded(cell)
+    }
+    assert named == set(penstock.__all__)
+    study = next(what for cell, what in rows(REFERENCE, "Public names") if cell == "`Study`")
+    public = {name for name in vars(penstock.Study) if not name.startswith("_")}
+    assert set(coded(study)) == public
+
+
+def test_the_guides_settings_are_the_programs():
+    table = {coded(variable)[0]: row for variable, *row in rows("docs/guide.md", "Settings")}
+    assert table.keys() == {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for name, field in Settings.model_fields.items():
+        default, allowed, _ = table[f"{PREFIX}{name.upper()}"]
+        assert allowed.replace("\\", "") == field.description
+        if field.default_factory is None:
+            shown = "unset" if field.default is None else f"`{field.default}`"
+            assert default == shown, name
+
+
+def test_the_guide_has_every_kind_of_failure():
+    listed = {coded(kind)[0] for kind, _ in rows("docs/guide.md", "When the code fails")}
+    assert listed == KINDS.keys()
+
+
+def test_the_diagram_of_a_trials_life_is_the_table():
+    """Where it is not, paste what this test expects into docs/design.md."""
+    (drawn,) = re.findall(
+        r"^```mermaid\n(.*?)^```",
+        section("docs/design.md", "A trial's life"),
+        re.DOTALL | re.MULTILINE,
+    )
+    assert drawn == diagram()
+
+
+def diagram():
+    arrows = {}
+    for (before, step), after in TRANSITIONS.items():
+        arrows.setdefault((before, after), []).append(step)
+    lines = ["stateDiagram-v2", f"    [*] --> {TrialState.PROPOSED}"]
+    lines += [f"    {a} --> {b}: {', '.join(steps)}" for (a, b), steps in arrows.items()]
+    lines += [f"    {state} --> [*]" for state in TrialState if state in FINAL]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_folders_and_modules_that_the_design_names_are_there():
+    for cell, *more in rows("docs/design.md", "Folder by folder"):
+        names = coded(cell) or coded(more[0])
+        for name in names:
+            place = (
+                ROOT / name if name.endswith("/") and name != "migrations/" else ROOT / "app" / name
+            )
+            assert place.exists() or name == ".lua", name
+
+
+def test_only_measured_figures_come_into_the_readme():
+    filled = runpy.run_path(str(ROOT / "docs" / "figures.py"))["filled"]
+    once = filled(text("README.md"), {"ratio_p50": 1.234, "event_us": None, "unknown": 7})
+    assert once.count("1.23 times") == 1
+    assert "event in the engine" not in once
+    again = filled(once, {"lost": 0})
+    assert "1.23 times" not in again
+    assert "| epochs lost | 0 |" in again
+    assert filled(again, {}) == filled(text("README.md"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        place = (page.parent / file).resolve() if file else page
+        assert place.exists(), target
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", place.read_text(), re.MULTILINE)
+            assert anchor in {slug(head) for head in heads}, target
+
+
+def slug(head):
+    """As GitHub makes an anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
+
+
+REFERENCE = "docs/reference.md"
