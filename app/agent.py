@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ..profiling.devices import Device
-from ..profiling.discovery import find, look
 from ..profiling.errors import BackendError, UsageError
-from ..profiling.nvml import NoNvml, open_nvml
 from . import broker, locks, protocol, store
 from .keeper import AGENT_VARIABLE
+from .machine import devices_of
 from .services import Keeper
 from .settings import Settings
 
@@ -86,14 +85,6 @@ def main(settings: Settings) -> int:
     settings.ensure_home()
     with locks.hold(settings.run, NAME), Keeper(settings), _signals() as wake:
         return Agent(settings, wake).run()
-
-
-def devices_of(settings: Settings) -> tuple[Device, ...]:
-    """The devices that the settings mean on this machine. Raises UsageError."""
-    # CPU specs must not wait for a driver.
-    nvml = NoNvml("not asked") if settings.devices.startswith("cpu:") else open_nvml()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return find(settings.devices, look(nvml, node=settings.node, visible=visible))
 
 
 class Agent:

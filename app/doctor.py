@@ -12,10 +12,11 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Literal
 
-from ..profiling.discovery import find, look
+from ..profiling.discovery import find
 from ..profiling.errors import PenstockError
 from ..profiling.nvml import NoNvml, open_nvml
 from . import broker, locks, protocol, services, store
+from .machine import machine
 from .settings import PREFIX, Settings, hide_password
 
 #: Less free space than this is worth a word (bytes).
@@ -110,10 +111,10 @@ def _devices(settings: Settings) -> Iterator[Finding]:
     else:
         names = ", ".join(nvml.name(index) for index in range(nvml.count()))
         yield Finding("GPUs", "ok", names or "none: the driver sees none")
-    machine = look(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
-    found = find(settings.devices, machine)
+    here = machine(settings, nvml)
+    found = find(settings.devices, here)
     names = ", ".join(device.name for device in found)
-    yield Finding("devices", "ok", f"{machine}; {settings.devices} means {names}")
+    yield Finding("devices", "ok", f"{here}; {settings.devices} means {names}")
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:

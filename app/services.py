@@ -23,10 +23,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..profiling.discovery import find, look
 from ..profiling.errors import PenstockError, UsageError
-from ..profiling.nvml import NoNvml, open_nvml
 from . import broker, locks
+from .machine import devices_of
 from .settings import Settings
 
 log = logging.getLogger(__name__)
@@ -272,9 +271,7 @@ def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> st
         raise UsageError.refuse(
             "devices", spec, f"{before.devices}, which is up; `penstock down` makes room for others"
         )
-    # CPU specs must not wait for a driver.
-    nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
-    find(spec, look(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES")))
+    devices_of(settings, spec)
     return spec
 
 

@@ -39,7 +39,7 @@ PURE = {
 READERS_OF_THE_ENVIRONMENT = {
     "app/keeper.py": "what the node agent tells the keeper that it starts",
     "app/locks.py": "the lock that a service inherits from who started it",
-    "app/services.py": "which GPUs the user left visible",
+    "app/machine.py": "which GPUs the user left visible",
     "app/settings.py": "the user's settings",
     "app/study.py": "whether this is a trainer, in which no study may be started",
     "app/worker.py": "what the node agent tells the worker that it starts",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from penstock.app import agent, broker, locks, protocol, store
+from penstock.app.machine import devices_of
 from penstock.app.settings import load
 from penstock.app.transport import RedisTransport
 from penstock.profiling.discovery import node_name
@@ -187,7 +188,7 @@ def test_devices_that_are_not_there_are_refused_before_the_broker_is_asked(tmp_p
 
 
 def test_a_device_is_named_after_node_and_cores():
-    (device, *_) = agent.devices_of(load(devices="cpu:1x1"))
+    (device, *_) = devices_of(load(devices="cpu:1x1"))
     assert device.name == f"cpu.{node_name()}.{device.cores[0]}"
 
 

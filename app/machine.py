@@ -1,0 +1,23 @@
+"""This machine's devices, as the settings and the user's own CUDA_VISIBLE_DEVICES have them."""
+
+from __future__ import annotations
+
+import os
+
+from ..profiling.devices import Device
+from ..profiling.discovery import Machine, find, look
+from ..profiling.nvml import NoNvml, Nvml, open_nvml
+from .settings import Settings
+
+
+def machine(settings: Settings, nvml: Nvml) -> Machine:
+    """What there is here to make devices of."""
+    return look(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...]:
+    """The devices that ``spec`` (by default the settings') means here. UsageError for none such."""
+    spec = spec or settings.devices
+    # CPU specs must not wait for a driver.
+    nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
+    return find(spec, machine(settings, nvml))
