@@ -19,7 +19,7 @@ END = "<!-- /figures -->"
 ROWS = (
     (
         "ratio_p50",
-        "Round trip of an empty epoch task, durable, beside a raw Celery task with its result: median",
+        "Round trip of an empty epoch task, beside a raw Celery task with its result: median",
         "{:.2f} times",
     ),
     ("ratio_p99", "the same, 99th percentile", "{:.2f} times"),
@@ -41,7 +41,7 @@ ROWS = (
 
 
 def filled(text: str, figures: Mapping[str, object]) -> str:
-    """``text`` with the table between the marks made of ``figures``; what is no number is left out."""
+    """``text`` with the table between the marks made of ``figures``; only numbers are."""
     rows = [
         f"| {words} | {form.format(figures[key])} |\n"
         for key, words, form in ROWS
