@@ -240,6 +240,11 @@ def _amqp() -> Any:
         def get_transport_cls(self) -> Any:
             return Transport
 
+        def ensure_connection(self, *args: Any, **options: Any) -> Any:
+            # A broker that was restarted is back in a moment; kombu's first wait is 2 s.
+            waits = {"interval_start": 0.1, "interval_step": 0.2, "interval_max": 5.0}
+            return super().ensure_connection(*args, **waits | options)
+
     class Messaging(amqp.AMQP):  # type: ignore[misc]  # as above
         pass
 

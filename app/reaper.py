@@ -18,8 +18,9 @@ from ..scheduler.state import Attempt, EngineState
 if TYPE_CHECKING:
     from .transport import AttemptSeen, Survey
 
-#: Seconds after the ledger's commit in which a fence must be on the broker.
-PUBLISH_TIMEOUT = 1.0
+#: Seconds after the ledger's commit in which a fence must be on the broker. It is published in the
+#: same turn of the loop, so this only has to tell an earlier turn's dispatch from this one's.
+PUBLISH_TIMEOUT = 0.2
 #: Seconds in which the report of an attempt that is done must have been read.
 REPORT_TIMEOUT = 10.0
 
@@ -31,12 +32,22 @@ class Reaper:
         self._claim_timeout = claim_timeout
         self._done_since: dict[int, float] = {}
 
-    def findings(self, survey: Survey, state: EngineState, at: float) -> Iterator[Event]:
-        """Events for what differs between the broker and the engine's state."""
-        yield from _devices(survey, state, at)
+    def findings(
+        self, survey: Survey, state: EngineState, at: float, *, blind: bool = False
+    ) -> Iterator[Event]:
+        """Events for what differs between the broker and the engine's state.
+
+        ``blind``: the broker was away just now, so that silence proves nothing yet: what expires
+        there could not be renewed. What never expires and is missing is lost all the same.
+        """
+        yield from _devices(survey, state, at, blind=blind)
         self._done_since = {f: t for f, t in self._done_since.items() if f in state.attempts}
         for fence, attempt in list(state.attempts.items()):
-            reason = self._lost(survey.states.get(attempt.segment.trial), fence, attempt, at)
+            seen = survey.states.get(attempt.segment.trial)
+            age = at - attempt.dispatched_at
+            reason = _unpublished(seen, fence, age)
+            if reason is None and seen is not None and seen.fence == fence and not blind:
+                reason = self._silent(seen, attempt, fence, at)
             if reason is not None:
                 yield AttemptLost(
                     at=at,
@@ -46,18 +57,9 @@ class Reaper:
                     reason=reason,
                 )
 
-    def _lost(
-        self, seen: AttemptSeen | None, fence: int, attempt: Attempt, at: float
-    ) -> str | None:
-        age = at - attempt.dispatched_at
-        if seen is None or seen.fence is None:
-            return "the broker has lost its fence" if age > PUBLISH_TIMEOUT else None
-        if seen.fence < fence:
-            return "its task was never published" if age > PUBLISH_TIMEOUT else None
-        if seen.fence > fence:
-            return "it was fenced off"
+    def _silent(self, seen: AttemptSeen, attempt: Attempt, fence: int, at: float) -> str | None:
         if seen.state == "dispatched":
-            late = age > self._claim_timeout
+            late = at - attempt.dispatched_at > self._claim_timeout
             return f"no worker claimed it in {self._claim_timeout:g} s" if late else None
         if seen.state == "running":
             held = seen.leases >= len(attempt.segment.members)
@@ -66,10 +68,19 @@ class Reaper:
         return "its last report was lost" if at - since > REPORT_TIMEOUT else None
 
 
-def _devices(survey: Survey, state: EngineState, at: float) -> Iterator[Event]:
+def _unpublished(seen: AttemptSeen | None, fence: int, age: float) -> str | None:
+    if seen is None or seen.fence is None:
+        return "the broker has lost its fence" if age > PUBLISH_TIMEOUT else None
+    if seen.fence < fence:
+        return "its task was never published" if age > PUBLISH_TIMEOUT else None
+    return "it was fenced off" if seen.fence > fence else None
+
+
+def _devices(survey: Survey, state: EngineState, at: float, *, blind: bool) -> Iterator[Event]:
     for name, known in list(state.devices.items()):
         if name not in survey.devices:
-            yield DeviceLeft(at=at, device=name, reason=f"{name} stopped answering")
+            if not blind:
+                yield DeviceLeft(at=at, device=name, reason=f"{name} stopped answering")
         elif survey.devices[name].draining and not known.draining:
             yield DeviceDraining(at=at, device=name)
     for name, seen in survey.devices.items():

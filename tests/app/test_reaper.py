@@ -2,7 +2,7 @@
 
 import pytest
 from drive_world import World, device, spec
-from penstock.app.reaper import REPORT_TIMEOUT, Reaper
+from penstock.app.reaper import PUBLISH_TIMEOUT, REPORT_TIMEOUT, Reaper
 from penstock.app.transport import AttemptSeen, Seen, Survey
 from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft
 
@@ -25,9 +25,10 @@ def survey(world, seen=None, *, devices=None, incarnation="i1", draining=False):
     return Survey(shown, states, boot="b")
 
 
-def findings(world, seen=None, at=AT, reaper=None, **fields):
+def findings(world, seen=None, at=AT, reaper=None, blind=False, **fields):
     reaper = reaper or Reaper(claim_timeout=6.0)
-    return list(reaper.findings(survey(world, seen, **fields), world.engine.state, at))
+    shown = survey(world, seen, **fields)
+    return list(reaper.findings(shown, world.engine.state, at, blind=blind))
 
 
 def fence(world):
@@ -65,7 +66,21 @@ def test_a_lost_attempt_is_told_with_the_reason(world, seen, reason):
     ],
 )
 def test_what_was_just_dispatched_gets_time_to_arrive(world, seen):
-    assert findings(world, seen(fence(world)), at=0.5) == []
+    assert findings(world, seen(fence(world)), at=PUBLISH_TIMEOUT) == []
+
+
+@pytest.mark.parametrize("seen", [lambda f: None, lambda f: AttemptSeen(f - 1, "x", 0)])
+def test_a_fence_that_is_gone_is_lost_even_while_leases_prove_nothing(world, seen):
+    [event] = findings(world, seen(fence(world)), blind=True)
+    assert isinstance(event, AttemptLost)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [lambda f: AttemptSeen(f, "running", 0), lambda f: AttemptSeen(f, "dispatched", 0)],
+)
+def test_after_an_outage_what_expired_meanwhile_is_not_lost_yet(world, seen):
+    assert findings(world, seen(fence(world)), devices=[], blind=True) == []
 
 
 def test_an_attempt_that_is_done_is_lost_only_when_its_report_stays_away(world):
