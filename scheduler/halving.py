@@ -56,7 +56,8 @@ class SuccessiveHalving:
         if self.waiting or self.rung + 1 == len(self.levels):
             return ()
         self.size = max(1, self.size // self.eta)
-        chosen = best_first(self.scores)[: self.size]
+        # Equal scores by number, not by arrival: one seed has one result on any number of devices.
+        chosen = best_first(dict(sorted(self.scores.items())))[: self.size]
         self.rung += 1
         # Only those going on can reach the next rung, in the order of their numbers.
         self.waiting = sorted(chosen)

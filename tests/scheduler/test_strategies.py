@@ -4,6 +4,7 @@ import pytest
 from drive_world import World, spec
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.asha import Asha
+from penstock.scheduler.halving import SuccessiveHalving
 from penstock.scheduler.strategy import Entry, Pull, make_strategy, rungs
 from penstock.scheduler.study import StrategySpec
 
@@ -36,6 +37,14 @@ def test_synchronous_halving_waits_for_the_whole_rung():
     assert all(d.segment.first == 1 for d in world.open.values())
     world.run_segment()
     assert [d.segment.trial for d in world.open.values()] == ["s-1-0002"]
+
+
+@pytest.mark.parametrize("order", [("t1", "t0", "t2"), ("t2", "t1", "t0")])
+def test_synchronous_halving_breaks_ties_by_number_whoever_arrived_first(order):
+    halving = SuccessiveHalving(n_trials=3, eta=3, levels=(1, 3))
+    halving.proposed(("t0", "t1", "t2"), exhausted=False)
+    groups = [halving.reached(trial, 1, 0.5) for trial in order]
+    assert groups == [(), (), (Entry("t0", 3),)]
 
 
 def test_asha_promotes_as_in_a_hand_worked_run_with_one_worker():
