@@ -117,6 +117,10 @@ class Keeper(threading.Thread):
         self._over = True
         self.wake()
         self.join()
+        self.sign_off()
+
+    def sign_off(self) -> None:
+        """Take the device off the broker's list. On this thread, or once it has ended."""
         name = self._device.name
         try:
             with protocol.answering(self._url):

@@ -173,6 +173,8 @@ class Worker:
         At once, without Celery's leave: a warm shutdown would wait for the segments.
         """
         log.warning("the node agent is gone: %s ends", self._device.name)
+        # Before its segments are lost, so that none of them is sent here again.
+        self._keeper.sign_off()
         self.end()
         with self._idle:
             self._idle.wait_for(lambda: not self._keeper.sessions, timeout=LAST_WORDS)
