@@ -101,16 +101,22 @@ class Results:
 
 
 def best(trials: Sequence[FrozenTrial], direction: str) -> FrozenTrial:
-    """The complete trial with the best value, the earliest of equals. NoTrial where none is."""
-    complete = [
-        trial for trial in trials if trial.state is OptunaState.COMPLETE and trial.value is not None
-    ]
-    if not complete:
+    """The complete trial with the best value, the earliest of equals.
+
+    A small ASHA study may be over without one; then it is the best of those that were trained
+    longest (values of different training are not compared). NoTrial where there is none.
+    """
+    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.value is not None]
+    if not found:
+        stopped = [t for t in trials if t.state is OptunaState.PRUNED and t.value is not None]
+        longest = max((t.user_attrs["epoch"] for t in stopped), default=0)
+        found = [t for t in stopped if t.user_attrs["epoch"] == longest]
+    if not found:
         failures = [t.user_attrs["failure"] for t in trials if "failure" in t.user_attrs]
         why = f"; the first failure was: {failures[0]}" if failures else ""
         raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
     sign = 1.0 if direction == "maximize" else -1.0
-    return max(complete, key=lambda trial: sign * _value(trial))
+    return max(found, key=lambda trial: sign * _value(trial))
 
 
 def to_dataframe(trials: Sequence[FrozenTrial]) -> pandas.DataFrame:

@@ -67,10 +67,16 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
-    """The best trial: a completed one, as ``Study.best_trial`` says; the best so far before."""
+    """The best trial: a completed one, as ``Study.best_trial`` says; the best so far before.
+
+    A study may be over without a completed one; then it is the best of those trained longest.
+    """
     order = ranked(study, trials)
-    completed = (trial for trial in order if trial.state == TrialState.COMPLETED)
-    return next(completed, order[0] if order else None)
+    chosen = [trial for trial in order if trial.state == TrialState.COMPLETED]
+    if not chosen and study.finished_at is not None:
+        longest = max((trial.epoch for trial in order), default=0)
+        chosen = [trial for trial in order if trial.epoch == longest]
+    return next(iter(chosen or order), None)
 
 
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:

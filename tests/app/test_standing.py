@@ -44,7 +44,9 @@ def test_a_completed_trial_beats_a_better_one_that_was_stopped(rows):
     done = next(trial for trial in trials if trial.state == "completed")
     stopped = replace(next(t for t in trials if t.state == "stopped"), value=99.0)
     assert best_of(study, [stopped, done]) == done
-    assert best_of(study, [stopped]) == stopped
+    short = replace(stopped, number=8, value=100.0, epoch=stopped.epoch - 1)
+    assert best_of(replace(study, finished_at=None), [stopped, short]) == short
+    assert best_of(study, [stopped, short]) == stopped, "no values of different training"
     assert best_of(study, []) is None
 
 

@@ -8,6 +8,7 @@ import pytest
 from fake_scheduler import FakeScheduler
 from penstock import FullBudget, Study, TrialFailed, UsageError, create_study, load_study
 from penstock.app import broker, live
+from penstock.app.results import best
 from penstock.app.settings import load
 from penstock.app.study import DETACH, SUBMITTED
 from penstock.scheduler.trial import TrialState
@@ -163,6 +164,18 @@ def test_two_who_take_one_name_at_once_are_told_apart_by_the_scheduler(settings,
         quiet(first, SPACE)
         with pytest.raises(UsageError, match="taken"):
             quiet(second, SPACE)
+
+
+def test_a_study_that_trained_no_trial_to_its_last_epoch_has_a_best_one_all_the_same():
+    """Of those trained longest: values of different training are not compared."""
+    trials = [
+        optuna.trial.create_trial(
+            state=optuna.trial.TrialState.PRUNED, value=value, user_attrs={"epoch": epoch}
+        )
+        for value, epoch in ((9.0, 1), (2.0, 3), (3.0, 3))
+    ]
+    assert best(trials, "maximize") is trials[2]
+    assert best(trials, "minimize") is trials[1]
 
 
 def test_without_a_complete_trial_there_is_no_best_one(settings, started):
