@@ -110,3 +110,12 @@ def test_celery_finds_the_app_from_a_folder_with_files_of_the_same_names(tmp_pat
         check=True,
     )
     assert "broker_connection_retry_on_startup: True" in run.stdout
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:celery")
+def test_a_broker_that_went_away_is_looked_for_again_at_once_and_then_less_often(tmp_path):
+    app = make_app(f"redis+socket://{tmp_path}/no.sock?virtual_host=0")
+    waits = []
+    with app.connection_for_read() as connection, pytest.raises(Exception, match=r"no\.sock"):
+        connection.ensure_connection(lambda error, wait: waits.append(wait), 2)
+    assert waits == pytest.approx([0.1, 0.3])

@@ -285,6 +285,7 @@ def test_a_worker_whose_agent_is_gone_says_what_is_lost_and_ends(own):
     worker.stdin.close()
     (lost,) = own.reports(1)
     assert (lost.body["kind"], lost.body["refused"]) == ("lost", False)
+    assert own.transport.survey([], 0.0).devices == {}, "or the trial is sent here again"
     assert worker.wait(10) == 1
     assert psutil.wait_procs(children, timeout=5)[1] == []
 
