@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -16,6 +17,29 @@ from ..scheduler.events import (
     TrialReturned,
 )
 from ..scheduler.retry import KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A running objective asks for ``name``, drawn from ``distribution`` (Optuna's JSON).
+
+    The answer belongs at ``reply``, a place without the prefix of our keys.
+    """
+
+    trial: str
+    fence: int
+    name: str
+    distribution: str
+    reply: str
+
+
+def to_question(body: Mapping[str, Any]) -> Question:
+    """The question in a worker's report of kind ``suggest``. UsageError when it is malformed."""
+    try:
+        texts = {name: body[name] for name in ("trial", "name", "distribution", "reply")}
+        return Question(fence=_whole(body, "fence"), **{n: _text(texts, n) for n in texts})
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"a malformed question was dropped: {error!r}") from error
 
 
 def to_event(body: Mapping[str, Any], at: float) -> Event:

@@ -38,7 +38,7 @@ from .codec import state_to_json
 from .ledger import Batch, DeviceRecord, Ledger
 from .ports import Samplers, Transport
 from .reaper import Reaper
-from .reports import to_event
+from .reports import Question, to_event, to_question
 
 if TYPE_CHECKING:
     from .transport import Message
@@ -157,22 +157,30 @@ class Runner:
 
     def _suggest(self, body: dict[str, Any], now: float) -> None:
         """One parameter of a running objective: known already, or drawn now and written down."""
-        trial = self.engine.state.trials.get(str(body.get("trial")))
-        if trial is None or trial.fence != body.get("fence"):
-            log.info("a suggestion for %s under an old fence was dropped", body.get("trial"))
+        question = to_question(body)
+        trial = self.engine.state.trials.get(question.trial)
+        if trial is None or trial.fence != question.fence:
+            log.info("a suggestion for %s under an old fence was dropped", question.trial)
             return
-        name, distribution = str(body["name"]), str(body["distribution"])
         known = dict(trial.params)
-        if name not in known:
-            study = self.engine.state.studies[trial.study]
-            value = self._samplers.suggest(
-                study.spec, trial, name, distribution, self._trials(study.spec.id)
-            )
-            self._apply(
-                Suggested(at=now, trial=trial.id, name=name, value=value, distribution=distribution)
-            )
-            known[name] = value
-        self._turn.answers.append((str(body["reply"]), json.dumps({"value": known[name]})))
+        if question.name in known:
+            answer = {"value": known[question.name]}
+        else:
+            answer = self._draw(trial, question, now)
+        self._turn.answers.append((question.reply, json.dumps(answer)))
+
+    def _draw(self, trial: Trial, question: Question, now: float) -> dict[str, Any]:
+        study, name, text = trial.study, question.name, question.distribution
+        spec = self.engine.state.studies[study].spec
+        try:
+            value = self._samplers.suggest(spec, trial, name, text, self._trials(study))
+        except Exception as error:  # whatever Optuna raises for a range that cannot be
+            # What an objective asks for is its author's: the trial fails, and this loop goes on.
+            log.warning("no value for %s of %s: %r", name, trial.id, error)
+            return {"error": str(error)}
+        event = Suggested(at=now, trial=trial.id, name=name, value=value, distribution=text)
+        self._apply(event)
+        return {"value": value}
 
     def _until_wake(self) -> float:
         wake = self.engine.wake_at()

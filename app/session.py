@@ -187,9 +187,9 @@ class Session:
         self._epoch = self.task.first
         self._set_due()
 
-    def _hear_suggest(self, trainer: Trainer, line: dict[str, Any]) -> None:
+    def _hear_suggest(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         if self.fenced_off:
-            return
+            return None
         question = {"kind": "suggest", "name": line["name"], "distribution": line["distribution"]}
         try:
             answer = self._link.ask(
@@ -204,8 +204,11 @@ class Session:
         self._set_due()
         if answer is None:
             self.heard(-1)
+        elif "error" in answer:
+            return self._failed("exception", f"no value for {line['name']!r}: {answer['error']}")
         else:
             trainer.send({"op": "suggested", "name": line["name"], "value": answer["value"]})
+        return None
 
     def _hear_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         self._report({"kind": "returned", "value": line["value"]}, closes=True)

@@ -31,8 +31,8 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a user's shell has set."""
-        return {**os.environ, **self.settings.environment()}
+        """What a user's shell has set; the terminal is wide, so that no line is wrapped."""
+        return {**os.environ, **self.settings.environment(), "COLUMNS": "400"}
 
     def start(self, *arguments, **options) -> subprocess.Popen[str]:
         """Start ``penstock ARGUMENTS`` as a process of its own."""

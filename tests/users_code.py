@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 import time
@@ -25,8 +26,6 @@ class Mischief(Small):
             raise ValueError("the dog ate the batch")
         if how == "exits":
             sys.exit(3)
-        if how == "segfaults":
-            ctypes.string_at(0)
         if how == "loops":
             while True:
                 pass
@@ -53,27 +52,26 @@ class OnceUnlucky(Small):
         return super().loss(model, batch)
 
 
+WAYS = ["fine", "raises", "nan", "segfaults"]
+
+
 def mischief(trial):
     """An objective that reports twice and goes wrong in between."""
-    how = trial.suggest_categorical("how", ["fine"])
+    how = trial.suggest_categorical("how", WAYS)
     trial.report(0.5, 0)
     if how == "raises":
         raise ValueError("the cat sat on the keyboard")
     if how == "nan":
         trial.report(float("nan"), 1)
-    if how == "exits":
-        sys.exit("enough")
     if how == "segfaults":
         ctypes.string_at(0)
-    if how == "loops":
-        while True:
-            pass
-    if how == "out of memory":
-        raise MemoryError
-    if how == "returns text":
-        return "good"
     trial.report(0.75, 1)
     return 0.75
+
+
+def boundless(trial):
+    """Asks for a value out of a range that has none."""
+    return trial.suggest_float("x", -math.inf, math.inf)
 
 
 def slow(trial):
