@@ -31,7 +31,10 @@ FILES = {
 def folder() -> Path:
     """Where the files are, or will be."""
     if "PENSTOCK_DATA" in os.environ:
-        return Path(os.environ["PENSTOCK_DATA"]) / "mnist"
+        given = os.environ["PENSTOCK_DATA"]
+        if not Path(given).is_dir():
+            raise penstock.UsageError.refuse("PENSTOCK_DATA", given, "a folder that is there")
+        return Path(given) / "mnist"
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "penstock" / "mnist"
 
