@@ -108,7 +108,7 @@ class Site:
         return [row for study in self.studies for row in self.reader.epochs(study)]
 
     def last_row(self) -> int:
-        """The newest accepted epoch's rowid; 0 where there is none."""
+        """The rowid of the last study's newest accepted epoch; 0 where there is none."""
         rows = self.reader.epochs(self.studies[-1])
         return rows[-1].rowid if rows else 0
 
@@ -236,7 +236,7 @@ def campaign(n: int, seed: int, tell: Callable[[str], None] = lambda _: None) ->
         services.take_down(disturbed.settings)
         for number in range(len(disturbed.studies)):
             undisturbed.submit(seed + number)
-        undisturbed.wait()
+            undisturbed.wait()
         figures |= compare(disturbed, undisturbed)
         recovered = recoveries(hits, disturbed.epochs())
         figures["seconds_in_all"] = time.monotonic() - began
