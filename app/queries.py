@@ -23,6 +23,9 @@ from . import codec, database
 from .ledger import DeviceRecord
 from .tables import DEVICE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
+#: So many names of studies are listed where one is not found.
+NAMED = 5
+
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
@@ -103,11 +106,7 @@ class Reader:
         for study in reversed(studies):
             if name_or_id in (study.id, study.name):
                 return study
-        known = list(dict.fromkeys(study.name for study in reversed(studies)))
-        near = get_close_matches(name_or_id, known, n=5, cutoff=0.4) or known[:5]
-        raise UsageError.refuse(
-            "study", name_or_id, ", ".join(near) or "none: no study is here yet"
-        )
+        raise UsageError(_no_study(name_or_id, [study.name for study in reversed(studies)]))
 
     def trials(self, study_id: str) -> list[TrialRow]:
         """The trials of a study by number."""
@@ -152,6 +151,17 @@ class Reader:
                     " start its scheduler once (penstock up), or install the version that wrote it"
                 )
             return connection.execute(query).all()
+
+
+def _no_study(name: str, known: Sequence[str]) -> str:
+    """That none of the ``known`` studies (newest first) has this name, and which may be meant."""
+    near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
+    names = list(dict.fromkeys([*near, *known]))
+    if not names:
+        return f"there is no study {name!r}: no study is here yet"
+    more = f" and {len(names) - NAMED} more (penstock ls)" if len(names) > NAMED else ""
+    verb = "is" if len(names) == 1 else "are"
+    return f"there is no study {name!r}; there {verb}: {', '.join(names[:NAMED])}{more}"
 
 
 def _study(row: Row[Any]) -> StudyRow:

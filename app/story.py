@@ -171,12 +171,22 @@ def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
     """The trial that ``name`` means: its id, or ``STUDY/NUMBER``. Raises UsageError if unknown."""
     study_name, slash, last = name.rpartition("/")
     if not slash:
+        for study in reversed(reader.studies()):
+            if name in (study.id, study.name):
+                there = _numbers(study, reader.trials(study.id))
+                raise UsageError(f"{name} is a whole study; {there}")
         study_name, _, last = name.rpartition("-")
     if not study_name or not last.isdecimal():
         raise UsageError.refuse("trial", name, "a trial's id, or STUDY/NUMBER")
     study = reader.study(study_name)
-    trials: Sequence[TrialRow] = reader.trials(study.id)
+    trials = reader.trials(study.id)
     for trial in trials:
         if trial.number == int(last):
             return study, trial
-    raise UsageError.refuse("trial", name, f"{study.name}/0 to {study.name}/{len(trials) - 1}")
+    raise UsageError(f"there is no trial {name!r}; {_numbers(study, trials)}")
+
+
+def _numbers(study: StudyRow, trials: Sequence[TrialRow]) -> str:
+    if not trials:
+        return f"{study.name} has no trial yet"
+    return f"its trials are {study.name}/0 to {study.name}/{len(trials) - 1}"

@@ -101,9 +101,10 @@ def test_a_study_that_is_over_cannot_be_cancelled(call):
 
 
 def test_an_unknown_study_is_refused_in_one_line_with_near_names(call):
-    result = call("status", "digit")
-    assert result.exit_code == 2
-    assert result.stderr == "penstock: study = 'digit' is refused: allowed is digits\n"
+    for command in (("status", "digit"), ("story", "digit/1")):
+        result = call(*command)
+        assert result.exit_code == 2
+        assert result.stderr == "penstock: there is no study 'digit'; there is: digits\n"
 
 
 def test_a_bad_setting_is_refused_in_one_line(home):

@@ -184,13 +184,26 @@ def test_a_study_is_found_by_id_and_the_newest_by_name(ledger, url):
     assert reader.study("digits-1").id == "digits-1"
 
 
-def test_an_absent_study_is_refused_with_near_names(ledger, url):
+def refused(reader, name):
+    with pytest.raises(UsageError) as refusal:
+        reader.study(name)
+    return str(refusal.value)
+
+
+def test_an_absent_study_is_refused_with_those_that_are_there(ledger, url):
+    """Near names first, then the newest, five in all."""
     reader = Reader(url)
-    with pytest.raises(UsageError, match="no study is here yet"):
-        reader.study("digits")
+    assert refused(reader, "digits") == "there is no study 'digits': no study is here yet"
     ledger.commit(Batch(studies=[StudyRecord(SPEC, "complete", 1.0)]))
-    with pytest.raises(UsageError, match=r"study = 'digts' is refused: allowed is digits"):
-        reader.study("digts")
+    assert refused(reader, "nix") == "there is no study 'nix'; there is: digits"
+    names = ("a", "b", "c", "d", "e")
+    others = [replace(SPEC, id=f"{name}-2", name=name) for name in names]
+    ledger.commit(
+        Batch(studies=[StudyRecord(s, "complete", 2.0 + n) for n, s in enumerate(others)])
+    )
+    assert refused(reader, "digts") == (
+        "there is no study 'digts'; there are: digits, e, d, c, b and 1 more (penstock ls)"
+    )
 
 
 def test_a_ledger_that_is_not_there_yet_says_that_nothing_has_run_and_makes_no_file(url, tmp_path):

@@ -116,7 +116,23 @@ def test_an_event_from_outside_has_no_cause():
     assert because(events.AttemptLost(**FENCED, reason="x"), "s-0001", {}) == ""
 
 
-@pytest.mark.parametrize("name", ["digits/77", "digits-1a2b-0077", "nothing/1", "digits", "/3"])
-def test_an_unknown_trial_is_refused(reader, name):
-    with pytest.raises(UsageError, match="is refused: allowed is"):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("digits/77", "there is no trial 'digits/77'; its trials are digits/0 to digits/8"),
+        ("digits-1a2b-0077", "there is no trial 'digits-1a2b-0077'; its trials are digits/0 to"),
+        ("digits", "digits is a whole study; its trials are digits/0 to digits/8"),
+        ("nothing/1", "there is no study 'nothing'; there is: digits"),
+        ("/3", "trial = '/3' is refused: allowed is a trial's id, or STUDY/NUMBER"),
+    ],
+)
+def test_a_trial_that_is_not_there_is_refused_with_those_that_are(reader, name, words):
+    with pytest.raises(UsageError) as refusal:
         find_trial(reader, name)
+    assert str(refusal.value).startswith(words)
+
+
+def test_a_study_without_trials_says_so(tmp_path):
+    empty = make_study(tmp_path, study_spec(), turns=0)
+    with pytest.raises(UsageError, match="digits has no trial yet"):
+        find_trial(empty, "digits/0")
