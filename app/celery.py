@@ -87,13 +87,15 @@ _ORIGIN = f"penstock{os.getpid()}@{platform.node()}"
 
 
 def _words(task: SegmentTask) -> str:
-    """``trial=s-0042 epochs=7-9 fence=19 lr=0.0003``: what an operator searches for in Flower."""
+    """``lr=0.0003 trial=s-0042 epochs=7-9 fence=19``: what an operator searches for in Flower.
+
+    The parameters come first: Flower shows the beginning, and the task's id says the rest as well.
+    """
     epochs = str(task.first) if task.n == 1 else f"{task.first}-{task.last}"
     params = list(task.params.items())
-    shown = [("trial", task.trial), ("epochs", epochs), ("fence", task.fence)]
-    shown += params[:SHOWN_PARAMS]
-    words = [f"{name}={_short(value)}" for name, value in shown]
-    return " ".join([*words, "…"] if len(params) > SHOWN_PARAMS else words)
+    words = [f"{name}={_short(value)}" for name, value in params[:SHOWN_PARAMS]]
+    words += ["…"] if len(params) > SHOWN_PARAMS else []
+    return " ".join([*words, f"trial={task.trial}", f"epochs={epochs}", f"fence={task.fence}"])
 
 
 def _short(value: object) -> str:

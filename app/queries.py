@@ -34,6 +34,7 @@ class StudyRow:
     id: str
     name: str
     status: str
+    contract: str
     metric: str
     direction: str
     n_trials: int
@@ -170,6 +171,7 @@ def _study(row: Row[Any]) -> StudyRow:
         id=row.id,
         name=row.name,
         status=row.status,
+        contract=spec.contract,
         metric=spec.metric,
         direction=spec.direction,
         n_trials=spec.n_trials,

@@ -131,8 +131,9 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
         (result.study.name, "bold"),
         f" {result.study.status}: best trial {best.number}, {metric} ",
         (number(best.value), "bold green"),
-        " on validation data",
     )
+    if result.study.contract != "objective":  # what an objective measures on, only its author knows
+        line.append(" on validation data")
     for name, value in tests.items():
         line.append(f", {name} ").append(number(value), style="bold green")
     plan = result.study.strategy

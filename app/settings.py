@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         description="redis://, rediss:// or redis+socket:// and an address, or unset: a private "
         "broker in the state folder",
     )
-    ledger: str | None = Field(default=None, repr=False, description="an SQLAlchemy URL, or unset")
+    ledger: str | None = Field(default=None, repr=False, description="sqlite:///PATH, or unset")
     store: str | None = Field(default=None, min_length=1, description="an fsspec URL, or unset")
     node: str | None = Field(
         default=None,

@@ -31,6 +31,12 @@ def test_the_best_trial_its_parameters_and_the_report_are_said(tmp_path):
     assert (tmp_path / "r.html").exists()
 
 
+def test_an_objective_is_not_said_to_have_validation_data(tmp_path):
+    _, text = said(make_study(tmp_path, study_spec(contract="objective")), tmp_path)
+    assert "complete: best trial" in text
+    assert "validation" not in text
+
+
 def test_the_time_is_said_in_parts(tmp_path):
     """Two seconds before submission, then the dispatch: start-up. Training runs to the end."""
     reader = make_study(tmp_path, study_spec())
