@@ -261,6 +261,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="14 faults")
     options = parser.parse_args()
 
+    # The caller's broker and ledger are not for killing.
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        del os.environ[name]
+
     def tell(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
 
