@@ -321,4 +321,5 @@ def _print(
         return
     from rich.console import Console
 
-    Console(highlight=False).print(render(value))
+    # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
+    Console(highlight=False).print(render(value), soft_wrap=True)

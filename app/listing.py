@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -109,8 +108,7 @@ def standing_view(reader: Reader, study: StudyRow) -> RenderableType:
             what = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"
             parts += [Text(), Text(what, style="red")]
             if trial.failure_traceback:
-                trace = Text(trial.failure_traceback.rstrip(), style="dim")
-                parts.append(Padding(trace, (0, 0, 0, 2)))
+                parts.append(Text(trial.failure_traceback.rstrip(), style="dim"))
     return Group(*parts)
 
 

@@ -23,7 +23,7 @@ from ..scheduler.trial import TrialState
 from . import figures
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
-from .standing import Standing, count, duration, label, number, standing
+from .standing import Standing, count, duration, final_metrics, label, number, standing
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec, StudySpec
@@ -167,12 +167,6 @@ def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) ->
     )
     text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""
     return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")
-
-
-def final_metrics(trial: TrialRow, epochs: Sequence[EpochRow]) -> dict[str, float]:
-    """All metrics of the trial's last epoch; empty when it has none."""
-    last = [row for row in epochs if row.trial == trial.id and row.epoch == trial.epoch]
-    return dict(last[0].metrics) if last else {}
 
 
 def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:

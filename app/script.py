@@ -18,8 +18,8 @@ from rich.text import Text
 
 from ..profiling.errors import PenstockError, TrialFailed, UsageError
 from ..scheduler.trial import TrialState
-from .report import final_metrics, write_report
-from .standing import Standing, duration, label, number, standing
+from .report import write_report
+from .standing import Standing, duration, final_metrics, label, number, standing
 
 if TYPE_CHECKING:
     from .queries import EpochRow, Reader, StudyRow, TrialRow

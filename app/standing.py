@@ -79,6 +79,12 @@ def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
     return next(iter(chosen or order), None)
 
 
+def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, float]:
+    """All metrics of the trial's last epoch; empty when it has none."""
+    last = (row for row in epochs if row.trial == trial.id and row.epoch == trial.epoch)
+    return next((dict(row.metrics) for row in last), {})
+
+
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
     """Epochs that a study of ``n_trials`` takes if none fails; None when only the objective knows.
 

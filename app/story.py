@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import UsageError
 from ..scheduler import events as happened
 from ..scheduler.retry import KINDS
-from .standing import duration, number
+from .standing import duration, final_metrics, number
 
 if TYPE_CHECKING:
     from ..scheduler.events import Event
@@ -27,22 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event: seconds since the trial was proposed, its number in the ledger, what, and why."""
+    """One event: seconds since the trial was proposed, its number in the ledger, what, and why.
+
+    ``attempt`` is the fence of the attempt that reported it; None where none did.
+    """
 
     after: float
     seq: int
     what: str
     cause: str
+    attempt: int | None = None
     traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A trial, its study, and its events in order."""
+    """A trial, its study, its events in order, and all metrics of its last accepted epoch."""
 
     study: StudyRow
     trial: TrialRow
     lines: tuple[Line, ...]
+    metrics: dict[str, float]
 
 
 def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
@@ -50,18 +54,20 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     events = reader.events(trial.id)
     causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
     reasons = reader.events_at(sorted(causes))
-    accepted = {(r.epoch, r.fence): r for r in reader.epochs(study.id) if r.trial == trial.id}
+    epochs = reader.epochs(study.id)
+    accepted = {(row.epoch, row.fence): row for row in epochs if row.trial == trial.id}
     lines = tuple(
         Line(
             event.at - trial.created_at,
             seq,
             sentence(event, study.metric, accepted),
             because(event, trial.id, reasons),
+            getattr(event, "fence", None),
             event.traceback if isinstance(event, happened.AttemptFailed) else "",
         )
         for seq, event in events
     )
-    return Story(study, trial, lines)
+    return Story(study, trial, lines, final_metrics(trial, epochs))
 
 
 def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], EpochRow]) -> str:
@@ -70,7 +76,7 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
         case happened.EpochReported():
             text = _epoch(event, metric, accepted.get((event.epoch, event.fence)))
         case happened.Durable():
-            text = f"the state after epoch {event.epoch} is in the store: {event.uri}"
+            text = f"the state after epoch {event.epoch} is in the store"
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():
@@ -90,14 +96,9 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
 def _epoch(event: happened.EpochReported, metric: str, row: EpochRow | None) -> str:
     if row is None:
         return f"epoch {event.epoch} was reported by attempt {event.fence} and did not count"
-    others = [(name, value) for name, value in event.metrics if name != metric]
-    metrics = ", ".join(f"{n} {number(v)}" for n, v in [(metric, row.value), *others])
-    end = "; its segment ended" if event.closes else ""
     where = row.device + (f", slot {row.slot}" if row.slot else "")
-    took = duration(event.seconds)
-    return (
-        f"epoch {event.epoch} ended on {where} after {took} (attempt {row.fence}): {metrics}{end}"
-    )
+    took, value = duration(event.seconds), number(row.value)
+    return f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
 
 
 def because(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
@@ -145,26 +146,43 @@ def _who(other: str, trial: str) -> str:
 
 
 def render(story: Story) -> RenderableType:
-    """The story for the terminal."""
+    """The story for the terminal: why an attempt was sent above what came of it.
+
+    Tracebacks follow at the end, where they have the terminal's whole width.
+    """
     trial = story.trial
     title = Text.assemble(
         (f"trial {trial.number}", "bold"), f" of {story.study.name}  ", (trial.state, "bold")
     )
-    params = "  ".join(f"{name} {number(value)}" for name, value in trial.params.items())
-    parts: list[RenderableType] = [title, Text(params, style="dim"), Text()]
+    parts: list[RenderableType] = [title, Text(_values(trial.params), style="dim")]
+    if story.metrics:
+        parts.append(Text(f"after epoch {trial.epoch}: {_values(story.metrics)}", style="dim"))
+    parts.append(Text())
+    if not story.lines:
+        parts.append(Text("nothing has happened to it yet", style="dim"))
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="dim", no_wrap=True)
     table.add_column(justify="right", style="dim", no_wrap=True)
-    table.add_column(ratio=3, overflow="fold")
-    table.add_column(ratio=2, style="dim", overflow="fold")
+    table.add_column(overflow="fold")
+    attempt = None
     for line in story.lines:
-        what: RenderableType = Text(line.what)
-        if line.traceback:
-            what = Group(what, Padding(Text(line.traceback.rstrip(), style="red"), (0, 0, 0, 2)))
+        if line.attempt is not None and line.attempt != attempt:
+            attempt = line.attempt
+            why = f"attempt {attempt}" + (f", {line.cause}" if line.cause else "")
+            table.add_row("", "", Text(why, style="dim"))
         after = f"+{duration(max(0.0, line.after))}"
-        table.add_row(after, f"#{line.seq}", what, Text(line.cause))
-    parts.append(table if story.lines else Text("nothing has happened to it yet", style="dim"))
+        table.add_row(after, f"#{line.seq}", Text(line.what))
+    parts.append(table)
+    # An attempt that is made again often fails in the same place: that is told once.
+    for trace in dict.fromkeys(line.traceback for line in story.lines if line.traceback):
+        numbers = ", ".join(f"#{line.seq}" for line in story.lines if line.traceback == trace)
+        head = Text(f"the traceback of {numbers}", style="dim")
+        parts += [Text(), head, Text(trace.rstrip(), style="red")]
     return Group(*parts)
+
+
+def _values(values: Mapping[str, object]) -> str:
+    return "  ".join(f"{name} {number(value)}" for name, value in values.items())
 
 
 def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:

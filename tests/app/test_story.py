@@ -1,6 +1,7 @@
 """The story of a trial: its events in order, each with the reason, in sentences."""
 
 import io
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -35,25 +36,50 @@ def test_a_story_has_every_epoch_of_the_trial_in_order_with_its_reason(reader):
 
 
 def test_an_epoch_says_where_it_ran_how_long_it_took_and_what_it_gave(reader):
-    [line] = story_of(reader, "digits/1").lines
+    story = story_of(reader, "digits/1")
+    [line] = story.lines
     value = reader.trials("digits-1a2b")[1].value
     where = reader.epochs("digits-1a2b")[1].device
-    assert line.what == (
-        f"epoch 1 ended on {where} after 0.10 s (attempt 2): accuracy {value:.4g};"
-        " its segment ended"
-    )
+    assert line.what == f"epoch 1 ended on {where} after 0.10 s: accuracy {value:.4g}"
+    assert line.attempt == 2
+    assert story.metrics == reader.epochs("digits-1a2b")[1].metrics
 
 
-def test_a_failure_is_told_with_its_traceback(reader):
-    console = Console(file=io.StringIO(), width=140)
+def shown(story, width=80):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render(story), soft_wrap=True)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_a_failure_is_told_with_its_traceback_in_whole_lines(reader):
     story = story_of(reader, "digits/3")
-    console.print(render(story))
     [line] = story.lines
     assert "failed, the training code raised: ValueError: <b>no</b>" in line.what
     assert line.traceback == TRACEBACK
-    shown = console.file.getvalue()
-    assert "trial 3 of digits  failed" in shown
-    assert 'File "<net>.py", line 4' in shown
+    lines = shown(story, width=30)
+    assert lines[0] == "trial 3 of digits  failed"
+    assert lines[-3:] == TRACEBACK.splitlines()
+
+
+def test_the_same_traceback_of_several_attempts_is_told_once(reader):
+    story = story_of(reader, "digits/3")
+    [line] = story.lines
+    again = replace(line, seq=99, attempt=77)
+    lines = shown(replace(story, lines=(line, again)))
+    assert f"the traceback of #{line.seq}, #99" in lines
+    assert lines.count(TRACEBACK.splitlines()[-1]) == 1
+
+
+def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(reader):
+    best = next(t for t in reader.trials("digits-1a2b") if t.state == "completed")
+    story = story_of(reader, best.id)
+    lines = [line.strip() for line in shown(story)]
+    attempts = dict.fromkeys(line.attempt for line in story.lines)
+    heads = [line for line in lines if line.startswith("attempt ")]
+    assert [int(head.split()[1].rstrip(",")) for head in heads] == list(attempts)
+    assert len(attempts) < len(story.lines)
+    assert sum(line.startswith("+") for line in lines) == len(story.lines)
+    assert len(lines) == 4 + len(heads) + len(story.lines)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +87,7 @@ def test_a_failure_is_told_with_its_traceback(reader):
     [
         (
             events.Durable(at=1.0, trial="s-0001", epoch=4, state_hash="a", uri="file:///x"),
-            "the state after epoch 4 is in the store: file:///x",
+            "the state after epoch 4 is in the store",
         ),
         (
             events.Suggested(at=1.0, trial="s-0001", name="lr", value=0.25, distribution=""),
