@@ -12,7 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ..scheduler.trial import TrialState
-from .standing import Standing, count, duration, label, number, ranked, sparkline
+from .standing import (
+    Standing,
+    count,
+    duration,
+    label,
+    number,
+    ranked,
+    reached,
+    so_far,
+    sparkline,
+)
 
 if TYPE_CHECKING:
     from .ledger import DeviceRecord
@@ -47,7 +57,7 @@ class View:
 
 
 def sentence(study: StudyRow, trial: TrialRow) -> str:
-    text = f"trial {trial.number} {trial.state} after {count(trial.epoch, 'epoch')}"
+    text = f"trial {trial.number} {reached(trial)}"
     if trial.failure_kind:
         return f"{text}: {trial.failure_kind}: {trial.failure_message}"
     return text if trial.value is None else f"{text}, {study.metric} {number(trial.value)}"
@@ -58,8 +68,8 @@ def progress(view: View) -> str:
     epochs = f"{stand.epochs}/{stand.expected}" if stand.expected else f"{stand.epochs}"
     parts = [f"{epochs} epochs", f"{stand.final}/{view.study.n_trials} trials"]
     if stand.best is not None:
-        best = f"best {view.study.metric} {number(stand.best.value)} (trial {stand.best.number})"
-        parts.append(best)
+        best = f"best{so_far(view.study)} {view.study.metric} {number(stand.best.value)}"
+        parts.append(f"{best} (trial {stand.best.number}, {count(stand.best.epoch, 'epoch')})")
     if stand.eta is not None:
         parts.append(f"about {duration(stand.eta)} left")
     if view.study.finished_at is None and all(d.state == "left" for d in view.devices):
@@ -112,8 +122,9 @@ def _header(view: View, now: float) -> RenderableType:
     parts: list[RenderableType] = [title, bar]
     if stand.best is not None:
         value = (number(stand.best.value, 5), "bold green")
+        who = f"  trial {stand.best.number}, {reached(stand.best)}  "
         params = (_params(stand.best), "dim")
-        parts.append(Text.assemble("best ", value, f" by trial {stand.best.number}  ", params))
+        parts.append(Text.assemble(f"best{so_far(study)} ", value, who, params))
     if study.message:
         parts.append(Text(study.message, style="yellow"))
     return Group(*parts)

@@ -23,7 +23,17 @@ from ..scheduler.trial import TrialState
 from . import figures
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
-from .standing import Standing, count, duration, final_metrics, label, number, standing
+from .standing import (
+    Standing,
+    count,
+    duration,
+    final_metrics,
+    label,
+    number,
+    reached,
+    so_far,
+    standing,
+)
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec, StudySpec
@@ -82,6 +92,7 @@ def render(
         "lead": _lead(study, spec),
         "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
         "tiles": _tiles(study, spec.strategy, stand, epochs, end),
+        "best_title": f"Best trial{so_far(study)}",
         "best": _best(study, stand.best, epochs),
         "facts": _facts(study, spec, epochs),
         "table": table(study, trials, epochs),
@@ -163,7 +174,7 @@ def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) ->
     text = (
         f'<p class="value">{number(best.value, 5)}</p>'
         f'<p class="what">{escape(study.metric)} of trial {best.number}'
-        f" after {count(best.epoch, 'epoch')}, {escape(best.state)}</p>"
+        f", {escape(reached(best))}</p>"
     )
     text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""
     return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")

@@ -67,16 +67,29 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
-    """The best trial: a completed one, as ``Study.best_trial`` says; the best so far before.
+    """The best trial: while the study runs the best so far, whatever its epoch.
 
-    A study may be over without a completed one; then it is the best of those trained longest.
+    Once it is over, a completed one, as ``Study.best_trial`` says. A study may be over without one;
+    then it is the best of those trained longest.
     """
     order = ranked(study, trials)
-    chosen = [trial for trial in order if trial.state == TrialState.COMPLETED]
-    if not chosen and study.finished_at is not None:
+    if study.finished_at is not None:
         longest = max((trial.epoch for trial in order), default=0)
-        chosen = [trial for trial in order if trial.epoch == longest]
-    return next(iter(chosen or order), None)
+        completed = [trial for trial in order if trial.state == TrialState.COMPLETED]
+        order = completed or [trial for trial in order if trial.epoch == longest]
+    return next(iter(order), None)
+
+
+def so_far(study: StudyRow) -> str:
+    """What follows the word *best* in a title: a running study has its best ``so far``."""
+    return " so far" if study.finished_at is None else ""
+
+
+def reached(trial: TrialRow) -> str:
+    """How far a trial's value was trained: *running, epoch 3*; *completed after 9 epochs*."""
+    if trial.state in FINAL:
+        return f"{trial.state} after {count(trial.epoch, 'epoch')}"
+    return f"{trial.state}, epoch {trial.epoch}"
 
 
 def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import pytest
 from penstock.app.listing import standing_facts
 from penstock.app.live import Lines, Watcher, follow
 from penstock.app.picture import FULL_TABLE, picture, select
+from penstock.app.standing import reached
 from penstock.profiling.errors import BackendError
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
@@ -54,6 +55,15 @@ def test_a_running_study_says_where_trials_run_and_how_long_is_left(tmp_path):
     running = [trial for trial in view.trials if trial.state == "running"]
     assert running
     assert all(f"{trial.device} trial {trial.number}" in shown for trial in running)
+
+
+def test_the_best_in_the_head_is_the_best_in_the_table_and_says_how_far_it_is_trained(tmp_path):
+    """While the study runs, also above a completed trial that is worse."""
+    view = view_of(tmp_path, n_trials=40, turns=50)
+    best = view.stand.best
+    assert best.value == max(trial.value for trial in view.trials if trial.value is not None)
+    head = text_of(view, width=120).splitlines()[2]
+    assert head.startswith(f"best so far {best.value:.5g}  trial {best.number}, {reached(best)}  ")
 
 
 def test_a_large_study_shows_what_matters_and_counts_the_rest(tmp_path):

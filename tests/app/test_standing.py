@@ -10,6 +10,8 @@ from penstock.app.standing import (
     expected_epochs,
     number,
     ranked,
+    reached,
+    so_far,
     sparkline,
     standing,
 )
@@ -38,16 +40,28 @@ def test_a_strategy_takes_as_many_epochs_as_its_rungs_say(strategy, n_trials, ep
     assert expected_epochs(strategy, n_trials) == epochs
 
 
-def test_a_completed_trial_beats_a_better_one_that_was_stopped(rows):
-    """As Study.best_trial says; until one has completed, the best so far counts."""
+def test_once_a_study_is_over_a_completed_trial_beats_a_better_one_that_was_stopped(rows):
+    """As Study.best_trial says; without a completed one, those count that were trained longest."""
     study, trials, _ = rows
     done = next(trial for trial in trials if trial.state == "completed")
     stopped = replace(next(t for t in trials if t.state == "stopped"), value=99.0)
     assert best_of(study, [stopped, done]) == done
     short = replace(stopped, number=8, value=100.0, epoch=stopped.epoch - 1)
-    assert best_of(replace(study, finished_at=None), [stopped, short]) == short
     assert best_of(study, [stopped, short]) == stopped, "no values of different training"
     assert best_of(study, []) is None
+    assert so_far(study) == ""
+    assert reached(done) == "completed after 9 epochs"
+
+
+def test_while_a_study_runs_the_best_is_the_best_value_in_the_table(rows):
+    """Also that of a trial that was trained shorter: it says so."""
+    study, trials, _ = rows
+    runs = replace(study, finished_at=None)
+    done = next(trial for trial in trials if trial.state == "completed")
+    short = replace(trials[0], state="running", value=99.0, epoch=3)
+    assert best_of(runs, [done, short]) == short
+    assert so_far(runs) == " so far"
+    assert reached(short) == "running, epoch 3"
 
 
 def test_ranking_turns_with_the_direction_and_leaves_failures_and_nan_out(rows):
