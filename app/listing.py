@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
+#: Columns for a metric's name in the list of studies.
+METRIC = 16
+
 
 def study_facts(reader: Reader, study: StudyRow) -> Facts:
     """A study in one row: who it is and how it stands. Times are seconds since 1970."""
@@ -73,13 +76,14 @@ def _trial(trial: TrialRow) -> Facts:
 
 
 def study_table(studies: list[Facts]) -> RenderableType:
-    """The studies, oldest first."""
+    """The studies, oldest first: a line each, unless a name is too long for the terminal."""
     if not studies:
         return Text("no study is here yet: penstock run SCRIPT starts one", style="dim")
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for title in ("study", "status", "trials", "epochs", "best", "id"):
-        right = title in ("trials", "epochs", "best")
-        table.add_column(title, justify="right" if right else "left", overflow="fold")
+    table.add_column("study", overflow="fold")
+    for title in ("status", "trials", "epochs", "best"):
+        table.add_column(title, justify="left" if title == "status" else "right", no_wrap=True)
+    table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
     for facts in studies:
         best, expected = facts["best"], facts["epochs_expected"]
         table.add_row(
@@ -87,8 +91,8 @@ def study_table(studies: list[Facts]) -> RenderableType:
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
             f"{sum(facts['trials'].values())}/{facts['n_trials']}",
             f"{facts['epochs']}/{expected}" if expected else str(facts["epochs"]),
-            Text(f"{facts['metric']} {number(best['value'])}") if best else "",
-            Text(facts["id"], style="dim"),
+            number(best["value"]) if best else "",
+            Text(facts["metric"], style="dim"),
         )
     return table
 

@@ -45,8 +45,21 @@ def test_ls_lists_the_study_with_its_best(call):
     result = call("ls")
     assert result.exit_code == 0
     head, line = result.stdout.splitlines()
-    assert head.split() == ["study", "status", "trials", "epochs", "best", "id"]
-    assert line.split()[:3] == ["digits", "complete", "9/9"]
+    assert head.split() == ["study", "status", "trials", "epochs", "best", "metric"]
+    name, status, trials, *_, metric = line.split()
+    assert (name, status, trials, metric) == ("digits", "complete", "9/9", "accuracy")
+
+
+def test_ls_folds_only_a_long_name_in_80_columns(tmp_path):
+    """The numbers stay whole, and the whole name is there to be copied."""
+    name = "a-study-of-everything-" * 3
+    make_study(tmp_path, study_spec(name=name, metric="validation_cross_entropy"))
+    env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "80"}
+    _, *lines = CliRunner(env=env).invoke(app, ["ls"]).stdout.splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[1:4] == ["complete", "9/9", "21/21"]
+    assert "".join(line.split()[0] for line in lines) == name
 
 
 def test_ls_as_json_is_for_scripts(call):
