@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-import users_code
+import users_objectives
 from installation import variables_of
 from penstock import create_study
 from penstock.app import broker, protocol
@@ -103,7 +103,7 @@ class Attacker:
 def attacker(running):
     with variables_of(running):
         study = create_study(study_name="attacked", direction="maximize", sampler="grid")
-        study.submit(users_code.slow, {"x": [0.125, 0.25, 0.375, 0.5, 0.625, 0.75]})
+        study.submit(users_objectives.slow, {"x": [0.125, 0.25, 0.375, 0.5, 0.625, 0.75]})
     running.until(lambda: running.reader.epochs(study.id), 60, "an epoch")
     with broker.connect(running.settings) as client:
         yield Attacker(running, client, study)

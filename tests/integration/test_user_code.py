@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import users_code
+import users_objectives
+import users_trainables
 from installation import variables_of
 from penstock import FullBudget, TrialFailed, create_study
 from penstock.scheduler.retry import CRASH_LIMIT
@@ -42,7 +43,7 @@ def wrong(running):
             strategy=FullBudget(2),
             epoch_timeout=2,
         )
-        study.optimize(users_code.Mischief, {"how": [*WRONG, *FINE]}, show_progress=False)
+        study.optimize(users_trainables.Mischief, {"how": [*WRONG, *FINE]}, show_progress=False)
     return running.facts("wrong")
 
 
@@ -71,14 +72,14 @@ def test_status_and_story_show_where_in_the_users_code_it_was(site, wrong):
     trial = by_way(wrong)["raises"]["id"]
     for said in (site.penstock("status", "wrong"), site.penstock("story", trial)):
         assert "Traceback" in said
-        assert "users_code.py" in said
+        assert "users_trainables.py" in said
         assert 'raise ValueError("the dog ate the batch")' in said
         assert "penstock/tasks" not in said
 
 
 def test_every_slot_is_free_again(site, wrong):
     study = create_study(study_name="after the wrong")
-    study.optimize(users_code.quick, n_trials=2, show_progress=False)
+    study.optimize(users_objectives.quick, n_trials=2, show_progress=False)
     rows = site.reader.epochs(study.id)
     assert len(rows) == 2 * 3
     assert len({(row.device, row.slot) for row in rows}) == 2
@@ -89,7 +90,7 @@ def test_a_failure_is_retried_as_often_as_the_study_says_and_goes_on_where_it_wa
         study_name="unlucky", metric="loss", sampler="grid", strategy=FullBudget(3), retries=1
     )
     space = {"marker": [str(tmp_path / "been here")]}
-    study.optimize(users_code.OnceUnlucky, space, show_progress=False)
+    study.optimize(users_trainables.OnceUnlucky, space, show_progress=False)
     (trial,) = study.trials
     assert trial.state.name == "COMPLETE"
     assert sorted(trial.intermediate_values) == [1, 2, 3]
@@ -99,7 +100,7 @@ def test_a_failure_is_retried_as_often_as_the_study_says_and_goes_on_where_it_wa
 
 def test_an_objective_goes_wrong_in_the_same_ways(site):
     study = create_study(study_name="mischief", sampler="grid")
-    study.optimize(users_code.mischief, {"how": users_code.WAYS}, show_progress=False)
+    study.optimize(users_objectives.mischief, {"how": users_objectives.WAYS}, show_progress=False)
     trials = by_way(site.facts("mischief"))
     assert (trials["fine"]["state"], trials["fine"]["value"]) == ("completed", 0.75)
     for how, (kind, words) in OBJECTIVE_WRONG.items():
@@ -113,13 +114,13 @@ def test_an_objective_goes_wrong_in_the_same_ways(site):
 def test_a_range_that_the_sampler_cannot_draw_from_fails_the_trial_that_asked(site):
     study = create_study(study_name="boundless", sampler="random")
     with pytest.raises(TrialFailed, match="no value for 'x'"):
-        study.optimize(users_code.boundless, n_trials=1, show_progress=False)
+        study.optimize(users_objectives.boundless, n_trials=1, show_progress=False)
 
 
 def test_when_no_trial_succeeds_the_failure_is_raised_with_its_traceback(site):
     study = create_study(study_name="hopeless", sampler="grid")
     with pytest.raises(TrialFailed, match="cat sat on the keyboard") as failed:
-        study.optimize(users_code.mischief, {"how": ["raises"]}, show_progress=False)
+        study.optimize(users_objectives.mischief, {"how": ["raises"]}, show_progress=False)
     assert failed.value.kind == "exception"
     assert "in mischief" in failed.value.traceback
     assert study.status == "failed"
