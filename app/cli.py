@@ -292,13 +292,14 @@ def _show_outcomes(studies: list[Study], since: float) -> bool:
     from rich.console import Console
 
     from .script import outcome, show
+    from .study import goes_on
 
     settings = _settings()
     console, reader, failed = Console(highlight=False), _reader(settings), False
     for study in dict.fromkeys(studies):
         row = reader.study(study.id)
         if row.finished_at is None:
-            typer.echo(f"{row.name} goes on: penstock watch {row.id}")
+            typer.echo(goes_on(row.name, row.id))
             continue
         path = _report_path(settings, row.id)
         # Only the first study waited for the services to start; the others began when submitted.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, UsageError
 from ..scheduler.study import StrategySpec
+from .boundary import to_the_user
 from .codec import spec_from_json
 from .settings import Settings
 from .settings import load as load_settings
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .queries import StudyRow
 
 
+@to_the_user
 def create_study(
     *,
     study_name: str | None = None,
@@ -28,6 +30,7 @@ def create_study(
     seed: int = 0,
     epoch_timeout: float | None = None,
     retries: int = 0,
+    shards: int | None = None,
     load_if_exists: bool = False,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
@@ -45,6 +48,8 @@ def create_study(
         epoch_timeout: seconds that an epoch may take; None for no limit. Loading code and data is
             no part of an epoch; it may take 120 s, or as long where that is more.
         retries: how often a trial whose code failed is tried again.
+        shards: into how many shards a ``TorchTrainable``'s batches are cut; at most a batch size.
+            Part of what is learnt: BatchNorm normalises within a shard. None is 1: not cut.
         load_if_exists: take up the study of this name if there is one.
 
     Raises:
@@ -59,6 +64,7 @@ def create_study(
         seed=seed,
         epoch_timeout=epoch_timeout,
         retries=retries,
+        shards=shards,
     )
     name = check_name(study_name)
     settings = load_settings()
@@ -75,6 +81,7 @@ def create_study(
     return study
 
 
+@to_the_user
 def load_study(study_name: str) -> Study:
     """The study of this name or id. Raises UsageError with near names where there is none."""
     refuse_in_trainer("load_study()")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
 from ..scheduler.study import Params, StudySpec
+from .boundary import to_the_user
 from .settings import Settings
 from .space import check_params
 from .submission import Plan, differences, make_spec
@@ -63,6 +64,7 @@ class Study:
 
     # -- running ---------------------------------------------------------------------------------
 
+    @to_the_user
     def optimize(
         self,
         func: Any,
@@ -102,14 +104,15 @@ class Study:
                 self.cancel()
                 row = self._watch(callbacks, show=show_progress)
         except KeyboardInterrupt:
-            sys.stderr.write(
-                f"\nThe study {self.study_name} goes on. Watch it with `penstock watch {self.id}`,"
-                f" cancel it with `penstock cancel {self.id}`.\n"
-            )
+            if SUBMITTED.get() is None:  # else the command line says so
+                sys.stderr.write(f"\n{goes_on(self.study_name, self.id)}\n")
             raise
         if row.status == "failed":
             raise self._failure(row)
+        if show_progress and SUBMITTED.get() is None:
+            sys.stderr.write(f"The report: penstock report {self.id}\n")
 
+    @to_the_user
     def submit(
         self,
         func: Any,
@@ -140,16 +143,19 @@ class Study:
         if submitted is not None:
             submitted.append(self)
 
+    @to_the_user
     def wait(self, timeout: float | None = None) -> None:
         """Wait for a submitted study to end, or for ``timeout`` seconds."""
         self._submitted()
         self._watch((), timeout=timeout, show=False)
 
+    @to_the_user
     def cancel(self) -> None:
         """Stop the study. What has run stays; trials at work end as cancelled."""
         self._submitted()
         self._client().cancel(self.id)
 
+    @to_the_user
     def enqueue_trial(self, params: Mapping[str, Any]) -> None:
         """Have this configuration tried next; names left out are drawn. Counts in ``n_trials``."""
         spec = self._spec
@@ -162,6 +168,7 @@ class Study:
     # -- results ---------------------------------------------------------------------------------
 
     @property
+    @to_the_user
     def status(self) -> str:
         """``running``, ``complete``, ``cancelled`` or ``failed``."""
         self._submitted()
@@ -172,6 +179,7 @@ class Study:
         """All trials so far by number, as Optuna's frozen trials."""
         return self.get_trials()
 
+    @to_the_user
     def get_trials(
         self, *, states: Container[optuna.trial.TrialState] | None = None
     ) -> list[FrozenTrial]:
@@ -182,6 +190,7 @@ class Study:
         return [trial for trial in found if states is None or trial.state in states]
 
     @property
+    @to_the_user
     def best_trial(self) -> FrozenTrial:
         """The complete trial with the best value. UsageError (a ValueError) where there is none."""
         from .results import best
@@ -198,6 +207,7 @@ class Study:
         assert value is not None
         return value
 
+    @to_the_user
     def trials_dataframe(self) -> pandas.DataFrame:
         """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
         from .results import to_dataframe
@@ -268,7 +278,18 @@ class Study:
         if first is None:
             return TrialFailed("exception", f"{words}: {row.message}")
         why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
-        return TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
+        failure = TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
+        if failure.traceback:
+            failure.add_note(failure.traceback)
+        return failure
+
+
+def goes_on(study_name: str, study_id: str) -> str:
+    """What is said of a study that nobody watches any longer."""
+    return (
+        f"{study_name} goes on. Watch it with `penstock watch {study_id}`,"
+        f" cancel it with `penstock cancel {study_id}`."
+    )
 
 
 def reader_of(settings: Settings) -> Reader:

@@ -11,6 +11,8 @@ from __future__ import annotations
 class PenstockError(Exception):
     """Base of all errors of Penstock; only its four kinds are raised."""
 
+    __module__ = "penstock"  # the name that users import and catch it by
+
     def __init__(self, message: str) -> None:
         if type(self) is PenstockError:
             raise TypeError("raise one of PenstockError's kinds, not the base")
@@ -20,6 +22,8 @@ class PenstockError(Exception):
 class UsageError(PenstockError):
     """The caller asked for something that cannot be; nothing was started."""
 
+    __module__ = "penstock"
+
     @classmethod
     def refuse(cls, field: str, value: object, allowed: str) -> UsageError:
         """The error for one bad field: its name, the value given, and what is allowed."""
@@ -27,7 +31,9 @@ class UsageError(PenstockError):
 
 
 class TrialFailed(PenstockError):
-    """The user's training code failed; ``kind`` is one of ``FAILURE_KINDS``."""
+    """The user's training code failed; ``kind`` is one of ``scheduler.retry.KINDS``."""
+
+    __module__ = "penstock"
 
     def __init__(self, kind: str, message: str, traceback: str = "") -> None:
         super().__init__(message)
@@ -37,6 +43,8 @@ class TrialFailed(PenstockError):
 
 class BackendError(PenstockError):
     """Broker, ledger, store or a process of ours does not answer."""
+
+    __module__ = "penstock"
 
 
 class IllegalTransition(PenstockError):

@@ -191,6 +191,7 @@ def test_without_a_complete_trial_there_is_no_best_one(settings, started):
         quiet(study, SPACE)
     assert failure.value.kind == "exception"
     assert failure.value.traceback == "Traceback ..."
+    assert failure.value.__notes__ == ["Traceback ..."], "Python shows it below the message"
     assert f"{study.id}-0000" in str(failure.value)
     with pytest.raises(UsageError, match="first failure was: ValueError: no"):
         study.best_trial  # noqa: B018 - it raises
@@ -231,6 +232,32 @@ def test_ctrl_c_leaves_the_study_running_and_says_how_to_go_on(
     assert f"penstock watch {study.id}" in told
     assert f"penstock cancel {study.id}" in told
     assert [command["kind"] for command in scheduler.commands] == ["submit"]
+
+
+def test_under_the_command_line_only_that_says_that_the_study_goes_on(
+    settings, started, monkeypatch, capsys
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(live, "follow", interrupted)
+    collected = SUBMITTED.set([])
+    try:
+        with FakeScheduler(settings), pytest.raises(KeyboardInterrupt):
+            quiet(create_study(**GRID), SPACE)
+    finally:
+        SUBMITTED.reset(collected)
+    assert "goes on" not in capsys.readouterr().err
+
+
+def test_a_shown_study_ends_with_how_to_have_its_report(settings, started, capsys):
+    with FakeScheduler(settings):
+        shown, unseen = create_study(**GRID), create_study(**GRID)
+        shown.optimize(objective, SPACE)
+        told = capsys.readouterr().err
+        quiet(unseen, SPACE)
+    assert told.splitlines()[-1] == f"The report: penstock report {shown.id}"
+    assert "report" not in capsys.readouterr().err
 
 
 def test_a_detached_optimize_submits_and_returns(settings, started):
