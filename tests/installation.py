@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,9 @@ TWO_SLOTS = "cpu:2x1" if CORES > 1 else "cpu:1x1*2"
 class Installation:
     """Services start with the first study; ``close`` takes them down."""
 
-    def __init__(self, home: Path, **settings) -> None:
+    def __init__(self, home: Path, *, inside: Sequence[str] = (), **settings) -> None:
+        """``inside`` is put before each command: how to enter the namespaces that it runs in."""
+        self.inside = inside
         quick = {"devices": TWO_SLOTS, "lease_ms": 1500, "claim_timeout": 3.0, "idle_stop": 600.0}
         self.settings = load(home=home, **quick | settings)
         self.reader = Reader(self.settings.ledger_url)
@@ -42,7 +44,7 @@ class Installation:
         """Start Python on ``arguments``; its output is piped unless told otherwise."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         # Without -P the folder of these tests would be the first on the path of -m.
-        command = [sys.executable, "-P", *map(str, arguments)]
+        command = [*self.inside, sys.executable, "-P", *map(str, arguments)]
         return subprocess.Popen(command, **{"env": self.environment} | pipes | options)
 
     def penstock(self, *arguments, status: int = 0, timeout: float = 60, **options) -> str:

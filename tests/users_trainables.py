@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 from trainees import Small
@@ -45,4 +46,12 @@ class OnceUnlucky(Small):
         if self.steps > 10 and model.training and not marker.exists():
             marker.touch()
             raise OSError("the disk was away for a moment")
+        return super().loss(model, batch)
+
+
+class Leisurely(Small):
+    """Two fifths of a second a step, so that there is progress to be seen within an epoch."""
+
+    def loss(self, model, batch):
+        time.sleep(0.4)
         return super().loss(model, batch)
