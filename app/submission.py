@@ -16,7 +16,7 @@ from ..profiling.errors import UsageError
 from ..scheduler.study import Code, StrategySpec, StudySpec
 from ..tasks.contract import TorchTrainable
 from ..tasks.load import reference
-from .space import Space, grid_size, parse_space, whole
+from .space import Categorical, Space, grid_size, parameter, parse_space, whole
 
 SAMPLERS = ("grid", "random", "tpe")
 DIRECTIONS = ("minimize", "maximize")
@@ -44,6 +44,7 @@ class Plan:
     seed: int
     epoch_timeout: float | None
     retries: int
+    shards: int
     space: Space | None = None
 
     @classmethod
@@ -63,6 +64,7 @@ def make_plan(
     seed: int,
     epoch_timeout: float | None,
     retries: int,
+    shards: int | None = None,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
     if direction not in DIRECTIONS:
@@ -87,6 +89,7 @@ def make_plan(
         seed=int(seed),
         epoch_timeout=None if epoch_timeout is None else _seconds("epoch_timeout", epoch_timeout),
         retries=whole("retries", retries, low=0),
+        shards=1 if shards is None else whole("shards", shards, low=1),
         space=space,
     )
 
@@ -104,6 +107,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     strategy = plan.strategy or StrategySpec()
     if torch:
         _check_torch(plan, checked, strategy, target)
+        _check_shards(plan.shards, checked, code.batch_size)
+    elif plan.shards > 1:
+        raise UsageError.refuse("shards", plan.shards, "1 for an objective, whose loop is its own")
     return StudySpec(
         id=study,
         name=name,
@@ -119,6 +125,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         seed=plan.seed,
         epoch_timeout=plan.epoch_timeout,
         retries=plan.retries,
+        shards=plan.shards,
     )
 
 
@@ -172,6 +179,18 @@ def _check_torch(plan: Plan, space: Space | None, strategy: StrategySpec, target
     if strategy.max_epochs is None:
         allowed = "FullBudget(epochs), SuccessiveHalving(...) or ASHA(...) for a TorchTrainable"
         raise UsageError.refuse("strategy", plan.strategy, allowed)
+
+
+def _check_shards(shards: int, space: Space | None, batch_size: Any) -> None:
+    """Refuse more shards than the smallest batch has examples, where that can be known."""
+    sizes = [batch_size]
+    given = dict(space or ()).get("batch_size")
+    if given is not None:
+        drawn = parameter(given)
+        sizes = [*drawn.choices] if isinstance(drawn, Categorical) else [drawn.low]
+    numbers = [size for size in sizes if isinstance(size, (int, float))]
+    if numbers and shards > min(numbers):
+        raise UsageError.refuse("shards", shards, f"1 to the batch size, {min(numbers)}")
 
 
 def _n_trials(plan: Plan, space: Space | None, n_trials: Any) -> int:

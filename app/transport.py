@@ -245,6 +245,7 @@ class RedisTransport:
                 first=segment.first,
                 n=segment.n,
                 final=dispatch.final,
+                shards=spec.shards,
                 fence=segment.fence,
                 rank=rank,
                 queues=queues,

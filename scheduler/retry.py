@@ -17,6 +17,7 @@ KINDS = {
     "memory": "the training code ran out of memory",
     "data": "the data set is not there",
     "code": "the training code cannot be imported on the worker",
+    "shards": "the training code cannot be cut in the study's shards",
     "diverged": "a replayed epoch does not have the bits that were accepted",
     "died": "the trainer process died",
     "timeout": "an epoch took longer than the study's epoch_timeout",

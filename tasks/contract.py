@@ -72,6 +72,12 @@ class TorchTrainable:
         """The mean loss of ``batch``, a scalar; called in training and in validation."""
         raise NotImplementedError(f"{type(self).__name__} must define loss(model, batch)")
 
+    def clip(self, model: nn.Module) -> None:
+        """Change the gradients of ``model`` before each step of the optimiser; clip them, say.
+
+        Called once a step, with the gradients of the whole batch.
+        """
+
     def metrics(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor | float]:
         """Means over ``batch`` in evaluation mode; averaged over the data set by batch size.
 

@@ -22,6 +22,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, de
 
 from ..profiling.errors import TrialFailed
 from .keys import key
+from .shards import Sums, cut, refuse
 from .state import state_hash
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from .contract import Data, TorchTrainable
+    from .gang import Gang
 
 #: Called before every step with (epoch, step, steps), 1-based; may raise to abandon the epoch.
 Tick = Callable[[int, int, int], None]
@@ -47,6 +49,8 @@ class Training:
     device: torch.device
     seed: int
     number: int
+    shards: int = 1
+    gang: Gang | None = None
     epoch: int = 0
 
     def state(self) -> dict[str, Any]:
@@ -77,15 +81,22 @@ class Result:
     seconds: float
 
 
-def start(code: TorchTrainable, data: Data, seed: int, number: int) -> Training:
-    """A trial before its first epoch, initialised by (seed, number) on this trainer's device."""
+def start(code: TorchTrainable, data: Data, seed: int, number: int, shards: int = 1) -> Training:
+    """A trial before its first epoch, initialised by (seed, number) on this trainer's device.
+
+    Raises ``TrialFailed`` (shards) for a trial that cannot be trained in so many shards.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     _seed_all(device, "init", seed, number)
     model = code.model().to(device)
     optimizer = code.optimizer(model)
     schedule = code.schedule(optimizer)
     batch_size = int(code.params.get("batch_size", code.batch_size))
-    return Training(code, data, model, optimizer, schedule, batch_size, device, seed, number)
+    if shards > 1:
+        refuse(model, batch_size, shards)
+    return Training(
+        code, data, model, optimizer, schedule, batch_size, device, seed, number, shards
+    )
 
 
 def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
@@ -108,55 +119,97 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
 
 
 def _train(run: Training, tick: Tick) -> float:
-    code, model, optimizer, device = run.code, run.model, run.optimizer, run.device
     names = (run.seed, run.number, run.epoch)
     examples = length(run.data.train)
-    steps = -(-examples // run.batch_size)
-    total = torch.zeros((), device=device)
-    # All at once: a hash between two steps finds cold caches, 40 us instead of 1. 0 is the shard.
-    seeds = [key("step", *names, step, 0) for step in range(1, steps + 1)]
-
-    _seed_all(device, "epoch", *names)
+    _seed_all(run.device, "epoch", *names)
     generator = torch.Generator().manual_seed(key("order", *names))
     order = torch.randperm(examples, generator=generator)
-    model.train()
-    batches = _batches(run.data.train, torch.split(order, run.batch_size), device)
-    for step in range(1, steps + 1):
-        tick(run.epoch, step, steps)
-        _seed(device, seeds[step - 1])
-        batch, size = next(batches)
-        loss = code.loss(model, batch)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        optimizer.step()
-        total += loss.detach() * size
+    batches = torch.split(order, run.batch_size)
+    run.model.train()
+    gradients = _by_batch(run, batches) if run.shards == 1 else _by_shard(run, batches)
+    total = torch.zeros((), device=run.device)
+    for step, batch in enumerate(batches, 1):
+        tick(run.epoch, step, len(batches))
+        loss = next(gradients)
+        run.code.clip(run.model)
+        run.optimizer.step()
+        total += loss * len(batch)
+    next(gradients, None)
     return float(total.item()) / examples
+
+
+def _by_batch(run: Training, batches: tuple[Tensor, ...]) -> Iterator[Tensor]:
+    """The gradients of one whole batch after another, left in the model; yields its loss."""
+    names = (run.seed, run.number, run.epoch)
+    # All at once: a hash between two steps finds cold caches, 40 us instead of 1. 0 is the shard.
+    seeds = [key("step", *names, step, 0) for step in range(1, len(batches) + 1)]
+    read = _batches(run.data.train, batches, run.device)
+    for seed in seeds:
+        _seed(run.device, seed)
+        batch, _ = next(read)
+        loss = run.code.loss(run.model, batch)
+        run.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        yield loss.detach()
+
+
+def _by_shard(run: Training, batches: tuple[Tensor, ...]) -> Iterator[Tensor]:
+    """As ``_by_batch``, over the batch's shards: this process's share of them, or all."""
+    names = (run.seed, run.number, run.epoch)
+    sums = Sums(run.model, run.gang)
+    for step, batch in enumerate(batches, 1):
+        parts = cut(len(batch), run.shards, run.batch_size)
+        shares = sums.begin(len(parts))
+        read = _batches(
+            run.data.train, tuple(batch[parts[s].start : parts[s].stop] for s in shares), run.device
+        )
+        for shard in shares:
+            # Reading may draw random numbers too.
+            _seed_all(run.device, "step", *names, step, shard)
+            examples, size = next(read)
+            loss = run.code.loss(run.model, examples)
+            sums.take(shard, loss, size / len(batch))
+        yield sums.finish()
+        if step in {1, len(batches)}:
+            sums.check()
 
 
 def _evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     """Means over ``data`` in fixed order. ``loss`` is added for validation data only."""
-    code, model, device = run.code, run.model, run.device
+    code, model = run.code, run.model
     examples = length(data)
-    totals: dict[str, Any] = {}
     names = (run.seed, run.number, run.epoch)
+    batches = torch.split(torch.arange(examples), code.eval_batch_size)
+    mine = range(len(batches)) if run.gang is None else run.gang.share(len(batches))
+    read = _batches(data, batches[mine.start : mine.stop], run.device)
+    rows: list[tuple[dict[str, Any], int]] = []
 
-    _seed_all(device, part, *names)
+    _seed_all(run.device, part, *names)
     model.eval()
-    order = torch.arange(examples)
     with torch.no_grad():
-        for batch, size in _batches(data, torch.split(order, code.eval_batch_size), device):
+        for i in mine:
+            if run.shards > 1:  # members draw for the batches they have
+                _seed_all(run.device, part, *names, i)
+            batch, size = next(read)
             values = dict(code.metrics(model, batch))
             if part == "validation" and "loss" not in values:
                 values["loss"] = code.loss(model, batch)
-            if totals and totals.keys() != values.keys():
-                raise TrialFailed(
-                    "metric", f"metrics() gave {sorted(values)} after {sorted(totals)}"
-                )
-            for name, value in values.items():
-                # Sums in double precision: means must not depend on the evaluation batch.
-                wide = value.detach().double() if isinstance(value, torch.Tensor) else float(value)
-                totals[name] = totals.get(name, 0.0) + wide * size
+            # In double precision: means must not depend on the evaluation batch.
+            rows.append(({name: _wide(value) for name, value in values.items()}, size))
+    if run.gang is not None:
+        plain = [({name: float(v) for name, v in row.items()}, size) for row, size in rows]
+        rows = run.gang.collect(plain)
+    totals: dict[str, Any] = dict.fromkeys(rows[0][0], 0.0)
+    for values, size in rows:
+        if totals.keys() != values.keys():
+            raise TrialFailed("metric", f"metrics() gave {sorted(values)} after {sorted(totals)}")
+        for name, value in values.items():
+            totals[name] = totals[name] + value * size
     return {name: float(total) / examples for name, total in totals.items()}
+
+
+def _wide(value: Tensor | float) -> Tensor | float:
+    return value.detach().double() if isinstance(value, torch.Tensor) else float(value)
 
 
 def _batches(

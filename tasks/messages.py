@@ -57,6 +57,7 @@ class SegmentTask(_Frozen):
     first: int = Field(ge=1)
     n: int = Field(ge=1)
     final: bool = False
+    shards: int = Field(ge=1, default=1)
     fence: int = Field(ge=1)
     rank: int = Field(ge=0, default=0)
     queues: tuple[str, ...]

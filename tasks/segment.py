@@ -144,9 +144,9 @@ class Segments:
             data = self._data.of(trainable, reads)
         except BaseException as error:
             raise failure_of(error, "data") from error
-        training = loop.start(trainable, data, task.seed, task.number)
+        training = loop.start(trainable, data, task.seed, task.number, task.shards)
         self._writer.begin(task.trial)
-        return WarmTrial(training, signature(training.model, training.batch_size, training.device))
+        return WarmTrial(training, signature(training))
 
     def _load_newest(self, training: loop.Training, task: SegmentTask) -> None:
         """Load the newest checkpoint that is whole and newer than what ``training`` holds."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from torch import nn
+    from .loop import Training
 
 
 def state_hash(state: Any) -> str:
@@ -83,21 +83,22 @@ def state_bytes(value: Any) -> int:
     return 0
 
 
-def signature(model: nn.Module, batch_size: int, device: torch.device) -> str:
+def signature(run: Training) -> str:
     """What the bits of an epoch depend on beside the trial itself, as one readable word.
 
-    Shards, micro-batch, threads, kernel class, dtype, device class, torch build, determinism. Two
-    epochs with one signature have equal bits.
+    Shards, batch, threads, kernel class, dtype, device class, torch build, determinism. Two epochs
+    with one signature have equal bits; by how many processes they were trained does not count.
     """
-    dtype = next((p.dtype for p in model.parameters()), torch.get_default_dtype())
+    device = run.device
+    dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
     if device.type == "cuda":
         hardware = torch.cuda.get_device_name(device).replace(" ", "_")
     else:
         hardware = f"cpu.{torch.backends.cpu.get_cpu_capability()}"
     return ";".join(
         (
-            "S1",
-            f"batch{batch_size}",
+            f"S{run.shards}",
+            f"batch{run.batch_size}",
             f"threads{torch.get_num_threads()}",
             "solo",
             str(dtype).removeprefix("torch."),

@@ -6,7 +6,7 @@ import sys
 
 import optuna
 import pytest
-from penstock import ASHA, Float, FullBudget, SuccessiveHalving, TorchTrainable
+from penstock import ASHA, Float, FullBudget, Int, SuccessiveHalving, TorchTrainable
 from penstock.app.submission import Plan, check_name, differences, make_plan, make_spec, new_id
 from penstock.profiling.errors import UsageError
 
@@ -67,6 +67,8 @@ STUDY_REFUSALS = [
     ({"epoch_timeout": "1m"}, "epoch_timeout", "above 0"),
     ({"retries": -1}, "retries = -1", ">= 0"),
     ({"retries": True}, "retries = True", "whole number"),
+    ({"shards": 0}, "shards = 0", ">= 1"),
+    ({"shards": 2.0}, "shards = 2.0", "whole number"),
 ]  # fmt: skip
 
 
@@ -112,6 +114,20 @@ SUBMISSION_REFUSALS = [
     ("a trainable without metric", {"metric": None}, "metric=", "create_study"),
     ("a trainable without strategy", {"strategy": None}, "strategy = None", "FullBudget(epochs)"),
     ("a trainable without end", {"strategy": FullBudget()}, "strategy", "FullBudget(epochs)"),
+    ("more shards than examples", {"shards": 65}, "shards = 65", "1 to the batch size, 64"),
+    (
+        "more shards than the smallest batch of a list",
+        {"shards": 9, "space": {"batch_size": [16, 8]}},
+        "shards = 9",
+        "batch size, 8",
+    ),
+    (
+        "more shards than the smallest batch of a range",
+        {"shards": 5, "space": {"batch_size": Int(4, 128)}},
+        "shards = 5",
+        "batch size, 4",
+    ),
+    ("an objective in shards", {"code": objective, "shards": 2}, "shards = 2", "an objective"),
     ("no code", {"code": 3}, "first argument", "objective(trial)"),
     ("another class", {"code": dict}, "first argument", "TorchTrainable"),
     ("an instance", {"code": Net({})}, "first argument", "TorchTrainable"),
@@ -140,6 +156,14 @@ def test_a_trainable_becomes_a_study_of_the_torch_contract():
     assert made.sampler_options == '{"n_startup_trials": 5}'
     assert made.epoch_timeout == 60.0
     assert Plan.of(made) == plan(sampler_options={"n_startup_trials": 5}, epoch_timeout=60)
+
+
+def test_shards_are_one_unless_the_user_says_how_many():
+    assert spec().shards == 1
+    assert spec(shards=64).shards == 64
+    assert spec(shards=128, space={"batch_size": [256, 128]}).shards == 128
+    assert Plan.of(spec(shards=4)) == plan(shards=4)
+    assert differences(spec(), spec(shards=4)) == ["shards was 1 and is 4"]
 
 
 def test_an_objective_needs_nothing_but_a_number_of_trials():

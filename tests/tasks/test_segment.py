@@ -187,3 +187,15 @@ def test_the_signature_names_what_the_bits_depend_on(alone, params):
     batch = params.get("batch_size", 20)
     assert alone[0]["signature"].startswith(f"S1;batch{batch};threads")
     assert "float32" in alone[0]["signature"]
+
+
+def test_a_trial_in_shards_is_replayed_and_moved_to_the_same_bits(trainer, tmp_path):
+    alone = Trainer().train(trainees.OneByOne, 1, 4, shards=3)
+    assert alone[0]["signature"].startswith("S3;")
+    replayed = trainer.train(trainees.OneByOne, 3, 2, shards=3, expect=alone[1]["state_hash"])
+    assert hashes(replayed) == hashes(alone)[2:]
+    assert [e["metrics"] for e in replayed] == [e["metrics"] for e in alone[2:]]
+
+
+def test_the_shards_of_a_trial_are_part_of_what_it_learns(trainer):
+    assert hashes(trainer.train(trainees.Small, shards=2)) != hashes(trainer.train(trainees.Small))

@@ -1,0 +1,155 @@
+"""A batch in shards: where it is cut, and how what the shards give becomes one step.
+
+Theory of operation. A trial's batch is always cut in the same S shards, however many processes
+share them, and what the shards give is summed along one fixed tree (``tree``). A leaf is weighted
+by the shard's part of the batch: the gradients of the weighted loss, the loss itself, and the
+running statistics of the layers that normalise, of which every shard starts from the same ones. A
+parameter that no shard used keeps no gradient, as in a plain loop; where only some used it, it
+counts as 0.0 for the others. Counters of batches are not summed: those of shard 0 stand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.modules.batchnorm import _NormBase
+
+from ..profiling.errors import TrialFailed
+from .tree import Block, blocks, fold, push
+from .wire import Wire
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from .gang import Gang
+
+
+def split(count: int, parts: int) -> list[range]:
+    """``count`` things in ``parts`` contiguous ranges whose sizes differ by at most one."""
+    return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
+
+
+def cut(examples: int, shards: int, batch_size: int) -> list[range]:
+    """The shards of a batch of ``examples``, as ranges of places in it.
+
+    The last batch of an epoch may be too small for all shards. Then there are fewer: two examples
+    are the least that a layer which normalises can train on, unless whole batches give it one.
+    """
+    least = min(2, batch_size // shards)
+    return split(examples, min(shards, max(1, examples // least)))
+
+
+def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
+    """Raise ``TrialFailed`` where training in ``shards`` shards could not be what was asked for."""
+    if shards > batch_size:
+        raise TrialFailed("shards", f"a batch of {batch_size} cannot be cut in {shards} shards")
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        where = f"the layer {name} ({kind})" if name else f"the model ({kind})"
+        if isinstance(module, torch.nn.SyncBatchNorm):
+            why = "mixes the whole batch: use BatchNorm, which normalises within a shard"
+        elif isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+            why = "splits batches itself: give the model without this wrapper"
+        elif getattr(module, "sparse", False) is True:
+            why = "has sparse gradients, which are not summed over shards: set sparse=False"
+        else:
+            continue
+        raise TrialFailed("shards", f"{where} {why}, or train with shards=1")
+
+
+class Sums:
+    """The sums of a model's shards in one epoch, step after step.
+
+    A step is ``begin``, forward and ``take`` for each shard that it names, ``finish``.
+    """
+
+    def __init__(self, model: nn.Module, gang: Gang | None) -> None:
+        """``model`` in training mode; ``gang`` None where all shards are this process's."""
+        self._gang = gang
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        layers = [
+            layer
+            for layer in model.modules()
+            if isinstance(layer, _NormBase) and layer.training and layer.running_mean is not None
+        ]
+        both = [tensor for layer in layers for tensor in (layer.running_mean, layer.running_var)]
+        self._statistics = [tensor for tensor in both if tensor is not None]
+        counters = [layer.num_batches_tracked for layer in layers]
+        self._counters = [tensor for tensor in counters if tensor is not None]
+        self._before = [tensor.clone() for tensor in (*self._statistics, *self._counters)]
+        combined = {id(tensor) for tensor in (*self._statistics, *self._counters)}
+        self._fixed = {
+            name: (buffer, buffer.clone())
+            for name, buffer in model.named_buffers()
+            if id(buffer) not in combined
+        }
+        self._model = model
+        self._wires: dict[int, Wire] = {}
+        self._stack: list[Block] = []
+        self._shards = 0
+
+    def begin(self, shards: int) -> range:
+        """Begin a step over ``shards`` shards; returns those of them that are this process's."""
+        self._shards = shards
+        self._stack = []
+        if self._before:
+            torch._foreach_copy_(self._before, self._statistics + self._counters)
+        self._clear()
+        return range(shards) if self._gang is None else self._gang.share(shards)
+
+    def take(self, shard: int, loss: Tensor, weight: float) -> None:
+        """Backward from the mean ``loss`` of ``shard``, which has ``weight`` in the batch."""
+        (loss * weight).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        sums: list[Tensor] = []
+        counters: list[Tensor] = []
+        if self._before:
+            sums = list(torch._foreach_mul(self._statistics, weight))
+            counters = [counter.clone() for counter in self._counters] if shard == 0 else []
+            torch._foreach_copy_(self._statistics + self._counters, self._before)
+        sums.append((loss.detach() * weight).float())
+        push(self._stack, Block(shard, 1, [p.grad for p in self._parameters], sums, counters))
+        self._clear()
+
+    def finish(self) -> Tensor:
+        """Leave the batch's gradients and statistics in the model; returns the batch's loss."""
+        root = fold(self._stack) if self._gang is None else self._gather(self._gang)
+        for parameter, gradient in zip(self._parameters, root.gradients, strict=True):
+            parameter.grad = gradient
+        *statistics, loss = root.sums
+        if self._before:
+            torch._foreach_copy_(self._statistics + self._counters, statistics + root.counters)
+        return loss
+
+    def check(self) -> None:
+        """Raise ``TrialFailed`` if a buffer has changed that cannot be combined over shards."""
+        now = dict(self._model.named_buffers())
+        for name, (buffer, before) in self._fixed.items():
+            if now.get(name) is not buffer or not torch.equal(buffer, before):
+                raise TrialFailed(
+                    "shards",
+                    f"training changed the buffer {name}; only the running statistics of torch's "
+                    "BatchNorm and InstanceNorm are combined over shards: train with shards=1",
+                )
+
+    def _clear(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _gather(self, gang: Gang) -> Block:
+        """The root of the tree over all members' blocks; every member computes it alike."""
+        owned = [blocks(share) for share in split(self._shards, gang.width)]
+        slots = max(map(len, owned))
+        if slots not in self._wires:
+            leaf = [*self._statistics, torch.zeros((), device=self._parameters[0].device)]
+            self._wires[slots] = Wire(self._parameters, leaf, self._counters, slots, gang.width)
+        wire = self._wires[slots]
+        for slot, block in enumerate(self._stack):
+            wire.put(slot, block)
+        gang.gather(wire.all, wire.mine)
+        stack: list[Block] = []
+        for rank, places in enumerate(owned):
+            for slot, place in enumerate(places):
+                push(stack, wire.block(rank, slot, place))
+        fold(stack)
+        return wire.root(next(rank for rank, places in enumerate(owned) if places))

@@ -1,0 +1,81 @@
+"""The fixed binary tree in which what shards give is summed.
+
+Theory of operation. Floating-point addition is not associative, so equal bits need one order of
+addition, whoever owns which shards. The tree's nodes are blocks: 1, 2, 4 ... shards from a multiple
+of as many on; what finds no sibling at the end is added from the right. A process that owns the
+shards of a whole block sums it alone, in place, and every member of a gang finishes the tree from
+the blocks that all of them gathered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(slots=True)
+class Block:
+    """The sum over ``count`` shards from ``first`` on, a node of the tree.
+
+    ``gradients`` are in the order of the parameters, None where none of these shards used one;
+    ``sums`` are the running statistics and, last, the loss; ``counters`` only shard 0 fills.
+    """
+
+    first: int
+    count: int
+    gradients: list[Tensor | None]
+    sums: list[Tensor]
+    counters: list[Tensor] = field(default_factory=list)
+
+    def add(self, right: Block) -> None:
+        """Become the sum of both, in this block's memory."""
+        ours = self.gradients
+        left_used = [gradient for gradient in ours if gradient is not None]
+        right_used = [gradient for gradient in right.gradients if gradient is not None]
+        if len(left_used) == len(right_used) == len(ours):
+            torch._foreach_add_([*left_used, *self.sums], [*right_used, *right.sums])
+        else:
+            torch._foreach_add_(self.sums, right.sums)
+            for i, (mine, theirs) in enumerate(zip(ours, right.gradients, strict=True)):
+                if mine is not None and theirs is not None:
+                    mine.add_(theirs)
+                elif (only := theirs if mine is None else mine) is not None:
+                    ours[i] = only.add_(0.0)  # -0.0 becomes 0.0, as it does where zeros are sent
+        self.count += right.count
+
+
+def push(stack: list[Block], block: Block) -> None:
+    """Put the next block on ``stack``; those that are the two halves of a larger one become it."""
+    while stack and stack[-1].count == block.count and stack[-1].first % (2 * block.count) == 0:
+        left = stack.pop()
+        left.add(block)
+        block = left
+    stack.append(block)
+
+
+def fold(stack: list[Block]) -> Block:
+    """The root: the blocks that found no sibling, from the right."""
+    root = stack.pop()
+    while stack:
+        left = stack.pop()
+        left.add(root)
+        root = left
+    return root
+
+
+def blocks(shards: range) -> list[tuple[int, int]]:
+    """(first, count) of the blocks that ``push`` makes of a contiguous range of shards."""
+    found = []
+    first = shards.start
+    while first < shards.stop:
+        count = 1
+        while first % (2 * count) == 0 and first + 2 * count <= shards.stop:
+            count *= 2
+        found.append((first, count))
+        first += count
+    return found
