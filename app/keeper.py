@@ -42,6 +42,8 @@ class Listener(Protocol):
 
     def released(self, trial: str) -> None: ...
 
+    def beat(self) -> None: ...
+
     def agent_gone(self) -> None: ...
 
 
@@ -223,6 +225,7 @@ class Keeper(threading.Thread):
             trial = protocol.pairs(fields).get("t")
             if trial:
                 self._listener.released(trial)
+        self._listener.beat()
         for session, answer in zip(sessions, answers[3:], strict=True):
             session.heard(int(answer))
 

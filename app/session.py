@@ -49,8 +49,6 @@ class Session:
         self.owner = owner
         self.trainer: Trainer | None = None
         self.fenced_off = False
-        #: Whether the trainer keeps the trial for its next segment.
-        self.keeps = False
         self._text = text
         self._link = link
         self._show = show
@@ -162,7 +160,6 @@ class Session:
         self._report({"kind": "epoch", "rank": self.task.rank, **body}, closes=closes)
         if not closes:
             return None
-        self.keeps = True
         metric = self.task.metric
         return {"epoch": epoch, metric: line["metrics"].get(metric)}
 
@@ -205,6 +202,7 @@ class Session:
         if answer is None:
             self.heard(-1)
         elif "error" in answer:
+            trainer.send({"op": "stop"})  # its objective waits for the value
             return self._failed("exception", f"no value for {line['name']!r}: {answer['error']}")
         else:
             trainer.send({"op": "suggested", "name": line["name"], "value": answer["value"]})

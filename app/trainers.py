@@ -1,9 +1,10 @@
 """Trainer processes: the children of a worker in which training runs.
 
 A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each slot
-has one that its torch trials share (they stay warm in it), and one for each of the last few
-objectives (an objective is paused in the middle of the user's code, so it needs a process of its
-own). A trainer is bound to its device before it is started: no library has been loaded by then.
+has one for all torch trials, and one for each of the last few studies of Optuna objectives (an
+objective is paused in the middle of the user's code, so that code must stay as it is): trials share
+them and stay warm in them. A trainer is bound to its device before it is started: no library has
+been loaded by then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import OrderedDict, deque
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,13 @@ log = logging.getLogger(__name__)
 
 FD_VARIABLE = "PENSTOCK_TRAINER_FD"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
-#: Objectives that are kept paused in a slot; the least recently used one is closed for the next.
-OBJECTIVES_KEPT = 4
+#: Studies of objectives that keep a trainer in a slot; the least recently used one is closed.
+STUDIES_KEPT = 4
+#: Seconds that a study's trainer stays idle when none of its trials will run again. The study's
+#: next trial may be on its way.
+LINGER = 5.0
+#: The trainer that no study has for itself goes by this name.
+SHARED = ""
 
 
 class TrainerGone(Exception):
@@ -69,6 +76,8 @@ class Trainer:
         self.ready = False
         #: Trials that it keeps, and the decision behind each one's last segment.
         self.causes: dict[str, str] = {}
+        #: When its last segment ended (monotonic).
+        self.idle_since = time.monotonic()
         self._socket = ours
         self._sending = threading.Lock()
         self._poll = select.poll()
@@ -155,52 +164,48 @@ class Slot:
         self.queue = device.queue(index)
         self.lock = threading.Lock()
         self.output = logs / f"trainer-{self.queue}.log"
-        self._shared: Trainer | None = None
-        self._own: OrderedDict[str, Trainer] = OrderedDict()
+        self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
-    def warm(self) -> Trainer:
-        """The shared trainer, started when there is none."""
-        if self._shared is None:
-            self._shared = Trainer(self.device, self.output)
-        return self._shared
-
-    def trainer_for(self, task: SegmentTask) -> Trainer:
-        """The trainer that runs ``task``, a new one where the old one has ended meanwhile."""
-        shared = task.contract != "objective"
-        trainer = self._shared if shared else self._own.pop(task.trial, None)
-        if trainer is not None and not trainer.alive:
-            self.take_out(trainer)
-            trainer = None
-        if shared:
-            return self.warm()
-        self._own[task.trial] = trainer = trainer or Trainer(self.device, self.output)
+    def warm(self, name: str = SHARED) -> Trainer:
+        """The trainer of a study, or the shared one; a new one where it has ended or never was."""
+        trainer = self._trainers.get(name)
+        if trainer is None or not trainer.alive:
+            trainer = self._trainers[name] = Trainer(self.device, self.output)
+        self._trainers.move_to_end(name)
         return trainer
 
-    def surplus(self) -> list[Trainer]:
-        """Take out the objectives that have waited longest; the caller closes them."""
-        names = list(self._own)[:-OBJECTIVES_KEPT]
-        return [trainer for name in names if (trainer := self._own.pop(name, None))]
+    def trainer_for(self, task: SegmentTask) -> Trainer:
+        """The trainer that runs ``task``."""
+        return self.warm(task.study if task.contract == "objective" else SHARED)
 
-    def release(self, trial: str) -> Trainer | None:
-        """The trial is over: drop it, or take out the trainer that it had for itself."""
-        shared = self._shared
-        if shared is not None and shared.causes.pop(trial, None) is not None:
-            shared.send({"op": "release", "trial": trial})
-        return self._own.pop(trial, None)
+    def unneeded(self) -> list[Trainer]:
+        """Take out the trainers of studies that are over or surplus; the caller closes them."""
+        studies = [name for name in self._trainers if name != SHARED]
+        names = {name for name in studies if _is_over(self._trainers[name])}
+        names.update(studies[:-STUDIES_KEPT])
+        return [self._trainers.pop(name) for name in names]
+
+    def release(self, trial: str) -> None:
+        """The trial is over: whoever keeps it may drop it."""
+        for trainer in self.trainers():
+            if trainer.causes.pop(trial, None) is not None:
+                trainer.send({"op": "release", "trial": trial})
 
     def is_shared(self, trainer: Trainer) -> bool:
-        return self._shared is trainer
+        return self._trainers.get(SHARED) is trainer
 
     def take_out(self, trainer: Trainer) -> None:
         """Forget a trainer that is gone."""
-        if self._shared is trainer:
-            self._shared = None
-        for name, own in list(self._own.items()):
-            if own is trainer:
-                self._own.pop(name, None)
+        for name, known in list(self._trainers.items()):
+            if known is trainer:
+                del self._trainers[name]
 
     def trainers(self) -> list[Trainer]:
-        return [*([self._shared] if self._shared else []), *self._own.values()]
+        return list(self._trainers.values())
+
+
+def _is_over(trainer: Trainer) -> bool:
+    return not trainer.causes and time.monotonic() - trainer.idle_since > LINGER
 
 
 def _bind(pid: int, cores: tuple[int, ...]) -> None:

@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -114,15 +115,14 @@ class Worker:
         self._keeper.leave(trainer)
         with trainer.reading:
             result = session.run(trainer)
+        trainer.idle_since = time.monotonic()
         # What it has said after its last word is read already, so that no event will tell of it.
         self._keeper.hear(slot, trainer)
-        # An objective that returned or failed leaves a process that has nothing more to do.
-        if trainer.alive and (session.keeps or slot.is_shared(trainer)):
+        if trainer.alive:
             self._keeper.watch(slot, trainer)
         else:
             self._renew(slot, trainer)
-        for surplus in slot.surplus():
-            self._close(surplus)
+        self._tidy(slot)
         return result
 
     def _renew(self, slot: Slot, trainer: Trainer) -> None:
@@ -133,9 +133,10 @@ class Worker:
         if shared and trainer.ready and not self._link.closing.is_set():
             self._keeper.watch(slot, slot.warm())
 
-    def _close(self, trainer: Trainer) -> None:
-        self._keeper.leave(trainer)
-        trainer.close()
+    def _tidy(self, slot: Slot) -> None:
+        for trainer in slot.unneeded():
+            self._keeper.leave(trainer)
+            trainer.close()
 
     # -- what the keeper hears -------------------------------------------------------------------
 
@@ -163,9 +164,16 @@ class Worker:
     def released(self, trial: str) -> None:
         """The trial will not run again."""
         for slot in self._slots.values():
-            own = slot.release(trial)
-            if own is not None:
-                self._close(own)
+            slot.release(trial)
+
+    def beat(self) -> None:
+        """Time has passed: an idle slot closes the trainers that nothing needs any more."""
+        for slot in self._slots.values():
+            if slot.lock.acquire(blocking=False):  # else its segment does it
+                try:
+                    self._tidy(slot)
+                finally:
+                    slot.lock.release()
 
     def agent_gone(self) -> None:
         """The node agent was killed: its successor starts another worker, so this one makes room.

@@ -119,6 +119,7 @@ class Engine(Placing):
                 self._close_attempt(trial)
                 self._decide(Revoke, trial=trial.id, fence=fence)
             self._move(study, trial, Step.CANCEL)
+            self._decide(Release, trial=trial.id)
         self._finish(study, "cancelled")
         self._fill()
 

@@ -1,9 +1,15 @@
-"""An Optuna objective, unchanged, run report by report.
+"""Optuna objectives, unchanged, run report by report.
 
-Theory of operation. ``objective(trial)`` runs in a thread of its own. Its k-th ``report`` ends
-epoch k; at a segment's last epoch the thread waits inside ``report`` until the trial's next
-segment comes: paused in place, at no cost but its memory. Two semaphores pass the turn between the
-thread and the trainer's main thread, so exactly one of them runs. In another trainer the objective
+Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its own. Its k-th
+``report`` ends epoch k; at a segment's last epoch the thread waits inside ``report`` until the
+trial's next segment comes: paused in place, at no cost but its memory. Two semaphores a trial pass
+the turn between its thread and the trainer's main thread, so exactly one thread of them all runs:
+trials of a study share the process, its imports and data, and never a moment. The global random
+generators change hands with the turn (``generators``), so a trial draws the same numbers whichever
+others ran in between.
+
+An objective that is not needed any more is unwound: ``report`` raises ``Abandoned`` in it, which no
+``except Exception`` catches, so its ``finally`` and ``with`` blocks run. In another trainer it
 starts over; parameters drawn before come with the task, and reports accepted before are not sent
 again. A segment that was fenced off may have reported more than was accepted; these are sent again
 from memory.
@@ -13,11 +19,12 @@ from __future__ import annotations
 
 import datetime
 import math
-import random
+import os
 import sys
 import threading
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,11 +39,52 @@ from optuna.distributions import (
 )
 
 from ..profiling.errors import TrialFailed, UsageError
+from . import generators
 from .keys import key
 from .messages import Scalar
 from .pipe import Abandoned, Run
 
 Objective = Callable[["ObjectiveTrial"], Any]
+
+#: Objectives that are kept paused; the one that has waited longest is unwound for the next.
+PAUSED_KEPT = 4
+#: Seconds that an unwound objective has for its ``finally`` blocks. One that does not end would
+#: run beside the next trial, so the process ends instead.
+UNWIND = 30.0
+
+
+class Objectives:
+    """The objectives of one trainer: one at a time runs, a few wait in ``report``."""
+
+    def __init__(self) -> None:
+        self._paused: OrderedDict[str, Session] = OrderedDict()
+
+    def run(self, run: Run, load: Callable[[], Any]) -> None:
+        """Run one segment; ``load`` gives the objective where the trial is not paused here.
+
+        Raises what the objective raises, and ``Abandoned`` when the segment was fenced off.
+        """
+        task = run.task
+        session = self._paused.pop(task.trial, None)
+        if session is None:
+            run.preparing()
+            objective = load()
+            if not callable(objective):
+                raise TrialFailed("code", f"{task.code.target} cannot be called")
+            session = Session(objective, run)
+            run.prepared()
+        session.advance(run)
+        if session.done:
+            run.say("returned", value=session.returned)
+            return
+        self._paused[task.trial] = session
+        if len(self._paused) > PAUSED_KEPT:
+            self._paused.popitem(last=False)[1].unwind()
+
+    def release(self, trial: str) -> None:
+        session = self._paused.pop(trial, None)
+        if session is not None:
+            session.unwind()
 
 
 class Session:
@@ -50,6 +98,7 @@ class Session:
         self._released = False
         self._outcome: BaseException | None = None
         self._since = 0.0
+        self._seed = key("objective", run.task.seed, run.task.number)
         self.returned: float | None = None
         self.done = False
         name = f"objective {run.task.trial}"
@@ -71,10 +120,14 @@ class Session:
         if self._outcome is not None:
             raise self._outcome
 
-    def release(self) -> None:
-        """Unwind the waiting objective: the trial will not run again here."""
+    def unwind(self) -> None:
+        """End the waiting objective: the trial will not go on from here."""
         self._released = True
         self._turn.release()
+        self._thread.join(UNWIND)
+        if self._thread.is_alive():
+            print(f"{self._thread.name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
+            os._exit(1)
 
     # The rest runs in the objective's thread.
 
@@ -82,17 +135,20 @@ class Session:
     def run(self) -> Run:
         return self._run
 
+    def check(self) -> None:
+        """Raise ``Abandoned`` if the trial is not to go on here."""
+        if self._released:
+            raise Abandoned
+        self._run.check()
+
     def _body(self) -> None:
         self._wait()
-        if self._released:
-            return
-        task = self._run.task
-        _seed_all(key("objective", task.seed, task.number))
-        trial = ObjectiveTrial(self)
+        generators.seed(self._seed)
         try:
-            self.returned = self._value(self._objective(trial))
+            self.returned = self._value(self._objective(ObjectiveTrial(self)))
         except optuna.TrialPruned:
-            self.returned = self._reports[-1][0][task.metric] if self._reports else None
+            metric = self._run.task.metric
+            self.returned = self._reports[-1][0][metric] if self._reports else None
         except BaseException as error:  # sys.exit too; the main thread raises it
             self._outcome = error
         self.done = True
@@ -104,18 +160,19 @@ class Session:
 
     def report(self, value: float, step: int) -> None:
         """End an epoch; returns when the trial may go on."""
+        self.check()
         run = self._run
-        run.check()
         metrics = {run.task.metric: _finite(value, f"reported at step {step}"), "step": float(step)}
         self._reports.append((metrics, time.perf_counter() - self._since))
         epoch = len(self._reports)
         if epoch < run.task.first:
             run.replaying(epoch)
         elif run.epoch(epoch, metrics, seconds=self._reports[-1][1]):
+            states = generators.save()
             self._pause.release()
             self._wait()
-            if self._released:
-                raise Abandoned
+            generators.restore(states, self._seed)
+            self.check()
         self._since = time.perf_counter()
 
     @staticmethod
@@ -134,15 +191,6 @@ def _finite(value: float, how: str) -> float:
     if not math.isfinite(value):
         raise TrialFailed("nan", f"the objective's value {how} is {value}")
     return value
-
-
-def _seed_all(seed: int) -> None:
-    """Seed the generators that the objective may draw from, so that a restart repeats itself."""
-    random.seed(seed)
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed(seed % 2**32)
-    if torch := sys.modules.get("torch"):
-        torch.manual_seed(seed)
 
 
 class ObjectiveTrial(optuna.trial.BaseTrial):
@@ -189,8 +237,8 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         if name in self._params:
             check_distribution_compatibility(self._distributions[name], distribution)
             return self._params[name]
+        self._session.check()
         run = self._session.run
-        run.check()
         if name in run.task.params:
             value = run.task.params[name]
         elif run.task.define_by_run:
@@ -218,7 +266,7 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         self._session.report(value, step)
 
     def should_prune(self) -> bool:
-        self._session.run.check()
+        self._session.check()
         return False
 
     def set_user_attr(self, key: str, value: Any) -> None:

@@ -3,7 +3,7 @@
 It does one segment after another in its main thread. The socket whose number is in
 ``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON (``pipe``); what the
 user's code prints goes to the log file that the worker opened as stdout. Nothing is imported before
-it is needed: an objective's trainer has no use for torch, unless its code has.
+it is needed: a trainer of objectives has no use for torch, unless their code has.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ..profiling.errors import BackendError, TrialFailed
+from ..profiling.errors import BackendError
 from .failure import failure_of
 from .load import Workspace
 from .pipe import Abandoned, Pipe, Release, Run
 
 if TYPE_CHECKING:
-    from .objective import Session
+    from .objective import Objectives
     from .segment import Segments
 
 #: A trainer without work for this long (seconds) after its start uses the time to import torch:
@@ -38,7 +38,7 @@ class Trainer:
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
         self._workspace = Workspace()
-        self._sessions: dict[str, Session] = {}
+        self._objectives: Objectives | None = None
         self._segments: Segments | None = None
         self._preload = threading.Thread(target=_import_torch, name="preload", daemon=True)
 
@@ -60,12 +60,10 @@ class Trainer:
         try:
             self._run(work)
         except Abandoned:
-            self._drop_session(work.task.trial)
             work.say("stopped")
         except BackendError as error:
             work.say("refused", reason=str(error))
         except BaseException as error:  # sys.exit in user code ends a trial, not this process
-            self._drop_session(work.task.trial)
             failure = failure_of(error)
             work.say("failed", kind=failure.kind, message=str(failure), traceback=failure.traceback)
             if failure.kind == "memory":
@@ -84,7 +82,11 @@ class Trainer:
                     run.preparing()
                 self._torch().run(run, self._code(run))
             case "objective":
-                self._objective(run)
+                if self._objectives is None:
+                    from .objective import Objectives
+
+                    self._objectives = Objectives()
+                self._objectives.run(run, lambda: self._code(run))
 
     def _torch(self) -> Segments:
         if self._segments is None:
@@ -94,23 +96,6 @@ class Trainer:
 
             self._segments = Segments(self._pipe)
         return self._segments
-
-    def _objective(self, run: Run) -> None:
-        from .objective import Session
-
-        trial = run.task.trial
-        session = self._sessions.get(trial)
-        if session is None:
-            run.preparing()
-            objective = self._code(run)
-            if not callable(objective):
-                raise TrialFailed("code", f"{run.task.code.target} cannot be called")
-            session = self._sessions[trial] = Session(objective, run)
-            run.prepared()
-        session.advance(run)
-        if session.done:
-            del self._sessions[trial]
-            run.say("returned", value=session.returned)
 
     def _code(self, run: Run) -> Any:
         """The user's class or function; anything its import raises is a failure of the code."""
@@ -123,14 +108,9 @@ class Trainer:
             raise failure_of(error, "code") from error
 
     def _release(self, trial: str) -> None:
-        self._drop_session(trial)
-        if self._segments is not None:
-            self._segments.release(trial)
-
-    def _drop_session(self, trial: str) -> None:
-        session = self._sessions.pop(trial, None)
-        if session is not None:
-            session.release()
+        for kept in (self._objectives, self._segments):
+            if kept is not None:
+                kept.release(trial)
 
 
 def _import_torch() -> None:

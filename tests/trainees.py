@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import sys
+import time
 
+import numpy
 import torch
 from penstock.tasks.contract import Data, TorchTrainable
 from torch import nn
@@ -183,3 +187,29 @@ def objective_exits(trial):
 
 def objective_raises(trial):
     raise KeyError("missing")
+
+
+def objective_draws(trial):
+    """Reports what it drew from the generators that a process shares."""
+    for step in range(4):
+        trial.report(random.random() + numpy.random.random() + float(torch.rand(())), step)
+
+
+def objective_tidies(trial):
+    """Swallows what it can, and says in the log that it was unwound."""
+    try:
+        for step in range(9):
+            try:
+                trial.report(float(step), step)
+            except Exception:
+                print("swallowed", flush=True)
+    finally:
+        print(f"trial {trial.number} is unwound", flush=True)
+
+
+def objective_stubborn(trial):
+    for step in itertools.count():
+        try:
+            trial.report(0.0, step)
+        except BaseException:
+            time.sleep(0.01)

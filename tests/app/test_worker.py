@@ -35,6 +35,13 @@ def dies(trial):
 
 def returns(trial):
     return 0.5
+
+def tidies(trial):
+    try:
+        for step in range(9):
+            trial.report(float(step), step)
+    finally:
+        open("unwound", "w").close()
 '''
 
 
@@ -210,16 +217,41 @@ def test_a_fenced_off_trainer_that_does_not_stop_is_killed_and_says_nothing(shar
     assert [m.body["trial"] for m in shared.reports(1)] == ["st-0018"]
 
 
-def test_at_most_four_paused_objectives_are_kept_and_a_released_one_ends(shared):
-    (shared.settings.home / "go").touch()
-    spec = objective(shared, "waits")
-    for number in range(6):
-        shared.send(f"st-002{number}", spec, slot=1)
-        shared.reports(1)
-    wait_for(lambda: len(trainers(shared)) == 2 + 4)
-    shared.transport.carry_out(releases=[Release(id="1", cause=1, trial="st-0025")])
-    wait_for(lambda: len(trainers(shared)) == 2 + 3)
-    (shared.settings.home / "go").unlink()
+def test_a_studys_objectives_share_a_process_that_ends_when_all_are_released(own):
+    own.start_worker()
+    spec = objective(own, "tidies")
+    for trial, first in (("st-0000", 1), ("st-0001", 1), ("st-0000", 2)):
+        own.send(trial, spec, first=first)
+        own.reports(1)
+    shared, theirs = trainers(own)
+    own.transport.carry_out(releases=[Release(id="1", cause=1, trial="st-0000")])
+    wait_for((own.settings.home / "unwound").exists)
+    assert theirs.is_running(), "st-0001 is paused in it"
+    own.transport.carry_out(releases=[Release(id="2", cause=2, trial="st-0001")])
+    wait_for(lambda: trainers(own) == [shared])
+
+
+def test_a_trial_paused_in_a_process_that_died_starts_over_in_another(own):
+    own.start_worker()
+    spec = objective(own, "tidies")
+    own.send("st-0000", spec)
+    own.reports(1)
+    own.send("st-0001", objective(own, "dies"))
+    assert own.reports(1)[0].body["failure"] == "died"
+    own.send("st-0000", spec, first=2)
+    (report,) = own.reports(1)
+    assert (report.body["epoch"], report.body["metrics"]["loss"]) == (2, 1.0)
+
+
+def test_an_objective_whose_question_is_refused_fails_and_the_next_one_runs(own):
+    own.start_worker()
+    own.send("st-0000", objective(own, "asks", space=None))
+    (question,) = own.reports(1)
+    own.transport.carry_out(answers=[(question.body["reply"], '{"error": "no such range"}')])
+    assert "no such range" in own.reports(1)[0].body["message"]
+    own.send("st-0001", objective(own, "returns"))
+    assert own.reports(1)[0].body["value"] == 0.5
+    assert len(trainers(own)) == 2
 
 
 def test_a_killed_idle_trainer_is_replaced_and_costs_no_trial(own):

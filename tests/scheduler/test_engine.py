@@ -228,6 +228,7 @@ def test_a_cancelled_study_is_fenced_off_and_frees_its_slots_for_others(world):
     world.submit(spec(id="s-2", name="s2", n_trials=1))
     decisions = world.send(StudyCancelled(at=1.0, study="s-1"))
     assert [d.fence for d in decisions if isinstance(d, Revoke)] == [first.segment.fence]
+    assert first.segment.trial in [d.trial for d in decisions if isinstance(d, Release)]
     assert world.finish.status == "cancelled"
     assert [d.study for d in world.open.values()] == ["s-2"]
 

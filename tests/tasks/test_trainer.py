@@ -175,67 +175,6 @@ def test_a_segmentation_fault_ends_the_process_by_its_signal(trainer):
     assert "Segmentation fault" in trainer.log.read_text()
 
 
-def answer(trainer, name, value):
-    """Hear one question and answer it; gives the question."""
-    question = trainer.hear()
-    assert (question["op"], question["name"]) == ("suggest", name)
-    trainer.say(op="suggested", name=name, value=value)
-    return question
-
-
-def test_an_objective_pauses_in_report_and_goes_on_in_place(trainer):
-    trainer.run(segment(trainees.objective, 1, 2, define_by_run=True))
-    question = answer(trainer, "x", 0.5)
-    assert '"FloatDistribution"' in question["distribution"]
-    assert epochs([trainer.hear(), trainer.hear()]) == [(1, False), (2, True)]
-    trainer.run(segment(trainees.objective, 3, 3, define_by_run=True, params={"x": 0.5}, fence=2))
-    third = trainer.hear()
-    assert third["metrics"] == {"accuracy": 1.5, "step": 2.0}
-    assert third["fence"] == 2
-    answer(trainer, "kind", "b")
-    assert epochs([trainer.hear(), trainer.hear()]) == [(4, False), (5, True)]
-    params = {"x": 0.5, "kind": "b"}
-    heard = trainer.carry_out(segment(trainees.objective, 6, 9, params=params, fence=3))
-    assert epochs(heard) == [(6, False)]
-    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, "value": 50.0}
-
-
-def test_an_objective_in_another_trainer_starts_over_and_repeats_no_report(trainer):
-    params = {"x": 0.5, "kind": "a"}
-    heard = trainer.carry_out(segment(trainees.objective, 4, 2, params=params))
-    assert [m["text"] for m in heard[:3]] == [f"replaying epoch {n} of 3" for n in (1, 2, 3)]
-    assert epochs(heard) == [(4, False), (5, True)]
-    # A fenced-off attempt was ahead: what was not accepted is sent again from memory.
-    again = trainer.carry_out(segment(trainees.objective, 4, 1, params=params, fence=2))
-    assert again[0]["metrics"] == heard[3]["metrics"]
-    assert epochs(again) == [(4, True)]
-    # Released, the paused objective is unwound; the trial could start over.
-    trainer.say(op="release", trial="s-0000")
-    assert epochs(trainer.carry_out(segment(trainees.objective, 1, 1, params=params))) == [
-        (1, True)
-    ]
-    # Fenced off while it waits for the sampler.
-    trainer.run(segment(trainees.objective, trial="s-0001", define_by_run=True, fence=5))
-    assert trainer.hear()["op"] == "suggest"
-    trainer.say(op="stop")
-    assert trainer.hear() == {"op": "stopped", "trial": "s-0001", "fence": 5}
-
-
-def test_how_an_objective_ends_is_said_as_optuna_would(trainer):
-    pruned = trainer.carry_out(segment(trainees.objective_prunes, 1, 5))
-    assert (pruned[-1]["op"], pruned[-1]["value"]) == ("returned", 0.25)
-    for code, kind, words in [
-        (trainees.objective_returns_text, "exception", "must return one number, not 'good'"),
-        (trainees.objective_reports_nan, "nan", "reported at step 0 is nan"),
-        (trainees.objective_exits, "exit", "sys.exit('enough')"),
-        (trainees.objective_raises, "exception", "KeyError: 'missing'"),
-        (trainees.objective, "exception", "asks for 'x', the study's space has nothing"),
-    ]:
-        (failed,) = trainer.carry_out(segment(code))
-        assert (failed["op"], failed["kind"]) == ("failed", kind)
-        assert words in failed["message"]
-
-
 def test_a_trainer_imports_no_part_of_the_control_plane():
     """Celery and the ledger's library never load; torch does not for an empty epoch."""
     code = (

@@ -1,0 +1,55 @@
+"""The process-wide random generators that an objective may draw from, kept apart by trial.
+
+``random``, ``numpy.random`` and torch's (CPU and CUDA) are one each in a process. Trials that take
+turns in it each see them as if they were alone. A library is touched only once it is imported.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Where the generators stand; None and empty for those that are not there yet."""
+
+    python: tuple[Any, ...]
+    numpy: dict[str, Any] | None
+    torch: Any
+    cuda: tuple[Any, ...]
+
+
+def seed(seed: int) -> None:
+    """Seed all of them; CUDA's too where torch has not started it yet."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
+
+
+def save() -> States:
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    # To ask for CUDA's would start it.
+    cuda = torch.cuda.get_rng_state_all() if torch and torch.cuda.is_initialized() else ()
+    return States(
+        random.getstate(),
+        numpy.random.get_state(legacy=False) if numpy else None,
+        torch.get_rng_state() if torch else None,
+        tuple(cuda),
+    )
+
+
+def restore(states: States, seed_before: int) -> None:
+    """Go back to ``states``; what was not there then is seeded with ``seed_before``."""
+    seed(seed_before)
+    random.setstate(states.python)
+    if states.numpy is not None:
+        sys.modules["numpy"].random.set_state(states.numpy)
+    if states.torch is not None:
+        sys.modules["torch"].set_rng_state(states.torch)
+    if states.cuda:
+        sys.modules["torch"].cuda.set_rng_state_all(states.cuda)

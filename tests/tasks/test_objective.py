@@ -1,0 +1,153 @@
+"""Optuna objectives in the real trainer process: paused, taking turns, unwound, started over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import trainees
+from penstock.tasks.objective import PAUSED_KEPT
+from trainer_process import TrainerProcess, segment
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    with TrainerProcess(tmp_path / "log") as trainer:
+        yield trainer
+
+
+def epochs(heard):
+    return [(m["epoch"], m["closes"]) for m in heard if m["op"] == "epoch"]
+
+
+def answer(trainer, name, value):
+    """Hear one question and answer it; gives the question."""
+    question = trainer.hear()
+    assert (question["op"], question["name"]) == ("suggest", name)
+    trainer.say(op="suggested", name=name, value=value)
+    return question
+
+
+def test_an_objective_pauses_in_report_and_goes_on_in_place(trainer):
+    trainer.run(segment(trainees.objective, 1, 2, define_by_run=True))
+    question = answer(trainer, "x", 0.5)
+    assert '"FloatDistribution"' in question["distribution"]
+    assert epochs([trainer.hear(), trainer.hear()]) == [(1, False), (2, True)]
+    trainer.run(segment(trainees.objective, 3, 3, define_by_run=True, params={"x": 0.5}, fence=2))
+    third = trainer.hear()
+    assert third["metrics"] == {"accuracy": 1.5, "step": 2.0}
+    assert third["fence"] == 2
+    answer(trainer, "kind", "b")
+    assert epochs([trainer.hear(), trainer.hear()]) == [(4, False), (5, True)]
+    params = {"x": 0.5, "kind": "b"}
+    heard = trainer.carry_out(segment(trainees.objective, 6, 9, params=params, fence=3))
+    assert epochs(heard) == [(6, False)]
+    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, "value": 50.0}
+
+
+def test_an_objective_in_another_trainer_starts_over_and_repeats_no_report(trainer):
+    params = {"x": 0.5, "kind": "a"}
+    heard = trainer.carry_out(segment(trainees.objective, 4, 2, params=params))
+    assert [m["text"] for m in heard[:3]] == [f"replaying epoch {n} of 3" for n in (1, 2, 3)]
+    assert epochs(heard) == [(4, False), (5, True)]
+    # A fenced-off attempt was ahead: what was not accepted is sent again from memory.
+    again = trainer.carry_out(segment(trainees.objective, 4, 1, params=params, fence=2))
+    assert again[0]["metrics"] == heard[3]["metrics"]
+    assert epochs(again) == [(4, True)]
+    # Released, the paused objective is unwound; the trial could start over.
+    trainer.say(op="release", trial="s-0000")
+    assert epochs(trainer.carry_out(segment(trainees.objective, 1, 1, params=params))) == [
+        (1, True)
+    ]
+    # Fenced off while it waits for the sampler.
+    trainer.run(segment(trainees.objective, trial="s-0001", define_by_run=True, fence=5))
+    assert trainer.hear()["op"] == "suggest"
+    trainer.say(op="stop")
+    assert trainer.hear() == {"op": "stopped", "trial": "s-0001", "fence": 5}
+
+
+def test_how_an_objective_ends_is_said_as_optuna_would(trainer):
+    pruned = trainer.carry_out(segment(trainees.objective_prunes, 1, 5))
+    assert (pruned[-1]["op"], pruned[-1]["value"]) == ("returned", 0.25)
+    for code, kind, words in [
+        (trainees.objective_returns_text, "exception", "must return one number, not 'good'"),
+        (trainees.objective_reports_nan, "nan", "reported at step 0 is nan"),
+        (trainees.objective_exits, "exit", "sys.exit('enough')"),
+        (trainees.objective_raises, "exception", "KeyError: 'missing'"),
+        (trainees.objective, "exception", "asks for 'x', the study's space has nothing"),
+    ]:
+        (failed,) = trainer.carry_out(segment(code))
+        assert (failed["op"], failed["kind"]) == ("failed", kind)
+        assert words in failed["message"]
+
+
+def drawn(heard):
+    return [m["metrics"]["accuracy"] for m in heard if m["op"] == "epoch"]
+
+
+def test_a_trial_draws_the_same_numbers_alone_and_between_others(trainer, tmp_path):
+    """From random, numpy.random and torch, which all trials of the process share."""
+    between = {trial: [] for trial in ("s-0000", "s-0001", "s-0002")}
+    for epoch in range(1, 5):
+        for trial in between:
+            heard = trainer.carry_out(segment(trainees.objective_draws, epoch, trial=trial))
+            between[trial] += drawn(heard)
+    assert len({*between["s-0000"], *between["s-0001"]}) == 8, "each has numbers of its own"
+    with TrainerProcess(tmp_path / "alone") as alone:
+        for trial in ("s-0001", "s-0000"):
+            heard = alone.carry_out(segment(trainees.objective_draws, 1, 4, trial=trial))
+            assert drawn(heard) == between[trial]
+        # Where its state is gone, a trial starts over, and comes to the same numbers.
+        heard = alone.carry_out(segment(trainees.objective_draws, 4, trial="s-0002"))
+        assert drawn(heard) == between["s-0002"][3:]
+
+
+def test_a_released_objective_is_unwound_past_its_except_and_through_its_finally(trainer):
+    trainer.carry_out(segment(trainees.objective_tidies))
+    trainer.say(op="release", trial="s-0000")
+    trainer.carry_out(segment(trainees.objective_tidies, trial="s-0001"))
+    assert trainer.log.read_text() == "trial 0 is unwound\n"
+
+
+def test_the_objectives_that_waited_longest_make_room(trainer):
+    trials = [f"s-{number:04}" for number in range(PAUSED_KEPT + 1)]
+    for trial in trials:
+        trainer.carry_out(segment(trainees.objective_tidies, trial=trial))
+    assert drawn(trainer.carry_out(segment(trainees.objective_tidies, 2, trial=trials[1]))) == [1.0]
+    trainer.carry_out(segment(trainees.objective_tidies, trial="s-0098"))
+    trainer.carry_out(segment(trainees.objective_raises, trial="s-0099"))  # one thing at a time
+    assert trainer.log.read_text().splitlines() == ["trial 0 is unwound", "trial 2 is unwound"]
+
+
+def test_one_that_fails_leaves_the_paused_ones_where_they_are(trainer):
+    trainer.carry_out(segment(trainees.objective_tidies))
+    (failed,) = trainer.carry_out(segment(trainees.objective_raises, trial="s-0001"))
+    assert failed["op"] == "failed"
+    heard = trainer.carry_out(segment(trainees.objective_tidies, 2))
+    assert (heard[0]["op"], epochs(heard)) == ("epoch", [(2, True)])
+
+
+def test_an_objective_that_will_not_end_takes_the_process_with_it():
+    """Else it would run beside the next trial."""
+    code = """
+from types import SimpleNamespace
+import trainees
+from penstock.tasks import objective, pipe
+from trainer_process import segment
+objective.UNWIND = 0.1
+objectives = objective.Objectives()
+silent = SimpleNamespace(say=lambda *_, **__: None)
+run = pipe.Run(segment(trainees.objective_stubborn), silent)
+objectives.run(run, lambda: trainees.objective_stubborn)
+objectives.release("s-0000")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (run.returncode, run.stderr) == (1, "objective s-0000 has not ended in 0.1 s\n")
