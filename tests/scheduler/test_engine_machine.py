@@ -205,7 +205,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.at += 100
         self.world.join("cpu.fresh.0")
         turns = 0
-        while self.world.open and turns < 500:
+        while self.world.open and turns < 5000:
             turns += 1
             fence = min(self.world.open)
             dispatch = self.world.open[fence]
