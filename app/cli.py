@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .study import Study
 
 FAILED, USAGE, BACKEND = 1, 2, 3
+STUDIES, MACHINE = "Studies", "This machine"  # how --help groups the commands
 CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 
 
@@ -49,23 +50,39 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Hyperparameter tuning as a stream of epoch-sized tasks on Celery.",
+    help="Hyperparameter tuning as a stream of epoch-sized tasks on Celery.\n\n"
+    "Begin with `penstock run SCRIPT`. Broker, scheduler and workers start by themselves.",
+    epilog="PENSTOCK_HOME is the folder where all state lies. The other settings are PENSTOCK_*"
+    " variables too: see the guide.",
 )
 #: A script's own options are the script's: nothing after its name is ours.
 _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
-Name = Annotated[str | None, typer.Argument(help="A study's name or id; the newest by default.")]
-Script = Annotated[Path, typer.Argument(help="A Python file that optimises a study.")]
-Arguments = Annotated[list[str] | None, typer.Argument(help="The script's own arguments.")]
+Name = Annotated[
+    str | None, typer.Argument(metavar="STUDY", help="A study's name or id; else the newest.")
+]
+Script = Annotated[
+    Path, typer.Argument(metavar="SCRIPT", help="A Python file that calls study.optimize(...).")
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARGUMENTS", help="All that follows is the script's own."),
+]
 Devices = Annotated[
-    str | None, typer.Option(help="auto, cpu:2x1 (two devices of one core), gpu:all, gpu:0,1")
+    str | None,
+    typer.Option(
+        metavar="DEVICES", help="auto, cpu:2x1 (two devices of one core), gpu:all or gpu:0,1."
+    ),
 ]
 
 
-@app.command(context_settings=_PASS_ON)
+@app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def run(script: Script, arguments: Arguments = None) -> None:
-    """Run a script, watch its studies, and print what they came to."""
+    """Run a script, watch its studies, and print what they came to.
+
+    Ctrl-C ends the watching, not the study.
+    """
     import psutil
 
     since = psutil.Process().create_time()
@@ -78,9 +95,9 @@ def run(script: Script, arguments: Arguments = None) -> None:
         raise typer.Exit(FAILED)
 
 
-@app.command(context_settings=_PASS_ON)
+@app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def submit(script: Script, arguments: Arguments = None) -> None:
-    """Run a script, but only submit its studies: they go on without it."""
+    """Submit a script's studies, to run in the background."""
     studies: list[Study] = []
     try:
         _run(script, arguments or [], studies, detach=True)
@@ -95,28 +112,12 @@ def submit(script: Script, arguments: Arguments = None) -> None:
             typer.echo(f"submitted {study.study_name}: penstock watch {study.id}")
 
 
-@app.command("ls")
-def list_studies(as_json: Json = False) -> None:
-    """List the studies."""
-    from .listing import study_facts, study_table
-
-    reader = _reader()
-    _print([study_facts(reader, row) for row in reader.studies()], as_json, study_table)
-
-
-@app.command()
-def status(name: Name = None, as_json: Json = False) -> None:
-    """Show how a study stands, with the failures of its trials."""
-    from .listing import standing_facts, standing_view
-
-    reader = _reader()
-    study = _study(reader, name)
-    _print(study, as_json, lambda s: standing_view(reader, s), lambda s: standing_facts(reader, s))
-
-
-@app.command()
+@app.command(rich_help_panel=STUDIES)
 def watch(name: Name = None) -> None:
-    """Watch a study until it is finished; Ctrl-C stops the watching, not the study."""
+    """Watch a study until it is finished.
+
+    Ctrl-C ends the watching, not the study.
+    """
     from .live import follow
 
     settings = _settings()
@@ -126,12 +127,33 @@ def watch(name: Name = None) -> None:
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
 
 
-@app.command()
+@app.command("ls", rich_help_panel=STUDIES)
+def list_studies(as_json: Json = False) -> None:
+    """List all studies and how they stand."""
+    from .listing import study_facts, study_table
+
+    reader = _reader()
+    _print([study_facts(reader, row) for row in reader.studies()], as_json, study_table)
+
+
+@app.command(rich_help_panel=STUDIES)
+def status(name: Name = None, as_json: Json = False) -> None:
+    """Show how a study stands, with its failures in full."""
+    from .listing import standing_facts, standing_view
+
+    reader = _reader()
+    study = _study(reader, name)
+    _print(study, as_json, lambda s: standing_view(reader, s), lambda s: standing_facts(reader, s))
+
+
+@app.command(rich_help_panel=STUDIES)
 def story(
-    trial: Annotated[str, typer.Argument(help="A trial's id, or STUDY/NUMBER.")],
+    trial: Annotated[
+        str, typer.Argument(metavar="STUDY/NUMBER", help="A trial, as digits-3f2a/7, or its id.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Tell what happened to a trial, in order, and why."""
+    """Tell what happened to one trial, in order, and why."""
     from dataclasses import asdict
 
     from .story import find_trial, render, tell
@@ -141,9 +163,28 @@ def story(
     _print(told, as_json, render, asdict)
 
 
-@app.command()
-def cancel(name: Annotated[str, typer.Argument(help="A study's name or id.")]) -> None:
-    """Cancel a study. What has run stays."""
+@app.command(rich_help_panel=STUDIES)
+def report(
+    name: Name = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; else the state folder."),
+    ] = None,
+) -> None:
+    """Write a study's report, one HTML file, and print its path."""
+    from .report import write_report
+
+    settings = _settings()
+    reader = _reader(settings)
+    study = _study(reader, name)
+    typer.echo(write_report(reader, study.id, output or _report_path(settings, study.id)))
+
+
+@app.command(rich_help_panel=STUDIES)
+def cancel(
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or id.")],
+) -> None:
+    """Cancel a study. What has run stays, and can be read."""
     from .client import Client
     from .services import ensure_up
 
@@ -157,51 +198,9 @@ def cancel(name: Annotated[str, typer.Argument(help="A study's name or id.")]) -
     typer.echo(f"{study.name} is cancelled")
 
 
-@app.command()
-def report(
-    name: Name = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")] = None,
-) -> None:
-    """Write a study's report: one HTML file that opens off line."""
-    from .report import write_report
-
-    settings = _settings()
-    reader = _reader(settings)
-    study = _study(reader, name)
-    typer.echo(write_report(reader, study.id, output or _report_path(settings, study.id)))
-
-
-@app.command()
-def worker(devices: Devices = None) -> None:
-    """Serve this machine's devices until told to stop (SIGTERM drains)."""
-    from . import agent
-
-    raise typer.Exit(agent.main(_settings(devices)))
-
-
-@app.command()
-def up(devices: Devices = None) -> None:
-    """Start broker, scheduler and this machine's workers, and leave them running."""
-    from .services import ensure_up, statuses
-
-    settings = _settings(devices)
-    ensure_up(settings, devices, stays=True)
-    for service in statuses(settings):
-        typer.echo(f"{service.name} runs as process {service.pid}, its log is {service.log}")
-
-
-@app.command()
-def down() -> None:
-    """Stop what Penstock runs on this machine. Studies go on at the next `up`."""
-    from .services import take_down
-
-    ended = take_down(_settings())
-    typer.echo(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
-
-
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def doctor(as_json: Json = False) -> None:
-    """Say what is found, what is missing, and what to do."""
+    """Say what is found here, what is missing, and what to do."""
     from dataclasses import asdict
 
     from .doctor import diagnose
@@ -213,11 +212,44 @@ def doctor(as_json: Json = False) -> None:
         raise typer.Exit(BACKEND)
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
+def up(devices: Devices = None) -> None:
+    """Start broker, scheduler and workers, and keep them running."""
+    from .services import ensure_up, statuses
+
+    settings = _settings(devices)
+    ensure_up(settings, devices, stays=True)
+    for service in statuses(settings):
+        typer.echo(f"{service.name} runs as process {service.pid}, its log is {service.log}")
+
+
+@app.command(rich_help_panel=MACHINE)
+def down() -> None:
+    """Stop what runs here. Studies go on when it is started again."""
+    from .services import take_down
+
+    ended = take_down(_settings())
+    typer.echo(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
+
+
+@app.command(rich_help_panel=MACHINE)
+def worker(devices: Devices = None) -> None:
+    """Serve this machine's devices to the scheduler on PENSTOCK_BROKER.
+
+    Ctrl-C or SIGTERM: what runs ends its epoch, then the machine leaves.
+    """
+    from . import agent
+
+    raise typer.Exit(agent.main(_settings(devices)))
+
+
+@app.command(rich_help_panel=MACHINE)
 def flower(
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="A free port.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = None,
 ) -> None:
-    """Show queues, workers and tasks in Flower, on this machine only."""
+    """Show queues, workers and tasks in Flower, in the browser."""
     from . import flower as flowers
     from .broker import connect
 

@@ -167,6 +167,11 @@ if "leave" in sys.argv: sys.exit(5)
 if "refuse" in sys.argv:
     import penstock
     penstock.create_study(direction="up")
+if "interrupt" in sys.argv:
+    import penstock
+    from penstock.app.study import SUBMITTED
+    SUBMITTED.get().append(penstock.load_study("digits"))  # as optimize() does
+    raise KeyboardInterrupt
 if "submit" in sys.argv:
     import penstock
     from penstock.app.study import SUBMITTED
@@ -211,6 +216,18 @@ def test_a_script_that_raises_exits_with_1_and_shows_only_its_own_frames(script,
 
 def test_a_script_keeps_its_own_exit_code(script, tmp_path):
     assert process("run", script, "leave", home=tmp_path).returncode == 5
+
+
+def test_ctrl_c_ends_with_130_and_says_once_that_the_study_goes_on(script, tmp_path):
+    make_study(tmp_path, study_spec(), turns=3)
+    result = process("run", script, "interrupt", home=tmp_path)
+    assert result.returncode == 130
+    assert result.stdout.splitlines()[-1] == (
+        "digits goes on. Watch it with `penstock watch digits-1a2b`,"
+        " cancel it with `penstock cancel digits-1a2b`."
+    )
+    assert result.stdout.count("goes on") == 1
+    assert result.stderr == ""
 
 
 def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_path):
