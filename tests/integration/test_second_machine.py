@@ -1,7 +1,7 @@
 """A second machine is one command: over TCP, with a state folder of its own.
 
-The same tests run with both nodes on this host's network, and with each in a network namespace of
-its own, joined by a cable (a veth pair).
+Both nodes are on this host's network; and once each is in a network namespace of its own, and a
+cable (a veth pair) joins the two.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from installation import Installation
+from penstock import BackendError
 from penstock.app import broker
 
 pytestmark = pytest.mark.integration
@@ -73,7 +74,11 @@ def two_namespaces():
         yield f"{net}.1", *(("ip", "netns", "exec", name) for name in names)
 
 
-@pytest.fixture(scope="module", params=["one host", "two network namespaces"])
+ON_ONE_HOST = pytest.mark.parametrize("nodes", ["one host"], indirect=True)
+ON_BOTH = pytest.mark.parametrize("nodes", ["one host", "two network namespaces"], indirect=True)
+
+
+@pytest.fixture(scope="module")
 def nodes(request, tmp_path_factory):
     """The first node, whose scheduler and worker run, and the second one, where nothing does."""
     folder = tmp_path_factory.mktemp("nodes")
@@ -145,11 +150,14 @@ def by_node(site, study):
 
 def serving(site):
     """The nodes that have joined."""
-    if not (site.settings.home / "ledger.db").exists():
+    try:
+        known = site.reader.devices()
+    except BackendError:  # no ledger yet
         return set()
-    return {d.device.node for d in site.reader.devices() if d.state == "joined"}
+    return {found.device.node for found in known if found.state == "joined"}
 
 
+@ON_BOTH
 def test_it_joins_with_one_command_takes_its_part_and_drains(nodes, tmp_path):
     first, second = nodes
     with working(second) as (agent, log):
@@ -168,6 +176,7 @@ def test_it_joins_with_one_command_takes_its_part_and_drains(nodes, tmp_path):
     assert not (second.settings.home / "ledger.db").exists(), "results are at the first node"
 
 
+@ON_ONE_HOST
 def test_a_machine_that_dies_costs_only_time(nodes, tmp_path):
     first, second = nodes
     with working(second) as (agent, _):
@@ -192,6 +201,7 @@ def mounting(*words):
     return (*enter, "sh", "-c", f'mount {" ".join(words)} && exec "$@"', "sh")
 
 
+@ON_ONE_HOST
 def test_a_node_that_does_not_see_the_store_is_refused_with_the_reason(nodes):
     """The same path is another disk there."""
     first, second = nodes
@@ -205,6 +215,7 @@ def test_a_node_that_does_not_see_the_store_is_refused_with_the_reason(nodes):
     assert "second" not in serving(first)
 
 
+@ON_ONE_HOST
 def test_a_node_with_another_copy_of_the_code_is_refused_and_the_study_says_so(nodes, tmp_path):
     first, second = nodes
     mine, theirs = script(tmp_path, 6), tmp_path / "theirs.py"
@@ -221,6 +232,7 @@ def test_a_node_with_another_copy_of_the_code_is_refused_and_the_study_says_so(n
         assert agent.wait(30) == 0
 
 
+@ON_ONE_HOST
 def test_a_wrong_password_is_refused_in_time_and_not_shown(nodes):
     _, second = nodes
     url = second.settings.broker.replace(PASSWORD, "wr0ng")
