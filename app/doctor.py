@@ -170,7 +170,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
         what = f"{shown} cannot be read: {type(error).__name__}"
         yield Finding("ledger", "fail", what, _ADVICE["ledger"])
         return
-    yield Finding("ledger", "ok", f"{shown}: {count} studies")
+    yield Finding("ledger", "ok", f"{shown}: {count} {'study' if count == 1 else 'studies'}")
 
 
 def _store(settings: Settings) -> Iterator[Finding]:

@@ -74,8 +74,10 @@ def create_study(
     if study_name is not None and not in_trainer():
         known = _find(settings, name)
         if known is not None and not load_if_exists:
-            allowed = "a name not taken by another study (or load_if_exists=True)"
-            raise UsageError.refuse("study_name", name, allowed)
+            raise UsageError(
+                f"there is a study {name!r} already: give this one another study_name,"
+                " or take that one up with load_if_exists=True"
+            )
         if known is not None:
             study = Study(plan, name, known.id, settings, spec_from_json(known.spec_json))
     return study

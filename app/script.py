@@ -32,7 +32,7 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
     has been printed, without our own frames), and lets Penstock's errors and SystemExit through.
     """
     if not script.is_file():
-        raise UsageError.refuse("script", str(script), "a file that is there")
+        raise UsageError(f"there is no file {script}")
     with _as_python(script, arguments):
         try:
             runpy.run_path(str(script), run_name="__main__")

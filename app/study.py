@@ -280,7 +280,7 @@ class Study:
         why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
         failure = TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
         if failure.traceback:
-            failure.add_note(failure.traceback)
+            failure.add_note(f"\n{first.id}: {failure.traceback}")
         return failure
 
 

@@ -247,7 +247,7 @@ def test_a_submitted_script_may_ask_for_results_that_are_not_there_yet(script, t
 def test_a_script_that_is_not_there_is_refused(tmp_path):
     result = process("run", tmp_path / "none.py", home=tmp_path)
     assert result.returncode == 2
-    assert "none.py" in result.stderr
+    assert result.stderr == f"penstock: there is no file {tmp_path / 'none.py'}\n"
 
 
 def test_help_answers_at_once(tmp_path):

@@ -147,7 +147,7 @@ def test_nothing_is_started_for_a_study_that_is_refused(settings, started):
 def test_a_taken_name_is_refused_unless_it_is_to_be_loaded(settings, started):
     with FakeScheduler(settings) as scheduler:
         quiet(create_study(study_name="first", **GRID), SPACE)
-        with pytest.raises(UsageError, match=r"study_name = 'first'.*load_if_exists"):
+        with pytest.raises(UsageError, match=r"a study 'first' already.*load_if_exists"):
             create_study(study_name="first", **GRID)
         again = create_study(study_name="first", load_if_exists=True, **GRID)
         heard = []
@@ -191,7 +191,7 @@ def test_without_a_complete_trial_there_is_no_best_one(settings, started):
         quiet(study, SPACE)
     assert failure.value.kind == "exception"
     assert failure.value.traceback == "Traceback ..."
-    assert failure.value.__notes__ == ["Traceback ..."], "Python shows it below the message"
+    assert failure.value.__notes__ == [f"\n{study.id}-0000: Traceback ..."]
     assert f"{study.id}-0000" in str(failure.value)
     with pytest.raises(UsageError, match="first failure was: ValueError: no"):
         study.best_trial  # noqa: B018 - it raises
