@@ -44,13 +44,13 @@ class Float:
             step = _finite("Float.step", self.step)
             if self.log:
                 raise UsageError.refuse("Float.step", step, "None where log=True")
-            if not 0 < step <= self.high - self.low:
-                allowed = f"above 0 and at most high - low = {self.high - self.low}"
-                raise UsageError.refuse("Float.step", step, allowed)
             # Decimals, because 0.1 + 2 * 0.1 is not 0.3 in binary.
-            low, width = Decimal(str(self.low)), Decimal(str(step))
+            low, high, width = (Decimal(str(number)) for number in (self.low, self.high, step))
+            if not 0 < width <= high - low:
+                allowed = f"above 0 and at most high - low = {float(high - low)}"
+                raise UsageError.refuse("Float.step", step, allowed)
             _set(self, "step", step)
-            _set(self, "high", float(low + (Decimal(str(self.high)) - low) // width * width))
+            _set(self, "high", float(low + (high - low) // width * width))
 
     def to_json(self) -> str:
         """As Optuna distribution JSON."""

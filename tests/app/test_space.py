@@ -70,6 +70,11 @@ def test_a_parameter_is_written_as_the_optuna_distribution_it_means(ours, optuna
 
 def test_a_step_that_does_not_divide_the_range_lowers_its_end():
     assert Float(0.1, 0.95, step=0.1).high == 0.9
+
+
+def test_a_step_as_wide_as_the_range_is_taken_also_where_binary_makes_the_range_narrower():
+    assert 0.3 - 0.1 < 0.2
+    assert Float(0.1, 0.3, step=0.2).high == 0.3
     assert Int(0, 10, step=3).high == 9
 
 
