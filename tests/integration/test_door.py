@@ -121,7 +121,7 @@ def test_on_the_command_line_it_is_one_line_and_exit_status_2(site, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run", "nowhere.py"), "script = 'nowhere.py' is refused"),
+        (("run", "nowhere.py"), "there is no file nowhere.py"),
         (("up", "--devices", "tpu:0"), "devices = 'tpu:0' is refused"),
         (("worker", "--devices", "cpu:999x1"), "devices = 'cpu:999x1' is refused"),
     ],
