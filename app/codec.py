@@ -34,6 +34,7 @@ _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 KINDS: dict[str, type[Event]] = {
     "StudySubmitted": events.StudySubmitted,
     "StudyCancelled": events.StudyCancelled,
+    "StudyFailed": events.StudyFailed,
     "TrialEnqueued": events.TrialEnqueued,
     "Proposed": events.Proposed,
     "Suggested": events.Suggested,

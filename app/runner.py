@@ -26,6 +26,7 @@ from ..scheduler.events import (
     DeviceLeft,
     Event,
     Proposed,
+    StudyFailed,
     Suggested,
     Tick,
     TrialEnqueued,
@@ -258,9 +259,17 @@ class Runner:
         study = self.engine.state.studies.get(ask.study)
         if study is None:
             return
-        params, exhausted = self._samplers.ask(
-            study.spec, ask.index, ask.n, self._trials(ask.study), ask.enqueued
-        )
+        try:
+            params, exhausted = self._samplers.ask(
+                study.spec, ask.index, ask.n, self._trials(ask.study), ask.enqueued
+            )
+        except Exception as error:  # whatever a sampler raises; without one no study goes on
+            log.exception("the sampler of %s raised", ask.study)
+            reason = f"the sampler {study.spec.sampler} raised {error!r}"
+            self._apply(
+                StudyFailed(at=self._clock.now(), cause=ask.id, study=ask.study, reason=reason)
+            )
+            return
         self._apply(
             Proposed(
                 at=self._clock.now(),

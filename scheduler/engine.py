@@ -38,6 +38,7 @@ from .events import (
     PolicyChosen,
     Proposed,
     StudyCancelled,
+    StudyFailed,
     StudySubmitted,
     Suggested,
     Tick,
@@ -109,7 +110,15 @@ class Engine(Placing):
         self._fill()
 
     def _on_study_cancelled(self, event: StudyCancelled) -> None:
+        self._abandon(self._study(event.study), "cancelled")
+
+    def _on_study_failed(self, event: StudyFailed) -> None:
         study = self._study(event.study)
+        study.message = event.reason
+        self._abandon(study, "failed")
+
+    def _abandon(self, study: StudyState, status: str) -> None:
+        """End a study with trials at work: they are fenced off, and what has run stays."""
         for trial in self._trials_of(study):
             if trial.state in FINAL:
                 continue
@@ -120,7 +129,7 @@ class Engine(Placing):
                 self._decide(Revoke, trial=trial.id, fence=fence)
             self._move(study, trial, Step.CANCEL)
             self._decide(Release, trial=trial.id)
-        self._finish(study, "cancelled")
+        self._finish(study, status)
         self._fill()
 
     def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
@@ -371,6 +380,7 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     PolicyChosen: Engine._on_policy_chosen,
     StudySubmitted: Engine._on_study_submitted,
     StudyCancelled: Engine._on_study_cancelled,
+    StudyFailed: Engine._on_study_failed,
     TrialEnqueued: Engine._on_trial_enqueued,
     Proposed: Engine._on_proposed,
     Suggested: Engine._on_suggested,

@@ -39,6 +39,14 @@ class StudyCancelled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFailed(Event):
+    """The study cannot go on at all: its sampler raised. ``reason`` is for its user."""
+
+    study: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnqueued(Event):
     """The user wants this configuration tried next; missing names are left to the sampler."""
 

@@ -132,6 +132,7 @@ def test_a_malformed_study_is_refused_with_the_field():
     [
         (events.StudySubmitted(at=1.0, study=SPEC), ("digits-1", None)),
         (events.StudyCancelled(at=1.0, study="digits-1"), ("digits-1", None)),
+        (events.StudyFailed(at=1.0, study="digits-1", reason="no"), ("digits-1", None)),
         (EPOCH, ("digits-1", "digits-1-0002")),
         (events.DeviceLeft(at=1.0, device="cpu.a.0", reason="gone"), (None, None)),
         (events.Tick(at=1.0), (None, None)),

@@ -229,3 +229,21 @@ def test_a_snapshot_and_the_events_after_it_restore_the_engine(runner, desk):
     for _ in range(5):
         runner.turn(1.0)
     assert restore(runner._ledger).state == runner.engine.state
+
+
+class BrokenSampler(SamplerHost):
+    def ask(self, *_):
+        raise ZeroDivisionError("nothing to divide by")
+
+
+def test_a_sampler_that_raises_fails_its_study_and_the_loop_goes_on(desk):
+    runner = Runner(Engine(), MemoryLedger(), desk, BrokenSampler(), desk.clock)
+    runner.start()
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    record = runner._ledger.studies["s-1"]
+    assert (record.status, record.message) == (
+        "failed",
+        "the sampler random raised ZeroDivisionError('nothing to divide by')",
+    )
+    runner.turn(1.0)
