@@ -147,8 +147,8 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...]) -> Iterator[Tensor]:
     for seed in seeds:
         _seed(run.device, seed)
         batch, _ = next(read)
+        run.optimizer.zero_grad(set_to_none=True)  # before the forward pass, which takes its memory
         loss = run.code.loss(run.model, batch)
-        run.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         yield loss.detach()
 
@@ -157,17 +157,17 @@ def _by_shard(run: Training, batches: tuple[Tensor, ...]) -> Iterator[Tensor]:
     """As ``_by_batch``, over the batch's shards: this process's share of them, or all."""
     names = (run.seed, run.number, run.epoch)
     sums = Sums(run.model, run.gang)
-    for step, batch in enumerate(batches, 1):
+    steps = range(1, len(batches) + 1)
+    seeds = [[key("step", *names, step, shard) for shard in range(run.shards)] for step in steps]
+    for step, batch in zip(steps, batches, strict=True):
         parts = cut(len(batch), run.shards, run.batch_size)
-        shares = sums.begin(len(parts))
-        read = _batches(
-            run.data.train, tuple(batch[parts[s].start : parts[s].stop] for s in shares), run.device
-        )
-        for shard in shares:
-            # Reading may draw random numbers too.
-            _seed_all(run.device, "step", *names, step, shard)
-            examples, size = next(read)
-            loss = run.code.loss(run.model, examples)
+        share = sums.begin(len(parts))
+        examples = tuple(batch[parts[shard].start : parts[shard].stop] for shard in share)
+        read = _batches(run.data.train, examples, run.device)
+        for shard in share:
+            _seed_everything(run.device, seeds[step - 1][shard])  # reading may draw numbers too
+            part, size = next(read)
+            loss = run.code.loss(run.model, part)
             sums.take(shard, loss, size / len(batch))
         yield sums.finish()
         if step in {1, len(batches)}:
@@ -272,7 +272,10 @@ def _seed(device: torch.device, seed: int) -> None:
 
 def _seed_all(device: torch.device, *names: int | str) -> None:
     """Seed torch, ``random`` and ``numpy.random`` for the stretch called ``names``."""
-    seed = key(*names)
+    _seed_everything(device, key(*names))
+
+
+def _seed_everything(device: torch.device, seed: int) -> None:
     _seed(device, seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # the generator that user code draws from
