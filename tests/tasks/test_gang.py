@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from penstock.profiling.errors import BackendError
+from penstock.tasks.gang import Gang
+from torch.distributed import TCPStore
 
 from benchmarks._gangs import MODELS, OPTIMIZERS, Pool, Stage, straight
 
@@ -41,3 +45,9 @@ def test_a_trial_that_moves_and_whose_gangs_break_has_the_same_bits(pool, model)
     first, second, again, third = pool.carry_out(model, "adamw", stages)
     assert [first, second, third] == alone
     assert again == second
+
+
+def test_a_gang_that_nobody_else_comes_to_is_given_up():
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with pytest.raises(BackendError, match="member 0 met no gang of 2"):
+        Gang(store, 0, 2, torch.device("cpu"), timeout=0.2)
