@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,7 @@ class View:
     trials: Sequence[TrialRow]
     curves: dict[str, list[float]]
     devices: Sequence[DeviceRecord]
+    running: Mapping[tuple[str, int], tuple[str, int]]
 
 
 def sentence(study: StudyRow, trial: TrialRow) -> str:
@@ -65,16 +66,25 @@ def sentence(study: StudyRow, trial: TrialRow) -> str:
 
 def progress(view: View) -> str:
     stand = view.stand
-    epochs = f"{stand.epochs}/{stand.expected}" if stand.expected else f"{stand.epochs}"
-    parts = [f"{epochs} epochs", f"{stand.final}/{view.study.n_trials} trials"]
+    parts = [
+        part for part in (_epochs(stand), f"{stand.final}/{view.study.n_trials} trials") if part
+    ]
     if stand.best is not None:
         best = f"best{so_far(view.study)} {view.study.metric} {number(stand.best.value)}"
-        parts.append(f"{best} (trial {stand.best.number}, {count(stand.best.epoch, 'epoch')})")
+        trained = f", {count(stand.best.epoch, 'epoch')}" if stand.best.epoch else ""
+        parts.append(f"{best} (trial {stand.best.number}{trained})")
     if stand.eta is not None:
         parts.append(f"about {duration(stand.eta)} left")
     if view.study.finished_at is None and all(d.state == "left" for d in view.devices):
         parts.append("no device has joined yet")
     return ", ".join(parts)
+
+
+def _epochs(stand: Standing) -> str:
+    """``9/63 epochs``; nothing for an objective that has reported none, and may never."""
+    if stand.expected:
+        return f"{stand.epochs}/{stand.expected} epochs"
+    return count(stand.epochs, "epoch") if stand.epochs else ""
 
 
 def picture(view: View, now: float) -> RenderableType:
@@ -106,7 +116,6 @@ def _header(view: View, now: float) -> RenderableType:
     total = stand.expected or study.n_trials
     done = stand.epochs if stand.expected else stand.final
     bar = Table.grid(padding=(0, 2))
-    counts = f"{stand.epochs}/{stand.expected}" if stand.expected else f"{stand.epochs}"
     bar.add_row(
         ProgressBar(
             total=max(total, 1),
@@ -115,7 +124,7 @@ def _header(view: View, now: float) -> RenderableType:
             complete_style="cyan",
             finished_style="green",
         ),
-        f"{counts} epochs",
+        _epochs(stand),
         f"{stand.final}/{study.n_trials} trials",
         _clock(view, now),
     )
@@ -200,18 +209,18 @@ def _others(hidden: Sequence[TrialRow]) -> Text:
 def _devices(view: View) -> Text:
     """One line: each device and what it does."""
     text = Text(overflow="ellipsis", no_wrap=True)
-    running = {
-        (trial.device, trial.slot): trial.number
-        for trial in view.trials
-        if trial.state == TrialState.RUNNING
-    }
     for record in view.devices:
         if record.state == "left":
             continue
         text.append(f"{record.device.name} ", style="dim")
         for slot in range(record.device.slots):
-            busy = running.get((record.device.name, slot))
-            text.append(*(("idle ", "dim") if busy is None else (f"trial {busy} ", "cyan")))
+            study, number = view.running.get((record.device.name, slot), ("", -1))
+            if not study:
+                text.append("idle ", style="dim")
+            elif study == view.study.name:
+                text.append(f"trial {number} ", style="cyan")
+            else:
+                text.append(f"busy with {study} ", style="dim")
         text.append("draining " if record.state == "draining" else "", style="yellow")
         text.append("  ")
     return text if text.plain else Text("no device has joined yet", style="yellow")

@@ -19,7 +19,7 @@ from rich.text import Text
 from ..profiling.errors import PenstockError, TrialFailed, UsageError
 from ..scheduler.trial import TrialState
 from .report import write_report
-from .standing import Standing, duration, final_metrics, label, number, standing
+from .standing import Standing, count, duration, final_metrics, label, number, standing
 
 if TYPE_CHECKING:
     from .queries import EpochRow, Reader, StudyRow, TrialRow
@@ -64,7 +64,8 @@ def _as_python(script: Path, arguments: Sequence[str]) -> Iterator[None]:
 class Outcome:
     """What a study came to: its rows, its report, and where the time went (seconds).
 
-    ``start_up`` ends when the first epoch's training began; None where nothing was trained.
+    ``start_up`` ends when the first epoch's training began, and where trials returned their values
+    without epochs, when the first trial was made; None where nothing was trained.
     """
 
     study: StudyRow
@@ -86,15 +87,18 @@ def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcom
     stand = standing(study, spec_from_json(study.spec_json).strategy, trials, epochs)
     began = monotonic()
     written = write_report(reader, study_id, report)
-    last = study.finished_at or max((row.at for row in epochs), default=0.0)
+    started, last = stand.started, study.finished_at or max((row.at for row in epochs), default=0.0)
+    if started is None and stand.counts[TrialState.COMPLETED]:
+        started = min(trial.created_at for trial in trials)
+        last = max(trial.finished_at or started for trial in trials)
     return Outcome(
         study=study,
         stand=stand,
         metrics=final_metrics(stand.best, epochs) if stand.best else {},
         failed=tuple(trial for trial in trials if trial.state == TrialState.FAILED),
         report=written,
-        start_up=None if stand.started is None else stand.started - since,
-        training=0.0 if stand.started is None else last - stand.started,
+        start_up=None if started is None else started - since,
+        training=0.0 if started is None else last - started,
         reporting=monotonic() - began,
     )
 
@@ -136,16 +140,19 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
         line.append(" on validation data")
     for name, value in tests.items():
         line.append(f", {name} ").append(number(value), style="bold green")
-    plan = result.study.strategy
-    return line.append(f"  ({result.stand.epochs} epochs, {label(plan)})", style="dim")
+    if not result.stand.epochs:  # an objective that reported none: no budget was shared out
+        return line.append(f"  ({count(result.stand.final, 'trial')})", style="dim")
+    how = f"{count(result.stand.epochs, 'epoch')}, {label(result.study.strategy)}"
+    return line.append(f"  ({how})", style="dim")
 
 
 def _times(result: Outcome) -> str:
     if result.start_up is None:
         return f"nothing was trained, report {duration(result.reporting)}"
+    trials = f"{count(result.stand.final, 'trial')} in"
     parts = (
         ("start-up", result.start_up),
-        ("training", result.training),
+        ("training" if result.stand.epochs else trials, result.training),
         ("report", result.reporting),
     )
     total = sum(seconds for _, seconds in parts)

@@ -86,7 +86,12 @@ def so_far(study: StudyRow) -> str:
 
 
 def reached(trial: TrialRow) -> str:
-    """How far a trial's value was trained: *running, epoch 3*; *completed after 9 epochs*."""
+    """How far a trial's value was trained: *running, epoch 3*; *completed after 9 epochs*.
+
+    Only *completed* for an objective that returned its value and reported none on the way.
+    """
+    if trial.epoch == 0 and trial.state in (TrialState.COMPLETED, TrialState.STOPPED):
+        return trial.state
     if trial.state in FINAL:
         return f"{trial.state} after {count(trial.epoch, 'epoch')}"
     return f"{trial.state}, epoch {trial.epoch}"

@@ -1,9 +1,15 @@
 """What ``penstock run`` says when a script's studies are over."""
 
 import io
+from dataclasses import replace
 
 import pytest
+from penstock.app.codec import spec_to_json
+from penstock.app.live import Watcher
+from penstock.app.picture import progress, sentence
 from penstock.app.script import outcome, show
+from penstock.app.standing import duration
+from penstock.scheduler.study import StrategySpec
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 
@@ -35,6 +41,43 @@ def test_an_objective_is_not_said_to_have_validation_data(tmp_path):
     _, text = said(make_study(tmp_path, study_spec(contract="objective")), tmp_path)
     assert "complete: best trial" in text
     assert "validation" not in text
+
+
+def test_trials_that_returned_without_epochs_were_run_all_the_same(tmp_path):
+    """An objective that only returns its value: its trials are counted and timed, no epochs."""
+    spec = study_spec(contract="objective", strategy=StrategySpec("full", max_epochs=None))
+    reader = WithoutEpochs(make_study(tmp_path, study_spec(contract="objective")), spec)
+    result, text = said(reader, tmp_path)
+    assert "epoch" not in text
+    assert "nothing was trained" not in text
+    assert text.splitlines()[1].endswith("  (9 trials)")
+    assert text.splitlines()[-1].startswith(
+        f"time    start-up 2.0 s, 9 trials in {duration(result.training)}, report "
+    )
+    view = Watcher(reader, "digits-1a2b").look()
+    assert progress(view).startswith("9/9 trials, best accuracy ")
+    assert "epoch" not in progress(view)
+    assert sentence(view.study, view.trials[0]).startswith("trial 0 completed, accuracy ")
+
+
+class WithoutEpochs:
+    """A study's rows as they are when its trials report nothing and return a value."""
+
+    def __init__(self, reader, spec):
+        self._reader, self._spec = reader, spec
+
+    def study(self, study_id):
+        return replace(self._reader.study(study_id), spec_json=spec_to_json(self._spec))
+
+    def trials(self, study_id):
+        rows = self._reader.trials(study_id)
+        return [replace(row, epoch=0, target=0, state="completed") for row in rows]
+
+    def epochs(self, study_id, after=0):
+        return []
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
 
 
 def test_the_time_is_said_in_parts(tmp_path):
