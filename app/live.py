@@ -50,7 +50,7 @@ class Watcher:
             curves.setdefault(row.trial, []).append(row.value)
         plan = spec_from_json(study.spec_json).strategy
         stand = standing(study, plan, trials, self._epochs)
-        return View(study, stand, trials, curves, self.reader.devices())
+        return View(study, stand, trials, curves, self.reader.devices(), self.reader.running())
 
 
 def follow(
@@ -60,10 +60,12 @@ def follow(
     on_trial: Callable[[TrialRow], None] | None = None,
     show: bool = True,
     timeout: float | None = None,
+    at_timeout: Callable[[], object] | None = None,
     alive: Callable[[], bool] | None = None,
 ) -> StudyRow:
     """Watch a study until it is finished, or for ``timeout`` seconds; returns it as it then stands.
 
+    With ``at_timeout``, that is called after ``timeout`` instead, and the study watched to its end.
     ``on_trial`` hears of each trial once, when it has reached a final state. ``alive`` says whether
     a scheduler is at work, for the note shown when none is. A ledger that does not answer is shown
     and asked again; only one that never answered raises BackendError, after ``timeout``.
@@ -88,8 +90,13 @@ def follow(
                     if on_trial is not None:
                         on_trial(trial)
             screen.draw(view, trouble)
-            if view is not None and (finished or (end is not None and time.monotonic() >= end)):
+            if view is not None and finished:
                 return view.study
+            if view is not None and end is not None and time.monotonic() >= end:
+                if at_timeout is None:
+                    return view.study
+                at_timeout()
+                end = None
             time.sleep(PERIOD)
 
 

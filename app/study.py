@@ -99,10 +99,9 @@ class Study:
         if DETACH.get():
             return
         try:
-            row = self._watch(callbacks, timeout=timeout, show=show_progress)
-            if row.finished_at is None:
-                self.cancel()
-                row = self._watch(callbacks, show=show_progress)
+            row = self._watch(
+                callbacks, timeout=timeout, at_timeout=self.cancel, show=show_progress
+            )
         except KeyboardInterrupt:
             if SUBMITTED.get() is None:  # else the command line says so
                 sys.stderr.write(f"\n{goes_on(self.study_name, self.id)}\n")
@@ -217,7 +216,12 @@ class Study:
     # -- inside ----------------------------------------------------------------------------------
 
     def _watch(
-        self, callbacks: Sequence[Callback], *, timeout: float | None = None, show: bool
+        self,
+        callbacks: Sequence[Callback],
+        *,
+        timeout: float | None = None,
+        at_timeout: Callable[[], object] | None = None,
+        show: bool,
     ) -> StudyRow:
         from .live import follow
         from .locks import is_running
@@ -238,6 +242,7 @@ class Study:
                 on_trial=tell,
                 show=show,
                 timeout=timeout,
+                at_timeout=at_timeout,
                 alive=lambda: is_running(run, "scheduler"),
             )
 
@@ -308,6 +313,6 @@ def refuse_in_trainer(what: str) -> None:
     """Raise UsageError in a trainer: a script must not start studies when it is imported."""
     if in_trainer():
         raise UsageError(
-            f"{what} was called while a trainer imported the script: put the call under"
+            f"{what} cannot be called while a trainer imports the script: put the call under"
             ' `if __name__ == "__main__":`'
         )

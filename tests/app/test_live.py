@@ -119,6 +119,42 @@ def test_follow_gives_up_watching_after_its_timeout(tmp_path):
     assert time.monotonic() - began < 5
 
 
+def test_follow_that_goes_on_after_its_timeout_still_tells_of_each_trial_once(tmp_path, capsys):
+    """The study ends because of ``at_timeout``; trials told before are not told again."""
+    whole = make_study(tmp_path / "whole", study_spec(), fails=(3,))
+    part = make_study(tmp_path / "part", study_spec(), fails=(3,), turns=20)
+    now = Switched(part)
+    before = [t.number for t in part.trials("digits-1a2b") if t.finished_at is not None]
+    heard = []
+    study = follow(
+        now,
+        "digits-1a2b",
+        on_trial=heard.append,
+        timeout=0.1,
+        at_timeout=lambda: now.to(whole),
+    )
+    assert before, "some were over before the timeout"
+    assert study.finished_at is not None
+    assert sorted(trial.number for trial in heard) == list(range(9))
+    said = [
+        line.split()[1] for line in capsys.readouterr().err.splitlines() if "trial " in line[:6]
+    ]
+    assert sorted(said) == [str(n) for n in range(9)]
+
+
+class Switched:
+    """A reader that is exchanged for another."""
+
+    def __init__(self, reader):
+        self.to(reader)
+
+    def to(self, reader):
+        self._reader = reader
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+
 class Troubled:
     """A reader whose ledger is busy for the first calls, and then is not."""
 
