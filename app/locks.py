@@ -35,6 +35,8 @@ from typing import IO
 
 from ..profiling.errors import BackendError, UsageError
 
+#: Seconds in which a process that was just started has written its id.
+PATIENCE = 1.0
 FD_VARIABLE = "PENSTOCK_LOCK_FD"
 # struct flock, for the whole file.
 _FLOCK = "hhqqi0q"
@@ -115,13 +117,15 @@ def is_running(run: Path, name: str) -> bool:
 
 
 def pid_of(run: Path, name: str) -> int | None:
-    """The holder's process id; None where nobody holds the lock (or is just about to)."""
-    if not is_running(run, name):
-        return None
-    try:
-        return int(_path(run, name).read_text())
-    except ValueError:
-        return None
+    """The holder's process id; None where nobody holds the lock."""
+    deadline = time.monotonic() + PATIENCE
+    while is_running(run, name) and time.monotonic() < deadline:
+        try:
+            return int(_path(run, name).read_text())
+        except ValueError:
+            # Just started: it is about to write its id.
+            time.sleep(0.001)
+    return None
 
 
 def send_signal(run: Path, name: str, signum: signal.Signals) -> bool:

@@ -19,6 +19,7 @@ from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
 from ..scheduler.events import Event
 from ..scheduler.study import Scalar
+from ..scheduler.trial import TrialState
 from . import codec, database
 from .ledger import DeviceRecord
 from .tables import DEVICE, EPOCH, EVENT, HEAD, STUDY, TRIAL
@@ -113,6 +114,15 @@ class Reader:
         """The trials of a study by number."""
         query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
         return [_trial(row) for row in self._rows(query)]
+
+    def running(self) -> dict[tuple[str, int], tuple[str, int]]:
+        """What is at work: by (device, slot) the study's name and the trial's number."""
+        query = (
+            select(TRIAL.c.device, TRIAL.c.slot, STUDY.c.name, TRIAL.c.number)
+            .join(STUDY, STUDY.c.id == TRIAL.c.study)
+            .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.status == "running")
+        )
+        return {(row.device, row.slot): (row.name, row.number) for row in self._rows(query)}
 
     def epochs(self, study_id: str, after_rowid: int = 0) -> list[EpochRow]:
         """The accepted epochs of a study with a ``rowid`` above ``after_rowid``, in its order."""

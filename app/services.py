@@ -36,9 +36,10 @@ POLL = 0.25
 WELL = 10.0
 #: The longest wait between two revivals of a service that keeps ending (seconds).
 LONGEST_WAIT = 10.0
-#: What an agent is given to drain (it gives its workers 30 s), and a scheduler to end (seconds).
+#: What an agent is given to drain (it gives its workers 30 s), a scheduler and Flower to end (s).
 AGENT_GRACE = 35.0
 SCHEDULER_GRACE = 10.0
+FLOWER_GRACE = 5.0
 
 CHANGE = "services"
 
@@ -140,7 +141,7 @@ def statuses(settings: Settings) -> tuple[Status, ...]:
 
 
 def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
-    """Drain the agent, then stop scheduler and private broker; the names of those that ran.
+    """Drain the agent, then stop scheduler, Flower and private broker; the names of those that ran.
 
     Trials that run are cut at the end of their epoch, within ``grace`` seconds. Studies are not
     cancelled: they go on with the next ``ensure_up``.
@@ -149,7 +150,11 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
         _file(settings).unlink(missing_ok=True)
         ended = [
             name
-            for name, patience in (("agent", grace), ("scheduler", SCHEDULER_GRACE))
+            for name, patience in (
+                ("agent", grace),
+                ("scheduler", SCHEDULER_GRACE),
+                ("flower", FLOWER_GRACE),
+            )
             if locks.stop(settings.run, name, grace=patience)
         ]
         return ended + _stop_broker(settings)
@@ -265,13 +270,15 @@ class _Revivals:
 
 
 def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> str:
+    if asked is None and "devices" in settings.model_fields_set:
+        asked = settings.devices
     standing = before.devices if before is not None else settings.devices
     spec = standing if asked is None else asked
+    devices_of(settings, spec)
     if before is not None and spec != before.devices and locks.is_running(settings.run, "agent"):
         raise UsageError.refuse(
             "devices", spec, f"{before.devices}, which is up; `penstock down` makes room for others"
         )
-    devices_of(settings, spec)
     return spec
 
 

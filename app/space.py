@@ -218,12 +218,20 @@ def _on_ladder(number: float, low: float, step: float) -> bool:
 def _parameter(name: str, value: Any) -> Parameter:
     if isinstance(value, (Float, Int, Categorical)):
         return value
+    if isinstance(value, tuple) and len(value) == 2 and _are_numbers(value):
+        low, high = value
+        hint = f"Float({low}, {high}) for a range, or the list [{low}, {high}] for two choices"
+        raise UsageError.refuse(f"space[{name!r}]", value, hint)
     if isinstance(value, (list, tuple)):
         return Categorical(value)
     if type(value).__module__.startswith("optuna."):
         return _from_optuna(name, value)
     hint = f"{_KINDS} (for a constant: [{value!r}])"
     raise UsageError.refuse(f"space[{name!r}]", value, hint)
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, (int, float)) and value is not True for value in values)
 
 
 def _from_optuna(name: str, value: Any) -> Parameter:

@@ -168,3 +168,10 @@ def test_a_damaged_wish_counts_as_none(settings, caplog):
     (settings.run / "up.json").write_text("{")
     assert wanted(settings) is None
     assert "up.json" in caplog.text
+
+
+@pytest.mark.parametrize("spec", ["tpu:1", "cpu:1x1*2"])
+def test_devices_in_the_settings_are_checked_also_while_services_run(settings, spec):
+    ensure_up(settings, services=STAND_INS)
+    with pytest.raises(UsageError, match="devices"):
+        ensure_up(load(home=settings.home, devices=spec), services=STAND_INS)

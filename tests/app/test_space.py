@@ -112,3 +112,10 @@ def test_without_a_space_any_name_with_a_plain_value_may_be_enqueued():
     assert check_params(None, {"x": 1.5}) == (("x", 1.5),)
     with pytest.raises(UsageError, match="a string, a number"):
         check_params(None, {"x": object()})
+
+
+def test_a_pair_of_numbers_is_no_list_of_choices():
+    """Elsewhere (low, high) means a range: whoever writes it is asked what is meant."""
+    with pytest.raises(UsageError, match=r"Float\(0, 1\) for a range, or the list \[0, 1\]"):
+        parse_space({"x": (0, 1)})
+    assert parse_space({"x": ("a", "b")}) == parse_space({"x": ["a", "b"]})
