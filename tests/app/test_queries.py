@@ -247,3 +247,19 @@ def test_parameters_are_kept_as_plain_json(ledger, url):
     ledger.commit(first_batch(3))
     [body] = ledger._driver.execute("SELECT params FROM trial WHERE number = 2").fetchone()
     assert json.loads(body) == {"lr": 0.1, "layers": 2}
+
+
+def test_what_runs_is_found_by_device_and_slot(ledger, url):
+    trial = Trial(
+        id=f"{SPEC.id}-0007",
+        study=SPEC.id,
+        number=7,
+        params=(),
+        created_at=0.0,
+        state=TrialState.RUNNING,
+        device="cpu.a.0",
+        slot=1,
+    )
+    waiting = replace(trial, id=f"{SPEC.id}-0008", number=8, state=TrialState.WAITING)
+    ledger.commit(Batch(studies=[StudyRecord(SPEC, "running", 0.0)], trials=[trial, waiting]))
+    assert Reader(url).running() == {("cpu.a.0", 1): (SPEC.name, 7)}
