@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import runpy
 import secrets
 import sys
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from .settings import Settings
+from ..profiling.errors import UsageError
+from . import locks
+from .settings import Settings, load
 
+NAME = "flower"  # of its lock
 USER = "penstock"
 COLUMNS = "name,uuid,state,kwargs,result,received,started,runtime,worker"
 
@@ -27,9 +32,14 @@ def password_file(settings: Settings) -> Path:
 
 
 def become(settings: Settings, port: int) -> NoReturn:
-    """Turn this process into Flower on 127.0.0.1: signals and the terminal are then its own."""
+    """Turn this process into Flower on 127.0.0.1: signals and the terminal are then its own.
+
+    UsageError where it runs already.
+    """
+    if locks.is_running(settings.run, NAME):
+        raise UsageError(f"Flower runs already (process {locks.pid_of(settings.run, NAME)})")
     password = password_file(settings).read_text().strip()
-    command = [sys.executable, "-P", "-m", "celery", "--quiet", "-A", "penstock", "flower"]
+    command = [sys.executable, "-P", "-m", __name__, "--quiet", "-A", "penstock", "flower"]
     options = {
         "address": "127.0.0.1",
         "port": port,
@@ -48,3 +58,25 @@ def become(settings: Settings, port: int) -> NoReturn:
         command + [f"--{name}={value}" for name, value in options.items()],
         {**os.environ, **settings.environment(), **password_variable},
     )
+
+
+def main() -> NoReturn:
+    """Be Flower, under its lock, until it is told to end; then end without waiting for its threads.
+
+    They may be waiting for a broker that is gone, and Python would wait for them.
+    """
+    code = 1
+    with locks.hold(load().run, NAME):
+        try:
+            runpy.run_module("celery", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,9 +12,11 @@ import urllib.error
 import urllib.request
 
 import pytest
-from penstock.app import broker
-from penstock.app.flower import COLUMNS, USER, password_file
+from penstock.app import broker, locks
+from penstock.app.flower import COLUMNS, NAME, USER, become, password_file
+from penstock.app.services import take_down
 from penstock.app.settings import load
+from penstock.profiling.errors import UsageError
 
 pytestmark = pytest.mark.integration
 
@@ -82,6 +84,19 @@ def test_it_answers_those_with_the_password_and_only_lets_them_look(flower, sett
     assert columns == COLUMNS.split(",")
     refused = ask(url, "/api/worker/shutdown/any", password, method="POST")
     assert refused[0] == 403
+
+
+def test_there_is_one_and_down_ends_it_at_once_although_its_broker_is_gone(flower, settings):
+    url, _ = flower
+    assert ask(url, "/api/workers")[0] == 401
+    with pytest.raises(UsageError, match="Flower runs already"):
+        become(settings, 1)
+    broker.stop(settings)
+    time.sleep(1.0)  # its threads notice, and try again
+    began = time.monotonic()
+    assert take_down(settings) == ["flower"]
+    assert time.monotonic() - began < 4, "it was not killed, it ended"
+    assert not locks.is_running(settings.run, NAME)
 
 
 def test_the_password_is_made_once_and_is_its_owners_alone(settings):
