@@ -88,7 +88,7 @@ class Engine(Placing):
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
         rests = (device.backoff_until for device in self.state.devices.values())
-        return min((until for until in rests if until > self._at), default=None)
+        return min((until for until in rests if until), default=None)
 
     # -- studies ---------------------------------------------------------------------------------
 

@@ -50,12 +50,19 @@ class Placing(Record):
 
     def _fill(self) -> None:
         """Give free slots to waiting trials, and pull the strategies while slots stay free."""
-        free = list(self.state.free_slots(self._at))
+        self._end_rests()
+        free = list(self.state.free_slots())
         while free:
             self._replan(len(free))
             self._place(free)
             if not free or not self._pull(len(free)):
                 return
+
+    def _end_rests(self) -> None:
+        """A rest ends here and nowhere else: until then the engine goes on asking for a tick."""
+        for device in self.state.devices.values():
+            if device.backoff_until <= self._at:
+                device.backoff_until = 0.0
 
     def _place(self, free: list[Member]) -> None:
         for name in list(self.state.ready):
@@ -156,7 +163,7 @@ class Placing(Record):
         """A study without active trials and open asks either goes on or is over."""
         if study.status != "running" or study.active or study.asks:
             return
-        pull = self._pull_study(study, max(1, sum(1 for _ in self.state.free_slots(self._at))))
+        pull = self._pull_study(study, max(1, sum(1 for _ in self.state.free_slots())))
         if not pull.group and not pull.ask:
             self._finish(study, "complete" if study.succeeded else "failed")
 

@@ -40,7 +40,10 @@ class StudyState:
 
 @dataclass(slots=True)
 class DeviceState:
-    """A joined device; ``fences`` holds, slot by slot, the fence at work there or 0."""
+    """A joined device; ``fences`` holds, slot by slot, the fence at work there or 0.
+
+    ``backoff_until`` is when it may be used again after losses in a row, 0 while it may.
+    """
 
     device: Device
     incarnation: str
@@ -78,10 +81,10 @@ class EngineState:
     planned_at: float | None = None
     costs: CostTable = field(default_factory=CostTable)
 
-    def free_slots(self, at: float) -> Iterator[Member]:
-        """Slots that may take a segment now, in the order in which their devices joined."""
+    def free_slots(self) -> Iterator[Member]:
+        """Slots that may take a segment, in the order in which their devices joined."""
         for name, state in self.devices.items():
-            if state.draining or state.backoff_until > at:
+            if state.draining or state.backoff_until:
                 continue
             for slot, fence in enumerate(state.fences):
                 if fence == 0:

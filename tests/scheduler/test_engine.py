@@ -131,6 +131,23 @@ def test_a_device_that_loses_three_times_rests_and_is_woken_by_a_tick(world):
     assert len(world.open) == 1
 
 
+def test_a_rest_that_is_over_is_still_to_be_woken_when_other_events_came_first(world):
+    """A checkpoint that is told just then fills no slot, and must not make the engine forget."""
+    first = running(world, n_trials=1)
+    world.send(world.epoch(first, 1))
+    for _ in range(3):
+        dispatch = next(iter(world.open.values()))
+        world.send(
+            AttemptLost(at=1.0, trial="s-1-0000", fence=dispatch.segment.fence, reason="lease")
+        )
+    world.send(Durable(at=2.5, trial="s-1-0000", epoch=1, state_hash="s-1-0000@1", uri="u1"))
+    assert not world.open
+    assert world.engine.wake_at() == 2.0
+    world.send(Tick(at=2.5))
+    assert len(world.open) == 1
+    assert world.engine.wake_at() is None
+
+
 def test_a_device_that_leaves_loses_its_attempts_and_takes_no_more(world):
     running(world, n_trials=2)
     world.send(DeviceLeft(at=1.0, device="cpu.a.0", reason="silent"))
