@@ -38,7 +38,7 @@ class Transport(Protocol):
     ) -> None:
         """Everything that a turn decided, in one round trip."""
 
-    def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
+    def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         """Devices that answer, and how each open attempt stands."""
 
 

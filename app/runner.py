@@ -17,7 +17,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
 from ..scheduler.decisions import Ask, Cut, Decision, Dispatch, Finish, Release, Revoke
@@ -35,14 +35,12 @@ from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import commands
 from .clock import Clock
-from .codec import state_to_json
+from .codec import state_from_json, state_to_json
 from .ledger import Batch, DeviceRecord, Ledger
 from .ports import Samplers, Transport
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
-
-if TYPE_CHECKING:
-    from .transport import Message
+from .transport import Message, OpenAttempt
 
 log = logging.getLogger(__name__)
 
@@ -198,14 +196,12 @@ class Runner:
             self._apply(Tick(at=now))
 
     def _look(self, now: float) -> None:
-        from .transport import OpenAttempt
-
         state = self.engine.state
         attempts = [
-            OpenAttempt(a.segment.trial, fence, len(a.segment.members), a.dispatched_at)
+            OpenAttempt(a.segment.trial, fence, len(a.segment.members))
             for fence, a in state.attempts.items()
         ]
-        survey = self._transport.survey(attempts, now)
+        survey = self._transport.survey(attempts)
         if survey.boot is None:
             log.warning("the broker has lost its data: everything open is dispatched anew")
             self._transport.open()
@@ -335,8 +331,6 @@ def restore(ledger: Ledger) -> Engine:
 
     Raises BackendError when the events do not fit this version's engine.
     """
-    from .codec import state_from_json
-
     found = ledger.latest_snapshot()
     engine = Engine(state_from_json(found[1]) if found else None)
     for seq, event in ledger.replay(engine.state.seq):

@@ -86,7 +86,7 @@ class SimulatedTransport:
         for dispatch, spec in dispatches:
             self._dispatch(dispatch, spec)
 
-    def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
+    def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         devices = {d.name: Seen(d, "simulated", draining=False) for d in self.devices}
         nothing = AttemptSeen(None, None, 0)
         states = {

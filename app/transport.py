@@ -45,12 +45,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class OpenAttempt:
-    """An attempt that the ledger holds open; ``dispatched_at`` by the runner's clock."""
+    """An attempt that the ledger holds open, and how many members it has."""
 
     trial: str
     fence: int
     ranks: int
-    dispatched_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,7 @@ class RedisTransport:
         if commands:
             self._execute(commands)
 
-    def survey(self, attempts: Sequence[OpenAttempt], now: float) -> Survey:
+    def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         """Devices that answer, and how each of ``attempts`` stands, in one round trip."""
         pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
         keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)

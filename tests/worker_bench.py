@@ -58,7 +58,7 @@ class Bench:
         )
         log.close()
         self.processes.append(process)
-        wait_for(lambda: self.device.name in self.transport.survey([], 0.0).devices)
+        wait_for(lambda: self.device.name in self.transport.survey([]).devices)
         return process
 
     def log(self) -> str:
@@ -97,7 +97,7 @@ class Bench:
         return found
 
     def seen(self, trial="st-0000"):
-        return self.transport.survey([OpenAttempt(trial, 0, 1, 0.0)], 0.0).states[trial]
+        return self.transport.survey([OpenAttempt(trial, 0, 1)]).states[trial]
 
 
 @contextmanager

@@ -84,13 +84,13 @@ def test_a_forged_or_malformed_entry_is_logged_and_dropped(at, redis, caplog, fi
 
 
 def test_a_wiped_broker_is_noticed_and_the_streams_are_made_anew(at, redis):
-    assert at.transport.survey([], 0.0).boot
+    assert at.transport.survey([]).boot
     redis.flushall()
-    assert at.transport.survey([], 0.0).boot is None
+    assert at.transport.survey([]).boot is None
     assert at.transport.receive(0.01) == []
     say(redis, {"n": 1})
     assert [m.body["n"] for m in at.transport.receive(1.0)] == [1]
-    assert at.transport.survey([], 0.0).boot
+    assert at.transport.survey([]).boot
     assert protocol.fetch_installation(redis, at.url).key == KEY
 
 
@@ -115,8 +115,8 @@ def test_a_turn_is_carried_out_whole(at, redis):
         releases=[Release(id="1.2", cause=1, trial="st-0003")],
         answers=[("reply:abc", '{"ok":true}')],
     )
-    attempts = [OpenAttempt(trial, 0, 1, 0.0) for trial in ("st-0001", "st-0002", "st-0003")]
-    states = at.transport.survey(attempts, 0.0).states
+    attempts = [OpenAttempt(trial, 0, 1) for trial in ("st-0001", "st-0002", "st-0003")]
+    states = at.transport.survey(attempts).states
     assert (states["st-0001"].fence, states["st-0001"].state) == (
         running.segment.fence + 1,
         "dispatched",
@@ -135,7 +135,7 @@ def test_a_survey_shows_only_devices_that_answer_and_drops_malformed_records(at,
     redis.hset(protocol.DEVICES, mapping={"cpu.n.1": json.dumps(record), "bad": "{", "dead": "{}"})
     redis.set(protocol.alive_key("cpu.n.1"), "i", px=60_000)
     redis.set(protocol.alive_key("bad"), "i", px=60_000)
-    devices = at.transport.survey([], 0.0).devices
+    devices = at.transport.survey([]).devices
     assert [(name, seen.draining, seen.device.cores) for name, seen in devices.items()] == [
         ("cpu.n.1", True, (0,))
     ]
@@ -147,7 +147,7 @@ def test_every_call_raises_backend_error_while_the_broker_is_away(tmp_path):
     for attempt in (
         away.open,
         lambda: away.receive(0.1),
-        lambda: away.survey([], 0.0),
+        lambda: away.survey([]),
         lambda: away.carry_out(answers=[("reply:x", "{}")]),
     ):
         with pytest.raises(BackendError, match="does not answer"):
@@ -163,6 +163,6 @@ def test_a_broker_serves_one_scheduler_at_a_time(at, redis):
     second = RedisTransport(at.url, KEY, owner="/b on two")
     with pytest.raises(BackendError, match="another scheduler: /a on one"):
         second.open()
-    first.survey([], 0.0)
+    first.survey([])
     with pytest.raises(BackendError, match="HELD /a on one"):
-        second.survey([], 0.0)
+        second.survey([])

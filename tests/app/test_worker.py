@@ -286,7 +286,7 @@ def test_a_killed_worker_loses_its_lease_its_trainers_end_and_a_late_copy_is_sta
     assert psutil.wait_procs(orphans, timeout=5)[1] == []
     wait_for(lambda: own.seen().leases == 0)
     assert own.seen().state == "running"
-    wait_for(lambda: not own.transport.survey([], 0.0).devices)
+    wait_for(lambda: not own.transport.survey([]).devices)
     own.start_worker()
     own.send("st-0000", first=2)
     assert own.reports(1)[0].body["epoch"] == 2
@@ -317,7 +317,7 @@ def test_a_worker_whose_agent_is_gone_says_what_is_lost_and_ends(own):
     worker.stdin.close()
     (lost,) = own.reports(1)
     assert (lost.body["kind"], lost.body["refused"]) == ("lost", False)
-    assert own.transport.survey([], 0.0).devices == {}, "or the trial is sent here again"
+    assert own.transport.survey([]).devices == {}, "or the trial is sent here again"
     assert worker.wait(10) == 1
     assert psutil.wait_procs(children, timeout=5)[1] == []
 
@@ -328,13 +328,13 @@ def test_sigterm_is_a_warm_shutdown_the_segment_ends_first_and_the_device_drains
     own.reports(1)
     worker.terminate()
     device = own.device.name
-    wait_for(lambda: own.transport.survey([], 0.0).devices[device].draining)
+    wait_for(lambda: own.transport.survey([]).devices[device].draining)
     assert worker.poll() is None
     (own.settings.home / "go").touch()
     (last,) = own.reports(1)
     assert last.body["closes"]
     assert worker.wait(10) == 0
-    assert own.transport.survey([], 0.0).devices == {}
+    assert own.transport.survey([]).devices == {}
 
 
 def test_a_report_waits_for_a_broker_that_was_restarted(own):
@@ -358,7 +358,7 @@ def test_a_wiped_broker_fences_the_worker_off_and_it_serves_on(own):
     with client(own) as redis:
         redis.flushall()
     own.transport.open()
-    wait_for(lambda: own.transport.survey([], 0.0).devices)
+    wait_for(lambda: own.transport.survey([]).devices)
     own.send("st-0001")
     assert own.reports(1)[0].body["trial"] == "st-0001"
 
