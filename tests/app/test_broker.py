@@ -26,6 +26,14 @@ def kill(settings):
     assert locks.wait_gone(settings.run, broker.NAME, 5)
 
 
+def wait_logged(settings, text):
+    """Until the broker's log holds ``text``: a write waits while an earlier one is being synced."""
+    deadline = time.monotonic() + 10
+    while text not in _log_file(settings).read_bytes():
+        assert time.monotonic() < deadline, f"{text!r} was not logged in time"
+        time.sleep(0.01)
+
+
 def test_it_starts_once_and_answers_celery_url_and_client_alike(settings):
     assert broker.start(settings)
     assert not broker.start(settings)
@@ -51,6 +59,7 @@ def test_what_it_was_told_survives_kill_9(settings):
     broker.start(settings)
     with broker.connect(settings) as client:
         client.lpush("queue", "task")
+    wait_logged(settings, b"task")
     kill(settings)
     assert broker.start(settings)
     with broker.connect(settings) as client:
@@ -66,6 +75,7 @@ def test_a_log_cut_short_by_a_crash_is_read_to_its_last_whole_entry(settings):
     with broker.connect(settings) as client:
         client.set("first", "1")
         client.set("second", "2")
+    wait_logged(settings, b"second\r\n$1\r\n2\r\n")
     kill(settings)
     with _log_file(settings).open("r+b") as file:
         file.truncate(file.seek(-3, os.SEEK_END))
@@ -80,6 +90,7 @@ def test_a_log_that_cannot_be_read_is_moved_aside_and_said(settings, caplog):
     with broker.connect(settings) as client:
         client.set("key", "value")
         client.set("last", "value")
+    wait_logged(settings, b"last\r\n$5\r\nvalue\r\n")
     kill(settings)
     with _log_file(settings).open("r+b") as file:
         file.seek(10)
