@@ -87,6 +87,7 @@ class EpochRow:
     device: str
     slot: int
     fence: int
+    width: int
     at: float
 
 
@@ -118,11 +119,15 @@ class Reader:
     def running(self) -> dict[tuple[str, int], tuple[str, int]]:
         """What is at work: by (device, slot) the study's name and the trial's number."""
         query = (
-            select(TRIAL.c.device, TRIAL.c.slot, STUDY.c.name, TRIAL.c.number)
+            select(TRIAL.c.members, STUDY.c.name, TRIAL.c.number)
             .join(STUDY, STUDY.c.id == TRIAL.c.study)
             .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.status == "running")
         )
-        return {(row.device, row.slot): (row.name, row.number) for row in self._rows(query)}
+        return {
+            (device, slot): (row.name, row.number)
+            for row in self._rows(query)
+            for device, slot in json.loads(row.members)
+        }
 
     def epochs(self, study_id: str, after_rowid: int = 0) -> list[EpochRow]:
         """The accepted epochs of a study with a ``rowid`` above ``after_rowid``, in its order."""

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 #: The migration that makes exactly these tables.
-HEAD = "0001"
+HEAD = "0002"
 
 METADATA = MetaData(
     naming_convention={
@@ -67,6 +67,8 @@ TRIAL = Table(
     Column("value", Float),
     Column("device", Text, nullable=False),
     Column("slot", Integer, nullable=False),
+    # JSON: (device, slot) of each member; device and slot are the first one's.
+    Column("members", Text, nullable=False, server_default="[]"),
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
     Column("failure_kind", Text),
@@ -91,6 +93,7 @@ EPOCH = Table(
     Column("slot", Integer, nullable=False),
     Column("fence", Integer, nullable=False),
     Column("at", Float, nullable=False),
+    Column("width", Integer, nullable=False, server_default="1"),
     UniqueConstraint("trial", "epoch"),
 )
 

@@ -101,6 +101,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "value": trial.value,
         "device": trial.device,
         "slot": trial.slot,
+        "members": json.dumps([(member.device, member.slot) for member in trial.members]),
         "created_at": trial.created_at,
         "finished_at": trial.finished_at,
         "failure_kind": failure and failure.kind,
@@ -122,6 +123,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "slot": epoch.slot,
         "fence": epoch.fence,
         "at": epoch.at,
+        "width": epoch.width,
     }
 
 

@@ -20,16 +20,23 @@ def _blend(old: float | None, new: float) -> float:
 
 @dataclass(slots=True)
 class CostTable:
-    """Seconds an epoch by trial and by study, and seconds of overhead a segment."""
+    """Seconds an epoch by trial, by study and by width, and seconds of overhead a segment."""
 
     trials: dict[str, float] = field(default_factory=dict)
     studies: dict[str, float] = field(default_factory=dict)
+    widths: dict[str, dict[int, float]] = field(default_factory=dict)
+    trial_widths: dict[str, int] = field(default_factory=dict)
     segment_overhead: float = FIRST_OVERHEAD
 
-    def saw_epoch(self, study: str, trial: str, seconds: float) -> None:
-        """Take in one epoch's training time (seconds)."""
-        self.trials[trial] = _blend(self.trials.get(trial), seconds)
+    def saw_epoch(self, study: str, trial: str, seconds: float, width: int = 1) -> None:
+        """Take in one epoch's training time (seconds) on ``width`` devices."""
+        # What a trial took at another width says nothing of this one.
+        same = self.trial_widths.get(trial, 1) == width
+        self.trials[trial] = _blend(self.trials.get(trial) if same else None, seconds)
+        self.trial_widths[trial] = width
         self.studies[study] = _blend(self.studies.get(study), seconds)
+        known = self.widths.setdefault(study, {})
+        known[width] = _blend(known.get(width), seconds)
 
     def saw_segment(self, seconds: float, training: float) -> None:
         """Take in one closed segment: dispatched-to-accepted and training time within it (seconds).
@@ -47,3 +54,13 @@ class CostTable:
     def forget(self, trial: str) -> None:
         """Drop a finished trial's own estimate; its study keeps what it taught."""
         self.trials.pop(trial, None)
+        self.trial_widths.pop(trial, None)
+
+    def forget_study(self, study: str) -> None:
+        """Drop a finished study's estimates."""
+        self.studies.pop(study, None)
+        self.widths.pop(study, None)
+
+    def speeds(self, study: str) -> tuple[tuple[int, float], ...]:
+        """(width, seconds an epoch) of ``study`` as measured, by width."""
+        return tuple(sorted(self.widths.get(study, {}).items()))

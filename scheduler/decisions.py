@@ -55,15 +55,17 @@ class Dispatch(Decision):
 
     ``parents`` are durable states, newest first; ``expect`` is the accepted state hash at epoch
     ``segment.first - 1`` (empty at the start): the trainer replays from a parent, or from nothing,
-    until it has it.
+    until it has it, or gets it from ``holder``.
     """
 
     study: str
     number: int
     params: Params
     segment: Segment
+    shards: int
     parents: tuple[Parent, ...]
     expect: str
+    holder: str
     final: bool
 
 
@@ -77,10 +79,11 @@ class Cut(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoke(Decision):
-    """Fence the attempt off: whatever it still says is stale, and its trainer stops."""
+    """Fence the attempt off: whatever it still says is stale, and its trainers stop."""
 
     trial: str
     fence: int
+    ranks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,8 +87,10 @@ class Engine(Placing):
 
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
-        rests = (device.backoff_until for device in self.state.devices.values())
-        return min((until for until in rests if until), default=None)
+        waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
+        if self.state.dirty and self.state.attempts and self.state.elastic():
+            waits.append(self._plan_due())
+        return min(waits, default=None)
 
     # -- studies ---------------------------------------------------------------------------------
 
@@ -124,9 +126,9 @@ class Engine(Placing):
                 continue
             attempt = self.state.attempts.get(trial.fence)
             if attempt is not None:
-                fence = trial.fence
+                fence, ranks = trial.fence, len(attempt.segment.members)
                 self._close_attempt(trial)
-                self._decide(Revoke, trial=trial.id, fence=fence)
+                self._decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)
             self._move(study, trial, Step.CANCEL)
             self._decide(Release, trial=trial.id)
         self._finish(study, status)
@@ -191,9 +193,10 @@ class Engine(Placing):
         if device.draining:
             raise Refused(f"{event.device} is draining already")
         device.draining = True
-        for fence in filter(None, device.fences):
-            trial = self.state.attempts[fence].segment.trial
-            self._decide(Cut, trial=trial, fence=fence)
+        for fence in sorted({fence for fence in device.fences if fence}):
+            attempt = self.state.attempts[fence]
+            attempt.cut = True
+            self._decide(Cut, trial=attempt.segment.trial, fence=fence)
         self._device_changed(event.device)
 
     def _on_device_left(self, event: DeviceLeft) -> None:
@@ -210,8 +213,9 @@ class Engine(Placing):
     def _lose_all(self, device: str, reason: str) -> None:
         # Closed first: what a lost trial sets free must not come back to this device.
         self.state.devices[device].draining = True
-        for fence in [f for f in self.state.devices[device].fences if f]:
-            self._lose(self.state.trials[self.state.attempts[fence].segment.trial], reason)
+        for fence in sorted({fence for fence in self.state.devices[device].fences if fence}):
+            trial = self.state.trials[self.state.attempts[fence].segment.trial]
+            self._lose(trial, [device], reason)
 
     # -- reports ---------------------------------------------------------------------------------
 
@@ -248,10 +252,16 @@ class Engine(Placing):
         trial.hashes[event.epoch] = event.state_hash
         trial.state_hash = event.state_hash
         trial.signature = event.signature
+        trial.holder = event.holder
         trial.failures = trial.losses = 0
-        self.state.devices[trial.device].losses = 0
-        self.state.attempts[trial.fence].trained += event.seconds
-        self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds)
+        attempt = self.state.attempts[trial.fence]
+        members = attempt.segment.members
+        for member in members:
+            self.state.devices[member.device].losses = 0
+        if len(members) not in dict(self.state.costs.speeds(study.spec.id)):
+            self.state.dirty = True
+        attempt.trained += event.seconds
+        self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds, len(members))
         self._changes.trials[trial.id] = trial
         self._changes.epochs.append(
             AcceptedEpoch(
@@ -262,10 +272,11 @@ class Engine(Placing):
                 state_hash=event.state_hash,
                 signature=event.signature,
                 seconds=event.seconds,
-                device=trial.device,
-                slot=trial.slot,
+                device=members[0].device,
+                slot=members[0].slot,
                 fence=event.fence,
                 at=event.at,
+                width=len(members),
             )
         )
 
@@ -274,8 +285,9 @@ class Engine(Placing):
         self.state.costs.saw_segment(self._at - attempt.dispatched_at, attempt.trained)
         if trial.epoch < trial.target:
             self._move(study, trial, Step.YIELD)
-            self._go_on(study, trial)
+            self._go_on(study, trial, attempt.segment.members)
             return
+        self.state.dirty = True
         score = study.spec.sign * trial.values[trial.epoch]
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             self._move(study, trial, Step.FINISH)
@@ -286,14 +298,16 @@ class Engine(Placing):
         self._settle(study)
         self._fill()
 
-    def _go_on(self, study: StudyState, trial: Trial) -> None:
-        """Under the standing plan: the next segment follows on the same slot."""
-        device = self.state.devices[trial.device]
-        if device.draining or trial.device in study.refused:
-            self._wait(trial, first=True)
-            self._fill()
-        else:
-            self._dispatch(study, trial, Member(trial.device, trial.slot))
+    def _go_on(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
+        """Under the standing plan: the next segment follows on the same slots."""
+        devices = [self.state.devices[member.device] for member in members]
+        stays = not any(d.draining or d.device.name in study.refused for d in devices)
+        if stays and self._width(study, trial) == len(members) and not self.state.shuffle:
+            self._dispatch(study, trial, members)
+            return
+        # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
+        self._wait(trial, first=not self.state.shuffle)
+        self._fill()
 
     def _on_durable(self, event: Durable) -> None:
         trial = self._trial(event.trial)
@@ -338,28 +352,33 @@ class Engine(Placing):
     def _on_attempt_lost(self, event: AttemptLost) -> None:
         trial = self._trial(event.trial)
         self._check_fence(trial, event.fence)
+        members = self.state.attempts[event.fence].segment.members
+        blamed = [members[rank] for rank in event.ranks if rank < len(members)]
+        at = [member.device for member in blamed or members]
         if event.refused:
             study = self.state.studies[trial.study]
-            study.refused[trial.device] = event.reason
-            study.message = f"{trial.device} refused {trial.id}: {event.reason}"
+            study.refused |= dict.fromkeys(at, event.reason)
+            study.message = f"{', '.join(at)} refused {trial.id}: {event.reason}"
             self._touch_study(study)
-        self._lose(trial, event.reason)
+        self._lose(trial, at, event.reason)
         self._fill()
 
     def _on_tick(self, event: Tick) -> None:
         self._fill()
 
-    def _lose(self, trial: Trial, reason: str) -> None:
-        """The infrastructure lost the open attempt: back to the head of the queue."""
+    def _lose(self, trial: Trial, at: list[str], reason: str) -> None:
+        """The infrastructure lost the open attempt ``at`` devices: back to the head of the queue."""
         study = self.state.studies[trial.study]
-        device = self.state.devices[trial.device]
-        device.losses += 1
-        if device.losses >= BACKOFF_AFTER:
-            rest = min(BACKOFF_LONGEST, 2.0 ** (device.losses - BACKOFF_AFTER))
-            device.backoff_until = self._at + rest
+        for name in at:
+            device = self.state.devices[name]
+            device.losses += 1
+            if device.losses >= BACKOFF_AFTER:
+                rest = min(BACKOFF_LONGEST, 2.0 ** (device.losses - BACKOFF_AFTER))
+                device.backoff_until = self._at + rest
         trial.losses += 1
-        self._decide(Revoke, trial=trial.id, fence=trial.fence)
-        self._close_attempt(trial)
+        fence = trial.fence
+        ranks = len(self._close_attempt(trial).segment.members)
+        self._decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)
         if retry_loss(trial.losses):
             self._move(study, trial, Step.LOSE)
             self._wait(trial, first=True)
@@ -370,6 +389,7 @@ class Engine(Placing):
 
     def _leave(self, study: StudyState, trial: Trial) -> None:
         """The trial will reach no further target."""
+        self.state.dirty = True
         self._decide(Release, trial=trial.id)
         self._enter(study, study.strategy.left(trial.id))
         self._settle(study)

@@ -100,7 +100,8 @@ class EpochReported(Event):
     """Epoch ``epoch`` (1-based) ended with these bits. ``closes``: the segment ends with it.
 
     ``seconds`` is training time of the epoch; ``state_hash`` covers model, optimiser, schedule and
-    random state; ``signature`` is the numeric signature it was computed under.
+    random state; ``signature`` is the numeric signature it was computed under; ``holder`` the
+    trainer that has this state in memory.
     """
 
     trial: str
@@ -111,6 +112,7 @@ class EpochReported(Event):
     signature: str
     seconds: float
     closes: bool
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +150,14 @@ class AttemptLost(Event):
     """The infrastructure lost the attempt (lease over, worker gone, message lost).
 
     ``refused``: the node cannot run this study at all (its copy of the code or its store differs).
+    ``ranks`` are the members that it was lost with; empty where that is not known.
     """
 
     trial: str
     fence: int
     reason: str
     refused: bool = False
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .snapshot import Plan, Snapshot
+from .spread import spread
 
 
 def fifo(snapshot: Snapshot) -> Plan:
     """Waiting trials in order of arrival."""
-    return Plan(order=tuple(each.trial for each in snapshot.waiting))
+    return Plan(tuple(each.trial for each in snapshot.waiting), spread(snapshot))

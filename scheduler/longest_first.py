@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from .snapshot import Plan, Snapshot, Waiting
+from .snapshot import Candidate, Plan, Snapshot
+from .spread import spread
 
 
 def longest_first(snapshot: Snapshot) -> Plan:
     """Waiting trials by falling expected seconds; epochs stand in where nothing was measured."""
 
-    def work(each: Waiting) -> float:
+    def work(each: Candidate) -> float:
         return each.seconds if each.seconds is not None else float(each.target - each.epoch)
 
-    return Plan(
-        order=tuple(each.trial for each in sorted(snapshot.waiting, key=work, reverse=True))
-    )
+    order = sorted(snapshot.waiting, key=work, reverse=True)
+    return Plan(tuple(each.trial for each in order), spread(snapshot))

@@ -1,25 +1,30 @@
 """Who runs where: waiting trials, the standing plan, free slots, and the end of a study.
 
-Theory of operation. A trial holds its slot until its target (the *standing plan*): an epoch that
-ends a segment short of it is followed by the next segment on the same slot, without calling a
+Theory of operation. A trial holds its slots until its target (the *standing plan*): an epoch that
+ends a segment short of it is followed by the next segment on the same slots, without calling a
 policy. Whatever changes the plan's input (a trial waits, a device came or went) marks the plan
 dirty; it is computed anew when a slot is to be filled, at most once in ``REPLAN_EVERY`` seconds,
 and in between new trials queue in order of arrival. Slots that stay free pull the strategies of the
 running studies for promotions and new configurations.
+
+A trial whose width in the plan is another than the one it runs at is cut at the end of its epoch,
+and goes on at the new one. A member of a gang has a whole device to itself, all slots of it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 from ..profiling.errors import IllegalTransition
-from .decisions import Ask, Dispatch, Finish, Member, Release, Segment
+from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
 from .policies import find_policy
 from .record import Record
 from .segments import segment_length
-from .snapshot import Snapshot, Waiting
+from .snapshot import Candidate, Snapshot
 from .state import Attempt, StudyState
 from .strategy import Pull, TrialGroup
+from .study import shards_of
 from .trial import FINAL, Step, Trial, TrialState
 
 REPLAN_EVERY = 1.0
@@ -49,14 +54,18 @@ class Placing(Record):
         self.state.dirty = True
 
     def _fill(self) -> None:
-        """Give free slots to waiting trials, and pull the strategies while slots stay free."""
+        """Give free slots to waiting trials, and pull the strategies while slots stay free.
+
+        What is left after that, or lacking, changes the widths of those that run.
+        """
         self._end_rests()
         free = list(self.state.free_slots())
         while free:
-            self._replan(len(free))
+            self._replan(free)
             self._place(free)
             if not free or not self._pull(len(free)):
-                return
+                break
+        self._resize(free)
 
     def _end_rests(self) -> None:
         """A rest ends here and nowhere else: until then the engine goes on asking for a tick."""
@@ -73,11 +82,47 @@ class Placing(Record):
             fits = [slot for slot in free if slot.device not in study.refused]
             if not fits:
                 continue
-            home = Member(trial.device, trial.slot)
-            member = home if home in fits else fits[0]
-            free.remove(member)
+            members = self._members(trial, fits, self._width(study, trial))
+            if not members:
+                return  # first in line: devices are kept for it until they are enough
+            taken = {member.device for member in members} if len(members) > 1 else set()
+            free[:] = [s for s in free if s not in members and s.device not in taken]
             self.state.ready.remove(name)
-            self._dispatch(study, trial, member)
+            self._dispatch(study, trial, members)
+
+    def _width(self, study: StudyState, trial: Trial) -> int:
+        """On how many devices the plan has ``trial`` run from its next epoch on."""
+        widest = self._widest(study, trial)
+        if widest == 1:
+            return 1
+        if self.state.shuffle:
+            usable = sum(self.state.usable(name) for name in self.state.devices)
+            names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
+            drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
+            return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
+        return min(widest, self.state.widths.get(trial.id, 1))
+
+    def _widest(self, study: StudyState, trial: Trial) -> int:
+        if study.spec.max_width == 1:
+            return 1
+        return min(study.spec.max_width, shards_of(study.spec, trial.params))
+
+    def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
+        """``width`` of the free slots, or as many as there are; those where it is warm go first.
+
+        Under a shuffled plan none where there are not enough.
+        """
+        whole = [slot for slot in free if slot.slot == 0 and self.state.is_free(slot.device)]
+        if width > 1 and (len(whole) >= width or (len(whole) > 1 and not self.state.shuffle)):
+            warm = [member.device for member in trial.members]
+            names = [slot.device for slot in whole]
+            first = [name for name in warm if name in names]
+            chosen = [*first, *(name for name in names if name not in first)][:width]
+            return tuple(Member(name, 0) for name in chosen)
+        if width > 1 and self.state.shuffle:
+            return ()
+        warm_slots = [member for member in trial.members if member in free]
+        return ((warm_slots or free)[0],)
 
     def _pull(self, free: int) -> bool:
         """Ask the strategies for work for ``free`` slots; True if trials entered."""
@@ -111,40 +156,88 @@ class Placing(Record):
             self._out.append(ask)
         return pull
 
-    def _replan(self, free: int) -> None:
+    def _replan(self, free: list[Member]) -> None:
         state = self.state
-        due = state.planned_at is None or self._at - state.planned_at >= REPLAN_EVERY
-        if not (state.dirty and due and len(state.ready) > 1):
+        if not (state.dirty and self._plan_due() <= self._at):
             return
-        snapshot = Snapshot(self._at, tuple(self._waiting(state.ready)), free)
+        if len(state.ready) < 2 and not state.elastic():
+            return
+        snapshot = Snapshot(
+            self._at,
+            self._candidates(state.ready),
+            len(free),
+            self._candidates(attempt.segment.trial for attempt in state.attempts.values()),
+            sum(slot.slot == 0 and state.is_free(slot.device) for slot in free),
+        )
         plan = find_policy(state.policy)(snapshot)
         if sorted(plan.order) != sorted(state.ready):
             raise IllegalTransition(f"policy {state.policy} dropped or invented waiting trials")
         state.ready = list(plan.order)
+        state.widths = dict(plan.widths)
+        state.shuffle = plan.shuffle
         state.dirty = False
         state.planned_at = self._at
 
-    def _waiting(self, names: Iterable[str]) -> Iterable[Waiting]:
+    def _plan_due(self) -> float:
+        at = self.state.planned_at
+        return self._at if at is None else at + REPLAN_EVERY
+
+    def _resize(self, free: list[Member]) -> None:
+        """Have the trials that the plan gives another width close at the end of their epoch."""
+        if not self.state.elastic():
+            return
+        # A study that has nothing at work yet comes before width, too.
+        wide = sum(len(a.segment.members) - 1 for a in self.state.attempts.values())
+        self._pull(wide - len(self.state.ready))
+        self._replan(free)
+        if self.state.shuffle:
+            return  # every segment of theirs is one epoch
+        for fence, attempt in self.state.attempts.items():
+            trial = self.state.trials[attempt.segment.trial]
+            if attempt.cut or trial.epoch + 1 >= attempt.segment.last:
+                continue
+            if self._width(self.state.studies[trial.study], trial) != len(attempt.segment.members):
+                attempt.cut = True
+                self._decide(Cut, trial=trial.id, fence=fence)
+
+    def _candidates(self, names: Iterable[str]) -> tuple[Candidate, ...]:
         # In order of arrival, so that a policy's ties do not depend on the plan before.
         trials = sorted((self.state.trials[name] for name in names), key=lambda t: t.since)
-        for trial in trials:
-            seconds = self.state.costs.epoch_seconds(trial.study, trial.id)
-            work = None if seconds is None else seconds * (trial.target - trial.epoch)
-            yield Waiting(trial.id, trial.study, trial.epoch, trial.target, work, trial.since)
+        costs = self.state.costs
+        return tuple(
+            Candidate(
+                trial.id,
+                trial.study,
+                trial.epoch,
+                trial.target,
+                trial.since,
+                costs.epoch_seconds(trial.study, trial.id),
+                len(trial.members),
+                self._widest(self.state.studies[trial.study], trial),
+                costs.speeds(trial.study),
+            )
+            for trial in trials
+        )
 
-    def _dispatch(self, study: StudyState, trial: Trial, member: Member) -> None:
+    def _dispatch(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
         n = segment_length(
             self.state.costs.epoch_seconds(study.spec.id, trial.id),
             self.state.costs.segment_overhead,
             trial.target - trial.epoch,
             study.spec.max_segment,
         )
+        if self.state.shuffle:
+            n = 1
         self._move(study, trial, Step.DISPATCH)
         self.state.fence += 1
-        segment = Segment(trial.id, trial.epoch + 1, n, self.state.fence, (member,))
+        segment = Segment(trial.id, trial.epoch + 1, n, self.state.fence, members)
         trial.fence = segment.fence
-        trial.device, trial.slot = member.device, member.slot
-        self.state.devices[member.device].fences[member.slot] = segment.fence
+        trial.members = members
+        for member in members:
+            device = self.state.devices[member.device]
+            slots = range(device.device.slots) if len(members) > 1 else (member.slot,)
+            for slot in slots:
+                device.fences[slot] = segment.fence
         dispatch = Dispatch(
             id=self._decision_id(),
             cause=self.state.seq,
@@ -152,8 +245,10 @@ class Placing(Record):
             number=trial.number,
             params=trial.params,
             segment=segment,
+            shards=shards_of(study.spec, trial.params),
             parents=trial.parents,
             expect=trial.state_hash,
+            holder=trial.holder,
             final=segment.last == trial.target,
         )
         self.state.attempts[segment.fence] = Attempt(dispatch.id, study.spec.id, segment, self._at)
@@ -181,5 +276,6 @@ class Placing(Record):
         for name in study.trials:
             self.state.trials.pop(name, None)
             self.state.costs.forget(name)
+        self.state.costs.forget_study(study.spec.id)
         self.state.studies.pop(study.spec.id)
         self.state.finished[study.spec.id] = study.spec.name

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..profiling.errors import UsageError
 from .fifo import fifo
 from .longest_first import longest_first
+from .shuffle import shuffle
 from .snapshot import Policy
 
-POLICIES: dict[str, Policy] = {"fifo": fifo, "longest_first": longest_first}
+POLICIES: dict[str, Policy] = {"fifo": fifo, "longest_first": longest_first, "shuffle": shuffle}
 
 
 def find_policy(name: str) -> Policy:

@@ -63,7 +63,8 @@ class Record:
     def _close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)
         for member in attempt.segment.members:
-            self.state.devices[member.device].fences[member.slot] = 0
+            fences = self.state.devices[member.device].fences
+            fences[:] = [0 if fence == trial.fence else fence for fence in fences]
         trial.fence = 0
         return attempt
 

@@ -55,18 +55,26 @@ class DeviceState:
 
 @dataclass(slots=True)
 class Attempt:
-    """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet."""
+    """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet.
+
+    ``cut``: it was asked to close at the end of its epoch.
+    """
 
     decision: str
     study: str
     segment: Segment
     dispatched_at: float
     trained: float = 0.0
+    cut: bool = False
 
 
 @dataclass(slots=True)
 class EngineState:
-    """Everything the engine knows. ``ready`` are waiting trials in the standing plan's order."""
+    """Everything the engine knows.
+
+    Of the standing plan: ``ready`` are waiting trials in its order, ``widths`` what it gives each
+    trial (1 where nothing is said), ``shuffle`` as in ``Plan``.
+    """
 
     seq: int = 0
     fence: int = 0
@@ -77,6 +85,8 @@ class EngineState:
     attempts: dict[int, Attempt] = field(default_factory=dict)
     devices: dict[str, DeviceState] = field(default_factory=dict)
     ready: list[str] = field(default_factory=list)
+    widths: dict[str, int] = field(default_factory=dict)
+    shuffle: bool = False
     dirty: bool = False
     planned_at: float | None = None
     costs: CostTable = field(default_factory=CostTable)
@@ -84,11 +94,24 @@ class EngineState:
     def free_slots(self) -> Iterator[Member]:
         """Slots that may take a segment, in the order in which their devices joined."""
         for name, state in self.devices.items():
-            if state.draining or state.backoff_until:
+            if not self.usable(name):
                 continue
             for slot, fence in enumerate(state.fences):
                 if fence == 0:
                     yield Member(name, slot)
+
+    def usable(self, device: str) -> bool:
+        """Whether segments may be sent there."""
+        state = self.devices[device]
+        return not (state.draining or state.backoff_until)
+
+    def is_free(self, device: str) -> bool:
+        """Whether all its slots are."""
+        return not any(self.devices[device].fences)
+
+    def elastic(self) -> bool:
+        """Whether any running study's trials may be wider than one device."""
+        return any(study.spec.max_width > 1 for study in self.studies.values())
 
 
 @dataclass(slots=True)

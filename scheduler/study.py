@@ -46,7 +46,8 @@ class StudySpec:
     ``sampler`` is a name of ``app.samplers``, ``sampler_options`` its keyword arguments as JSON.
     ``epoch_timeout`` in seconds, None for none. ``retries`` is how often a trial whose code failed
     is tried again (crashes of its process have their own limit, see ``scheduler.retry``).
-    ``shards`` is into how many a trial's batches are cut, and so how widely it could be trained.
+    ``max_width`` is on how many devices one trial may run, ``shards`` into how many its batches are
+    cut (None: see ``shards_of``), ``batch_size`` the code's own, where no hyperparameter says it.
     """
 
     id: str
@@ -64,7 +65,9 @@ class StudySpec:
     epoch_timeout: float | None = None
     retries: int = 0
     max_segment: int = 64
-    shards: int = 1
+    shards: int | None = None
+    max_width: int = 1
+    batch_size: int = 64
 
     @property
     def sign(self) -> float:
@@ -84,6 +87,23 @@ class StudyRecord:
     created_at: float
     finished_at: float | None = None
     message: str = ""
+
+
+#: The least examples of a shard that the rule leaves.
+SHARD_EXAMPLES = 32
+
+
+def shards_of(spec: StudySpec, params: Params) -> int:
+    """Into how many shards the batches of a trial with ``params`` are cut, for all its life.
+
+    What the study says, else min(widest allocation, batch size // 32), at least 1: wider never
+    means smaller kernels than 32 examples give.
+    """
+    if spec.shards is not None:
+        return spec.shards
+    batch = dict(params).get("batch_size", spec.batch_size)
+    examples = int(batch) if isinstance(batch, (int, float)) else 0
+    return max(1, min(spec.max_width, examples // SHARD_EXAMPLES))
 
 
 def trial_id(study: str, number: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..profiling.errors import IllegalTransition
-from .decisions import Parent
+from .decisions import Member, Parent
 from .study import Metrics, Params
 
 
@@ -74,6 +74,7 @@ class AcceptedEpoch:
     """One accepted epoch: its result, its bits, and where and when it was computed.
 
     ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock.
+    ``device`` and ``slot`` are the first member's, ``width`` counts all members.
     """
 
     trial: str
@@ -87,6 +88,7 @@ class AcceptedEpoch:
     slot: int
     fence: int
     at: float
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,11 @@ class Failure:
 
 @dataclass(slots=True)
 class Trial:
-    """The engine's record of a trial. ``epoch`` counts accepted epochs; ``fence`` is 0 at rest."""
+    """The engine's record of a trial. ``epoch`` counts accepted epochs; ``fence`` is 0 at rest.
+
+    ``members`` are where it runs or last ran; ``holder`` is the trainer that has its state after
+    ``epoch`` in memory, as far as is known (``tasks.neighbours``).
+    """
 
     id: str
     study: str
@@ -112,8 +118,8 @@ class Trial:
     state_hash: str = ""
     signature: str = ""
     fence: int = 0
-    device: str = ""
-    slot: int = 0
+    members: tuple[Member, ...] = ()
+    holder: str = ""
     failures: int = 0
     losses: int = 0
     failure: Failure | None = None
@@ -123,6 +129,14 @@ class Trial:
     hashes: dict[int, str] = field(default_factory=dict)
     since: float = 0.0
     story: list[str] = field(default_factory=list)
+
+    @property
+    def device(self) -> str:
+        return self.members[0].device if self.members else ""
+
+    @property
+    def slot(self) -> int:
+        return self.members[0].slot if self.members else 0
 
     def step(self, step: Step) -> None:
         """Move along the table, or raise ``IllegalTransition`` and change nothing."""

@@ -91,6 +91,7 @@ class World:
             "signature": "sig",
             "seconds": 0.5,
             "closes": epoch == dispatch.segment.last,
+            "holder": "h",
         }
         return EpochReported(**{**fields, **changes})
 
@@ -119,9 +120,23 @@ class World:
 def check_invariants(engine: Engine) -> None:
     """No device overcommitted, no trial in two places, none lost, every count right."""
     state = engine.state
-    held = [fence for d in state.devices.values() for fence in d.fences if fence]
-    assert sorted(held) == sorted(state.attempts), "slots and attempts disagree"
-    assert len(set(held)) == len(held), "a fence holds two slots"
+    held = {
+        (name, slot): fence
+        for name, device in state.devices.items()
+        for slot, fence in enumerate(device.fences)
+        if fence
+    }
+    assert set(held.values()) == set(state.attempts), "slots and attempts disagree"
+    for fence, attempt in state.attempts.items():
+        members = {(m.device, m.slot) for m in attempt.segment.members}
+        if len(members) > 1:  # a member of a gang has a whole device
+            assert {slot for _, slot in members} == {0}
+            devices = {name for name, _ in members}
+            assert len(devices) == len(members), "two members on one device"
+            members = {
+                (name, slot) for name in devices for slot in range(len(state.devices[name].fences))
+            }
+        assert {place for place, f in held.items() if f == fence} == members, "a slot too many"
     running = {a.segment.trial for a in state.attempts.values()}
     assert len(running) == len(state.attempts), "a trial is in two places"
     assert len(set(state.ready)) == len(state.ready), "a trial waits twice"

@@ -13,6 +13,7 @@ from penstock.app.codec import spec_from_json
 from penstock.app.ledger import Batch, SqlLedger
 from penstock.app.samplers import SamplerHost
 from penstock.app.transport import RedisTransport
+from penstock.scheduler.decisions import Member
 from penstock.scheduler.events import StudySubmitted, Suggested
 from penstock.scheduler.study import StudyRecord, trial_id
 from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
@@ -143,7 +144,7 @@ class FakeScheduler:
             epoch=epochs,
             target=epochs,
             value=value if epochs else None,
-            device="cpu.here.0",
+            members=(Member("cpu.here.0", 0),),
             finished_at=at + 1.5,
             failure=None if epochs else Failure("exception", "ValueError: no", "Traceback ..."),
         )

@@ -14,8 +14,10 @@ from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app import codec
 from penstock.app.ledger import Batch, DeviceRecord, SqlLedger
 from penstock.app.queries import Reader
+from penstock.app.tables import HEAD
 from penstock.profiling.devices import Device
 from penstock.profiling.errors import BackendError, UsageError
+from penstock.scheduler.decisions import Member
 from penstock.scheduler.study import StudyRecord
 from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
 
@@ -54,8 +56,7 @@ TRIALS = st.builds(
     target=small,
     epoch=small,
     value=st.none() | numbers,
-    device=text,
-    slot=small,
+    members=st.tuples(st.builds(Member, text, small)),
     failure=st.none() | st.builds(Failure, text, text, text),
     finished_at=st.none() | numbers,
 )
@@ -71,6 +72,7 @@ EPOCHS = st.builds(
     device=text,
     slot=small,
     fence=small,
+    width=small,
     at=numbers,
 )
 DEVICES = st.builds(
@@ -223,7 +225,7 @@ def test_a_ledger_that_is_being_made_says_that_nothing_has_run(url, tmp_path):
 
 def test_a_ledger_of_another_version_names_both_revisions(ledger, url):
     ledger._driver.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(BackendError, match=r"revision 9999 .*reads 0001"):
+    with pytest.raises(BackendError, match=rf"revision 9999 .*reads {HEAD}"):
         Reader(url).studies()
 
 
@@ -257,8 +259,7 @@ def test_what_runs_is_found_by_device_and_slot(ledger, url):
         params=(),
         created_at=0.0,
         state=TrialState.RUNNING,
-        device="cpu.a.0",
-        slot=1,
+        members=(Member("cpu.a.0", 1),),
     )
     waiting = replace(trial, id=f"{SPEC.id}-0008", number=8, state=TrialState.WAITING)
     ledger.commit(Batch(studies=[StudyRecord(SPEC, "running", 0.0)], trials=[trial, waiting]))

@@ -21,6 +21,7 @@ from penstock.scheduler.events import (
     TrialEnqueued,
     TrialReturned,
 )
+from penstock.scheduler.policies import POLICIES
 from penstock.scheduler.retry import KINDS
 from penstock.scheduler.study import StrategySpec
 
@@ -65,12 +66,22 @@ class EngineMachine(RuleBasedStateMachine):
         n=st.integers(1, 9),
         sampler=st.sampled_from(["random", "tpe"]),
         retries=st.integers(0, 1),
+        width=st.sampled_from([1, 1, 2, 4]),
     )
-    def submit(self, plan, n, sampler, retries):
+    def submit(self, plan, n, sampler, retries, width):
         self.studies += 1
         name = f"s-{self.studies}"
         self.world.submit(
-            spec(plan, id=name, name=name, n_trials=n, sampler=sampler, retries=retries)
+            spec(
+                plan,
+                id=name,
+                name=name,
+                n_trials=n,
+                sampler=sampler,
+                retries=retries,
+                max_width=width,
+                shards=8,
+            )
         )
 
     @rule(name=st.sampled_from(NAMES), slots=st.integers(1, 2), incarnation=st.integers(0, 2))
@@ -127,6 +138,7 @@ class EngineMachine(RuleBasedStateMachine):
                 fence=segment.fence,
                 reason="test",
                 refused=refused,
+                ranks=tuple(data.draw(st.sets(st.integers(0, len(segment.members))))),
             )
         )
 
@@ -175,7 +187,7 @@ class EngineMachine(RuleBasedStateMachine):
     def enqueue(self, number):
         self.send(TrialEnqueued(at=self.world.at, study=f"s-{number}", params=(("x", 1),)))
 
-    @rule(policy=st.sampled_from(["fifo", "longest_first"]))
+    @rule(policy=st.sampled_from(sorted(POLICIES)))
     def choose_policy(self, policy):
         self.send(PolicyChosen(at=self.world.at, policy=policy))
 

@@ -3,12 +3,13 @@
 import pytest
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.policies import find_policy
-from penstock.scheduler.snapshot import Snapshot, Waiting
+from penstock.scheduler.snapshot import Candidate, Snapshot
 
 
 def snapshot(*work: float | None) -> Snapshot:
     waiting = tuple(
-        Waiting(f"t{i}", "s", 0, 10 + i, seconds, float(i)) for i, seconds in enumerate(work)
+        Candidate(f"t{i}", "s", 0, 10 + i, float(i), seconds and seconds / (10 + i))
+        for i, seconds in enumerate(work)
     )
     return Snapshot(at=10.0, waiting=waiting, free_slots=1)
 

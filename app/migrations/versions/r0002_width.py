@@ -1,0 +1,14 @@
+"""Epochs know on how many devices they were trained, trials on which they run."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("trial", sa.Column("members", sa.Text, nullable=False, server_default="[]"))
+    op.add_column("epoch", sa.Column("width", sa.Integer, nullable=False, server_default="1"))

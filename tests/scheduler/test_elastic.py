@@ -1,0 +1,152 @@
+"""Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
+
+from drive_world import World, check_invariants, device, spec
+from penstock.scheduler.decisions import Cut, Dispatch, Revoke
+from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, PolicyChosen, Tick
+from penstock.scheduler.study import StrategySpec, shards_of
+
+
+def elastic(**fields):
+    plan = StrategySpec("full", max_epochs=fields.pop("epochs", 6))
+    return spec(plan, **{"max_width": 4, "shards": 8, "n_trials": 1, "max_segment": 1, **fields})
+
+
+def world(*names: str, slots: int = 1, **fields) -> World:
+    found = World()
+    found.join(*names, slots=slots)
+    found.submit(elastic(**fields))
+    return found
+
+
+def run_epoch(at: World, **changes):
+    """The oldest open segment's next epoch, ten seconds later; what the engine decides."""
+    dispatch = at.open[min(at.open)]
+    wake = at.engine.wake_at()
+    at.at += 10.0
+    if wake is not None and wake < at.at:
+        at.send(Tick(at=wake))
+    epoch = at.engine.state.trials[dispatch.segment.trial].epoch + 1
+    return at.send(at.epoch(dispatch, epoch, **changes))
+
+
+def widths(at: World) -> list[int]:
+    return [len(d.segment.members) for d in at.open.values()]
+
+
+def test_a_lone_trial_grows_onto_free_devices_once_an_epoch_was_measured():
+    at = world("d0", "d1", "d2")
+    assert widths(at) == [1]
+    run_epoch(at, seconds=5.0)
+    run_epoch(at, seconds=5.0)
+    assert widths(at) == [3]
+    check_invariants(at.engine)
+
+
+def test_epochs_that_are_short_are_not_worth_a_gang():
+    at = world("d0", "d1")
+    for _ in range(3):
+        run_epoch(at, seconds=0.05)
+    assert widths(at) == [1]
+
+
+def test_a_width_that_was_no_faster_is_taken_back():
+    at = world("d0", "d1")
+    run_epoch(at, seconds=5.0)
+    run_epoch(at, seconds=5.0)
+    assert widths(at) == [2]
+    run_epoch(at, seconds=4.9)
+    run_epoch(at, seconds=4.9)
+    assert widths(at) == [1]
+    run_epoch(at, seconds=5.0)
+    assert widths(at) == [1]
+
+
+def test_a_wide_trial_makes_room_for_one_that_waits():
+    at = world("d0", "d1", max_segment=64, epochs=50)
+    run_epoch(at, seconds=0.25)
+    run_epoch(at, seconds=0.25, closes=True)
+    assert widths(at) == [2]
+    at.at += 2
+    at.submit(elastic(id="s-2", name="t"))
+    at.send(Tick(at=at.at))
+    assert any(isinstance(d, Cut) for d in at.trace), "the wide segment was not cut"
+    run_epoch(at, seconds=0.2, closes=True)
+    assert widths(at) == [1, 1]
+    check_invariants(at.engine)
+
+
+def test_a_gang_takes_whole_devices_and_gives_back_all_their_slots():
+    at = world("d0", "d1", slots=2)
+    run_epoch(at, seconds=5.0)
+    run_epoch(at, seconds=5.0)
+    assert widths(at) == [2]
+    assert all(len(set(d.fences)) == 1 for d in at.engine.state.devices.values())
+    run_epoch(at, seconds=1.0, closes=True)
+    check_invariants(at.engine)
+
+
+def test_a_gang_that_loses_one_member_is_lost_whole_and_only_that_device_is_blamed():
+    at = world("d0", "d1")
+    run_epoch(at, seconds=5.0)
+    run_epoch(at, seconds=5.0)
+    dispatch = at.open[min(at.open)]
+    lost = AttemptLost(
+        at=at.at,
+        trial=dispatch.segment.trial,
+        fence=dispatch.segment.fence,
+        reason="its lease ran out",
+        ranks=(1,),
+    )
+    [revoke] = [d for d in at.send(lost) if isinstance(d, Revoke)]
+    assert revoke.ranks == 2
+    blamed = dispatch.segment.members[1].device
+    assert {n: d.losses for n, d in at.engine.state.devices.items()} == {
+        dispatch.segment.members[0].device: 0,
+        blamed: 1,
+    }
+
+
+def test_a_gang_shrinks_off_a_draining_device_and_grows_back():
+    at = world("d0", "d1", epochs=20)
+    run_epoch(at, seconds=5.0)
+    run_epoch(at, seconds=5.0)
+    at.send(DeviceDraining(at=at.at, device="d1"))
+    run_epoch(at, seconds=3.0)
+    [dispatch] = at.open.values()
+    assert [m.device for m in dispatch.segment.members] == ["d0"]
+    at.send(DeviceJoined(at=at.at, device=device("d1"), incarnation="i2"))
+    run_epoch(at, seconds=5.0)
+    assert widths(at) == [2]
+
+
+def test_the_first_member_is_one_that_has_the_state():
+    at = world("d0", "d1", "d2")
+    at.submit(elastic(id="s-2", name="t", n_trials=1))
+    while any(d.segment.first < 3 for d in at.open.values()):
+        run_epoch(at, seconds=5.0)
+    for dispatch in at.trace:
+        if isinstance(dispatch, Dispatch) and dispatch.segment.first > 1:
+            assert dispatch.holder == "h", "the segment does not know who holds the state"
+
+
+def test_shuffled_widths_differ_and_every_study_still_ends():
+    at = World()
+    at.send(PolicyChosen(at=0.0, policy="shuffle"))
+    at.join("d0", "d1", "d2", "d3")
+    at.submit(elastic(n_trials=5, epochs=9))
+    seen = set()
+    while at.open:
+        seen.update(widths(at))
+        run_epoch(at)
+        check_invariants(at.engine)
+    assert seen == {1, 2, 3, 4}
+    assert at.finish is not None
+
+
+def test_the_rule_for_shards():
+    at = elastic(shards=None, max_width=4, batch_size=128)
+    assert shards_of(at, ()) == 4
+    assert shards_of(at, (("batch_size", 64),)) == 2
+    assert shards_of(at, (("batch_size", 16),)) == 1
+    assert shards_of(elastic(shards=None, max_width=2), (("batch_size", 512),)) == 2
+    assert shards_of(elastic(shards=8), (("batch_size", 16),)) == 8
