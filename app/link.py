@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 REPORT_PATIENCE = 60.0
 #: The same for a claim: an unclaimed message is soon sent anew by the scheduler.
 CLAIM_PATIENCE = 5.0
+#: Seconds between two looks at whether a meeting is still wanted.
+MEET_LOOK = 0.25
 #: Seconds after which an unanswered question is asked again (the scheduler may have been killed).
 ASK_AGAIN = 2.0
 
@@ -56,13 +58,42 @@ class Link:
             raise BackendError("the broker serves no installation: no scheduler has opened it")
         return installation.key
 
-    def claim(self, task: SegmentTask, owner: str) -> str:
-        """``ok``, or why not: ``stale``, ``done``, ``dup``. Raises BackendError."""
-        keys = self._keys(task)
-        args = (task.fence, owner, task.lease_ms, task.rank)
+    def address(self) -> str:
+        """This node's address as the broker sees it: other nodes' trainers find ours there."""
+        info: Any = self._patiently(REPORT_PATIENCE, self.client.client_info)
+        seen = str(info["addr"])
+        # On a Unix socket there is a path, and nobody elsewhere.
+        return "127.0.0.1" if seen.startswith("/") else seen.rpartition(":")[0].strip("[]")
+
+    def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
+        """``ok``, or why not: ``stale``, ``done``, ``dup``. Raises BackendError.
+
+        ``trainer`` is the identity of the trainer that will be this rank of a gang.
+        """
+        ranks = range(len(task.queues)) if len(task.queues) > 1 else ()
+        meetings = [protocol.meeting_key(task.trial, task.fence, rank) for rank in ranks]
+        keys = (*self._keys(task), *meetings)
+        args = (
+            *(task.fence, owner, task.lease_ms, task.rank),
+            *(trainer, protocol.MEETING_EXPIRES),
+        )
         return self._patiently(
             CLAIM_PATIENCE, lambda: str(protocol.call(self.client, protocol.CLAIM, keys, *args))
         )
+
+    def meet(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
+        """The identities of the gang's trainers by rank, once all ranks have claimed.
+
+        None when it is not ``still`` of interest before that.
+        """
+        key = protocol.meeting_key(task.trial, task.fence, task.rank)
+        while still() and not self.closing.is_set():
+            found: Any = self._patiently(
+                REPORT_PATIENCE, lambda: self.client.blpop([key], timeout=MEET_LOOK)
+            )
+            if found:
+                return tuple(json.loads(found[1]))
+        return None
 
     def report(self, task: SegmentTask, owner: str, body: dict[str, Any], *, closes: bool) -> str:
         """``ok``, ``cut`` (accepted, and close soon), ``done`` or ``stale``. Raises BackendError

@@ -6,7 +6,7 @@ while fence and owner are its own, and each of these checks happens inside one s
 the write that it guards:
 
     dispatch   hash := (fence, dispatched), and the Celery message is on its queue
-    claim      dispatched -> running, owner := this execution, lease := lease_ms
+    claim      owner := this execution, lease := lease_ms; the last rank's: dispatched -> running
     beat       lease := lease_ms, or "fenced off", or "a cut is wanted"
     report     the report is in the stream; a closing one makes the attempt done
     cut        running -> running, closes at the end of its epoch
@@ -49,6 +49,8 @@ GROUP = "scheduler"
 #: Seconds until a command is given up as unanswered by the broker.
 SOCKET_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 2.0
+#: Milliseconds that a meeting waits for its ranks.
+MEETING_EXPIRES = 60_000
 #: Seconds that an answer waits for its asker.
 REPLY_EXPIRES = 3600
 
@@ -61,6 +63,11 @@ def attempt_key(trial: str) -> str:
 
 def lease_key(trial: str, rank: int) -> str:
     return f"{PREFIX}lease:{trial}:{rank}"
+
+
+def meeting_key(trial: str, fence: int, rank: int) -> str:
+    """Where a rank finds who the trainers of its gang are, once all have claimed."""
+    return f"{PREFIX}meeting:{trial}:{fence}:{rank}"
 
 
 def alive_key(device: str) -> str:

@@ -45,9 +45,9 @@ class Reaper:
         for fence, attempt in list(state.attempts.items()):
             seen = survey.states.get(attempt.segment.trial)
             age = at - attempt.dispatched_at
-            reason = _unpublished(seen, fence, age)
+            reason, ranks = _unpublished(seen, fence, age), tuple[int, ...]()
             if reason is None and seen is not None and seen.fence == fence and not blind:
-                reason = self._silent(seen, attempt, fence, at)
+                reason, ranks = self._silent(seen, attempt, fence, at), seen.absent
             if reason is not None:
                 yield AttemptLost(
                     at=at,
@@ -55,6 +55,7 @@ class Reaper:
                     trial=attempt.segment.trial,
                     fence=fence,
                     reason=reason,
+                    ranks=ranks,
                 )
 
     def _silent(self, seen: AttemptSeen, attempt: Attempt, fence: int, at: float) -> str | None:
@@ -62,8 +63,7 @@ class Reaper:
             late = at - attempt.dispatched_at > self._claim_timeout
             return f"no worker claimed it in {self._claim_timeout:g} s" if late else None
         if seen.state == "running":
-            held = seen.leases >= len(attempt.segment.members)
-            return None if held else "its lease ran out"
+            return "its lease ran out" if seen.absent else None
         since = self._done_since.setdefault(fence, at)
         return "its last report was lost" if at - since > REPORT_TIMEOUT else None
 

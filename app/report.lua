@@ -5,7 +5,7 @@ if stored[1] ~= ARGV[1] or stored[2] ~= ARGV[2] then return 'stale' end
 if stored[3] == 'done' then return 'done' end
 redis.call('XADD', KEYS[3], '*', 'p', ARGV[5], 's', ARGV[6])
 if ARGV[4] == '1' then
-  redis.call('HSET', KEYS[1], 'state', 'done')
+  redis.call('HSET', KEYS[1], 'state', 'done', 'closer', ARGV[3])
   redis.call('DEL', KEYS[2])
   return 'ok'
 end

@@ -67,6 +67,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         signature=_text(body, "signature"),
         seconds=seconds,
         closes=bool(body["closes"]),
+        holder=_text(body, "holder"),
     )
 
 
@@ -115,6 +116,7 @@ def _lost(body: Mapping[str, Any], at: float) -> Event:
         fence=_whole(body, "fence"),
         reason=_text(body, "reason"),
         refused=bool(body.get("refused", False)),
+        ranks=tuple(int(rank) for rank in body.get("ranks", ())),
     )
 
 

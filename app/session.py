@@ -26,6 +26,8 @@ STOP_GRACE = 2.0
 #: Seconds in which a new trainer must be there, and in which the user's code and data are loaded
 #: where epochs have a time limit (that limit where it is longer).
 START_LIMIT = 120.0
+#: Seconds in which a member of a broken gang may say what happened before the others do.
+BROKEN_GRACE = 0.5
 #: The longest time (seconds) without a look at the clock.
 LOOK = 0.5
 
@@ -49,6 +51,8 @@ class Session:
         self.owner = owner
         self.trainer: Trainer | None = None
         self.fenced_off = False
+        #: The identities of a gang's trainers by rank; empty where there is only one.
+        self.members: tuple[str, ...] = ()
         self._text = text
         self._link = link
         self._show = show
@@ -98,7 +102,8 @@ class Session:
                 return {"dropped": "fenced off"}
             self.trainer = trainer
             trainer.causes[self.task.trial] = self.task.id
-            trainer.send_text(f'{{"op":"run","task":{self._text}}}')
+            members = dumps(self.members)
+            trainer.send_text(f'{{"op":"run","members":{members},"task":{self._text}}}')
             if self._cut:
                 trainer.send({"op": "cut"})
         self._set_due(None if trainer.ready else START_LIMIT)
@@ -156,8 +161,10 @@ class Session:
         epoch = int(line["epoch"])
         self._epoch = epoch + 1
         self._set_due()
-        body = {name: line[name] for name in _EPOCH_FIELDS}
-        self._report({"kind": "epoch", "rank": self.task.rank, **body}, closes=closes)
+        if self.task.rank == 0:
+            body = {name: line[name] for name in _EPOCH_FIELDS}
+            report = {"kind": "epoch", "holder": trainer.identity, **body}
+            self._report(report, closes=closes)
         if not closes:
             return None
         metric = self.task.metric
@@ -218,6 +225,11 @@ class Session:
     def _hear_refused(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         return self._lost(str(line["reason"]), refused=True)
 
+    def _hear_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        """The gang broke apart: by a member who can say why, if it is given the time to."""
+        self._link.closing.wait(BROKEN_GRACE)
+        return self._lost(str(line["reason"]), blamed=False)
+
     def _hear_stopped(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         return {"dropped": "fenced off"} if self.fenced_off else self._lost("its trainer stopped")
 
@@ -230,6 +242,7 @@ class Session:
         "returned": _hear_returned,
         "failed": _hear_failed,
         "refused": _hear_refused,
+        "broken": _hear_broken,
         "stopped": _hear_stopped,
     }
 
@@ -247,8 +260,11 @@ class Session:
         self._report(body, closes=True)
         return {"failed": failure}
 
-    def _lost(self, reason: str, *, refused: bool = False) -> Result:
-        self._report({"kind": "lost", "reason": reason, "refused": refused}, closes=True)
+    def _lost(self, reason: str, *, refused: bool = False, blamed: bool = True) -> Result:
+        """Say that the attempt is lost; ``blamed``: by this rank's fault, for all that is known."""
+        ranks = [self.task.rank] if blamed else []
+        body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": ranks}
+        self._report(body, closes=True)
         return {"lost": reason}
 
     def _body(self, body: dict[str, Any]) -> dict[str, Any]:

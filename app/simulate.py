@@ -88,9 +88,9 @@ class SimulatedTransport:
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         devices = {d.name: Seen(d, "simulated", draining=False) for d in self.devices}
-        nothing = AttemptSeen(None, None, 0)
+        nothing = AttemptSeen(None, None, ())
         states = {
-            a.trial: AttemptSeen(a.fence, "running", a.ranks)
+            a.trial: AttemptSeen(a.fence, "running", ())
             if self._open.get(a.trial) == a.fence
             else nothing
             for a in attempts

@@ -1,6 +1,6 @@
 -- KEYS: devices, installation, scheduler. ARGV: prefix, owner, ttl in ms, then (trial, ranks) pairs.
 -- Renews the owner's hold on the broker; an error where another scheduler has it.
--- Returns {boot, {name, record, ...} of the devices alive, {fence, state, leases, ...} by trial}.
+-- Returns {boot, {name, record, ...} of the devices alive, {fence, state, ranks without a lease, ...} by trial}.
 local prefix = ARGV[1]
 local holder = redis.call('GET', KEYS[3])
 if holder and holder ~= ARGV[2] then
@@ -20,12 +20,14 @@ end
 local attempts = {}
 for i = 4, #ARGV, 2 do
   local stored = redis.call('HMGET', prefix .. 'attempt:' .. ARGV[i], 'fence', 'state')
-  local leases = 0
+  local absent = {}
   for rank = 0, tonumber(ARGV[i + 1]) - 1 do
-    leases = leases + redis.call('EXISTS', prefix .. 'lease:' .. ARGV[i] .. ':' .. rank)
+    if redis.call('EXISTS', prefix .. 'lease:' .. ARGV[i] .. ':' .. rank) == 0 then
+      absent[#absent + 1] = rank
+    end
   end
   attempts[#attempts + 1] = stored[1]
   attempts[#attempts + 1] = stored[2]
-  attempts[#attempts + 1] = leases
+  attempts[#attempts + 1] = absent
 end
 return {redis.call('HGET', KEYS[2], 'boot'), devices, attempts}

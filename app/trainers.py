@@ -4,7 +4,8 @@ A trainer speaks newline-delimited JSON over a socket pair; its output goes to a
 has one for all torch trials, and one for each of the last few studies of Optuna objectives (an
 objective is paused in the middle of the user's code, so that code must stay as it is): trials share
 them and stay warm in them. A trainer is bound to its device before it is started: no library has
-been loaded by then.
+been loaded by then. Other trainers reach it at its *identity*, ``address:port:token``: the worker
+makes the socket, so that the identity is known before the process is up.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from ..profiling.devices import Device
@@ -29,6 +31,8 @@ from ..tasks.messages import SegmentTask, dumps
 log = logging.getLogger(__name__)
 
 FD_VARIABLE = "PENSTOCK_TRAINER_FD"
+LISTEN_VARIABLE = "PENSTOCK_TRAINER_LISTEN"
+IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
 #: Studies of objectives that keep a trainer in a slot; the least recently used one is closed.
 STUDIES_KEPT = 4
@@ -59,13 +63,20 @@ def environment(device: Device) -> dict[str, str]:
 class Trainer:
     """One trainer process. One thread at a time reads (``reading``), any thread may send."""
 
-    def __init__(self, device: Device, output: Path) -> None:
+    def __init__(self, device: Device, output: Path, address: str) -> None:
         ours, theirs = socket.socketpair()
-        with theirs, output.open("ab") as file:
+        with theirs, _listen(address) as listening, output.open("ab") as file:
+            port = listening.getsockname()[1]
+            self.identity = f"{address}:{port}:{token_hex(8)}"
+            variables = {
+                FD_VARIABLE: str(theirs.fileno()),
+                LISTEN_VARIABLE: str(listening.fileno()),
+                IDENTITY_VARIABLE: self.identity,
+            }
             self._process = subprocess.Popen(
                 COMMAND,
-                env={**environment(device), FD_VARIABLE: str(theirs.fileno())},
-                pass_fds=(theirs.fileno(),),
+                env={**environment(device), **variables},
+                pass_fds=(theirs.fileno(), listening.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -159,8 +170,10 @@ class Trainer:
 class Slot:
     """The trainers of one slot. One segment runs at a time, under ``lock``."""
 
-    def __init__(self, device: Device, index: int, logs: Path) -> None:
+    def __init__(self, device: Device, index: int, logs: Path, address: str) -> None:
+        """``address`` is where this node's trainers listen to those of other slots and nodes."""
         self.device = device
+        self.address = address
         self.queue = device.queue(index)
         self.lock = threading.Lock()
         self.output = logs / f"trainer-{self.queue}.log"
@@ -170,7 +183,7 @@ class Slot:
         """The trainer of a study, or the shared one; a new one where it has ended or never was."""
         trainer = self._trainers.get(name)
         if trainer is None or not trainer.alive:
-            trainer = self._trainers[name] = Trainer(self.device, self.output)
+            trainer = self._trainers[name] = Trainer(self.device, self.output, self.address)
         self._trainers.move_to_end(name)
         return trainer
 
@@ -202,6 +215,11 @@ class Slot:
 
     def trainers(self) -> list[Trainer]:
         return list(self._trainers.values())
+
+
+def _listen(address: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, 0), family=family)
 
 
 def _is_over(trainer: Trainer) -> bool:

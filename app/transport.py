@@ -65,12 +65,13 @@ class Seen:
 class AttemptSeen:
     """An attempt as the broker has it: both None when it knows nothing of the trial.
 
-    ``state`` is ``dispatched``, ``running``, ``done`` or ``revoked``; ``leases`` counts ranks.
+    ``state`` is ``dispatched``, ``running`` (all ranks have claimed), ``done`` or ``revoked``;
+    ``absent`` are the ranks without a lease.
     """
 
     fence: int | None
     state: str | None
-    leases: int
+    absent: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,8 @@ class RedisTransport:
             attempt = protocol.attempt_key(cut.trial)
             commands.append(protocol.CUT.command((attempt,), (cut.fence,)))
         for revoke in revokes:
-            keys = (protocol.attempt_key(revoke.trial), protocol.lease_key(revoke.trial, 0))
+            leases = [protocol.lease_key(revoke.trial, rank) for rank in range(revoke.ranks)]
+            keys = (protocol.attempt_key(revoke.trial), *leases)
             commands.append(protocol.REVOKE.command(keys, (revoke.fence,)))
         commands += [self._dispatch(dispatch, spec) for dispatch, spec in dispatches]
         for release in releases:
@@ -214,7 +216,7 @@ class RedisTransport:
         boot, devices, seen = self._execute([command])[0]
         states = {
             attempt.trial: AttemptSeen(
-                None if seen[i] is None else int(seen[i]), seen[i + 1], int(seen[i + 2])
+                None if seen[i] is None else int(seen[i]), seen[i + 1], tuple(seen[i + 2])
             )
             for i, attempt in zip(range(0, len(seen), 3), attempts, strict=True)
         }
@@ -244,7 +246,7 @@ class RedisTransport:
                 first=segment.first,
                 n=segment.n,
                 final=dispatch.final,
-                shards=spec.shards,
+                shards=dispatch.shards,
                 fence=segment.fence,
                 rank=rank,
                 queues=queues,
@@ -253,6 +255,7 @@ class RedisTransport:
                     for p in dispatch.parents
                 ),
                 expect=dispatch.expect,
+                holder=dispatch.holder,
                 store=self._store,
                 epoch_timeout=spec.epoch_timeout,
                 lease_ms=self._lease_ms,

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError
-from ..tasks.messages import Forged, SegmentTask
+from ..tasks.messages import Forged
 from .broker import broker_url
 from .keeper import Keeper
 from .link import Link
@@ -44,9 +44,9 @@ class Worker:
         self._show = show
         self._link = Link(url)
         self._keeper = Keeper(device, url, settings.lease_ms, self)
-        self._slots = {
-            device.queue(index): Slot(device, index, settings.logs) for index in range(device.slots)
-        }
+        address = self._link.address()
+        slots = [Slot(device, i, settings.logs, address) for i in range(device.slots)]
+        self._slots = {slot.queue: slot for slot in slots}
         self._count = itertools.count()
         self._idle = threading.Condition()
 
@@ -87,31 +87,55 @@ class Worker:
             log.warning("%s was dropped: its queue is not one of %s", task.task_id, [*self._slots])
             return {"dropped": "not a queue of this worker"}
         owner = f"{self._keeper.incarnation}.{next(self._count)}"
-        try:
-            answer = self._link.claim(task, owner)
-        except BackendError as error:
-            answer = str(error)
-        if answer != "ok":
-            log.warning("%s was dropped at its claim: %s", task.task_id, answer)
-            return {"dropped": answer}
-        return self._claimed(task, str(text), owner, slot)
 
-    def _claimed(self, task: SegmentTask, text: str, owner: str, slot: Slot) -> Result:
         def show(words: str) -> None:
             self._show(task.task_id, words)
 
-        session = Session(task, text, owner, self._link, show=show, durable=self.durable)
+        session = Session(task, str(text), owner, self._link, show=show, durable=self.durable)
+        if len(task.queues) > 1:
+            with slot.lock:
+                return self._as_member(session, slot)
+        return self._claim(session) or self._kept(session, lambda: self._alone(session, slot))
+
+    def _claim(self, session: Session, trainer: str = "") -> Result | None:
+        """None when the segment is the session's, else what Flower shows."""
+        try:
+            answer = self._link.claim(session.task, session.owner, trainer)
+        except BackendError as error:
+            answer = str(error)
+        if answer == "ok":
+            return None
+        log.warning("%s was dropped at its claim: %s", session.task.task_id, answer)
+        return {"dropped": answer}
+
+    def _kept(self, session: Session, work: Callable[[], Result]) -> Result:
+        """What ``work`` gives, its lease kept meanwhile."""
         self._keeper.add(session)
         try:
-            with slot.lock:
-                return self._in_slot(session, slot)
+            return work()
         finally:
             self._keeper.remove(session)
             with self._idle:
                 self._idle.notify_all()
 
-    def _in_slot(self, session: Session, slot: Slot) -> Result:
+    def _alone(self, session: Session, slot: Slot) -> Result:
+        with slot.lock:
+            return self._in_slot(session, slot, slot.trainer_for(session.task))
+
+    def _as_member(self, session: Session, slot: Slot) -> Result:
+        """A rank of a gang. It claims for a trainer, whose neighbours then are told of it."""
         trainer = slot.trainer_for(session.task)
+
+        def work() -> Result:
+            members = self._link.meet(session.task, lambda: not session.fenced_off)
+            if members is None:
+                return {"dropped": "its gang did not meet"}
+            session.members = members
+            return self._in_slot(session, slot, trainer)
+
+        return self._claim(session, trainer.identity) or self._kept(session, work)
+
+    def _in_slot(self, session: Session, slot: Slot, trainer: Trainer) -> Result:
         self._keeper.leave(trainer)
         with trainer.reading:
             result = session.run(trainer)

@@ -367,7 +367,7 @@ class Engine(Placing):
         self._fill()
 
     def _lose(self, trial: Trial, at: list[str], reason: str) -> None:
-        """The infrastructure lost the open attempt ``at`` devices: back to the head of the queue."""
+        """The infrastructure lost the open attempt, ``at`` these devices: back to the queue's head."""
         study = self.state.studies[trial.study]
         for name in at:
             device = self.state.devices[name]

@@ -41,7 +41,10 @@ class ParentRef(_Frozen):
 
 
 class SegmentTask(_Frozen):
-    """One segment for one member. Epochs are 1-based; times in seconds, ``lease_ms`` in ms."""
+    """One segment for one member. Epochs are 1-based; times in seconds, ``lease_ms`` in ms.
+
+    ``holder`` is the trainer that had the state ``expect`` in memory (see ``neighbours``).
+    """
 
     v: Literal[1] = 1
     id: str
@@ -63,6 +66,7 @@ class SegmentTask(_Frozen):
     queues: tuple[str, ...]
     parents: tuple[ParentRef, ...] = ()
     expect: str = ""
+    holder: str = ""
     store: str = ""
     epoch_timeout: float | None = Field(default=None, gt=0)
     lease_ms: int = Field(ge=100)
