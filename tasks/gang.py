@@ -10,7 +10,6 @@ member has begun all have to finish: one that fails leaves by ``close``, and the
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import torch
 
 from ..profiling.errors import BackendError
 from .shards import split
+from .state import map_tensors, tensors_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +88,7 @@ class Gang:
         """Rank 0's ``state``, at every member; the others give None. Tensors arrive on the CPU."""
         outline = io.BytesIO()
         if state is not None:
-            torch.save(_map(state, lambda tensor: tensor.to("meta")), outline)
+            torch.save(map_tensors(state, lambda tensor: tensor.to("meta")), outline)
         size = torch.tensor([outline.tell()], device=self._device)
         self._send(size)
         text = bytearray(outline.getvalue()) or bytearray(int(size))
@@ -97,9 +97,8 @@ class Gang:
         if state is None:
             outline = io.BytesIO(line.cpu().numpy().tobytes())
             expected = torch.load(outline, weights_only=True)
-            state = _map(expected, lambda tensor: torch.empty_like(tensor, device="cpu"))
-        tensors: list[Tensor] = []
-        _map(state, lambda tensor: tensors.append(tensor.detach()))
+            state = map_tensors(expected, lambda tensor: torch.empty_like(tensor, device="cpu"))
+        tensors = [tensor.detach() for tensor in tensors_of(state)]
         small = [tensor for tensor in tensors if tensor.nbytes < LARGE]
         self._send_together(small)
         for tensor in tensors:
@@ -132,17 +131,3 @@ class Gang:
             begin().wait()
         except RuntimeError as error:
             raise BackendError(f"member {self.rank} lost its gang: {error}") from error
-
-
-def _map(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """``value`` with every tensor changed, in an order that depends on the structure alone."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        mapped = copy.copy(value)  # the same kind of dict: schedules keep Counters
-        for name, item in value.items():
-            mapped[name] = _map(item, change)
-        return mapped
-    if isinstance(value, (list, tuple)):
-        return type(value)(_map(item, change) for item in value)
-    return value
