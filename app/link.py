@@ -60,10 +60,10 @@ class Link:
 
     def address(self) -> str:
         """This node's address as the broker sees it: other nodes' trainers find ours there."""
+        if self.url.startswith("redis+socket://"):
+            return "127.0.0.1"  # nobody is elsewhere
         info: Any = self._patiently(REPORT_PATIENCE, self.client.client_info)
-        seen = str(info["addr"])
-        # On a Unix socket there is a path, and nobody elsewhere.
-        return "127.0.0.1" if seen.startswith("/") else seen.rpartition(":")[0].strip("[]")
+        return str(info["addr"]).rpartition(":")[0].strip("[]")
 
     def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
         """``ok``, or why not: ``stale``, ``done``, ``dup``. Raises BackendError.

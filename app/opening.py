@@ -31,6 +31,7 @@ def create_study(
     epoch_timeout: float | None = None,
     retries: int = 0,
     shards: int | None = None,
+    max_width: int | None = None,
     load_if_exists: bool = False,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
@@ -49,7 +50,10 @@ def create_study(
             no part of an epoch; it may take 120 s, or as long where that is more.
         retries: how often a trial whose code failed is tried again.
         shards: into how many shards a ``TorchTrainable``'s batches are cut; at most a batch size.
-            Part of what is learnt: BatchNorm normalises within a shard. None is 1: not cut.
+            Part of what is learnt: BatchNorm normalises within a shard. None: as many as
+            ``max_width``, but no shard of less than 32 examples.
+        max_width: on how many devices at once one trial may run; at most ``shards``. None: as many
+            as there are ``shards``, and 1 where neither is given. Never part of what is learnt.
         load_if_exists: take up the study of this name if there is one.
 
     Raises:
@@ -65,6 +69,7 @@ def create_study(
         epoch_timeout=epoch_timeout,
         retries=retries,
         shards=shards,
+        max_width=max_width,
     )
     name = check_name(study_name)
     settings = load_settings()

@@ -44,7 +44,8 @@ class Plan:
     seed: int
     epoch_timeout: float | None
     retries: int
-    shards: int
+    shards: int | None
+    max_width: int
     space: Space | None = None
 
     @classmethod
@@ -65,6 +66,7 @@ def make_plan(
     epoch_timeout: float | None,
     retries: int,
     shards: int | None = None,
+    max_width: int | None = None,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
     if direction not in DIRECTIONS:
@@ -89,7 +91,8 @@ def make_plan(
         seed=int(seed),
         epoch_timeout=None if epoch_timeout is None else _seconds("epoch_timeout", epoch_timeout),
         retries=whole("retries", retries, low=0),
-        shards=1 if shards is None else whole("shards", shards, low=1),
+        shards=None if shards is None else whole("shards", shards, low=1),
+        max_width=_max_width(max_width, shards),
         space=space,
     )
 
@@ -108,8 +111,10 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     if torch:
         _check_torch(plan, checked, strategy, target)
         _check_shards(plan.shards, checked, code.batch_size)
-    elif plan.shards > 1:
-        raise UsageError.refuse("shards", plan.shards, "1 for an objective, whose loop is its own")
+    else:
+        for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
+            if (value or 1) > 1:
+                raise UsageError.refuse(field, value, "1 for an objective, whose loop is its own")
     return StudySpec(
         id=study,
         name=name,
@@ -126,6 +131,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         epoch_timeout=plan.epoch_timeout,
         retries=plan.retries,
         shards=plan.shards,
+        max_width=plan.max_width,
+        batch_size=code.batch_size if torch and isinstance(code.batch_size, int) else 64,
     )
 
 
@@ -181,7 +188,17 @@ def _check_torch(plan: Plan, space: Space | None, strategy: StrategySpec, target
         raise UsageError.refuse("strategy", plan.strategy, allowed)
 
 
-def _check_shards(shards: int, space: Space | None, batch_size: Any) -> None:
+def _max_width(max_width: Any, shards: Any) -> int:
+    """How wide a trial may be: as said, else as its shards were made for, else one device."""
+    if max_width is None:
+        return 1 if shards is None else whole("shards", shards, low=1)
+    width = whole("max_width", max_width, low=1)
+    if shards is not None and width > shards:
+        raise UsageError.refuse("max_width", width, f"1 to the number of shards, {shards}")
+    return width
+
+
+def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> None:
     """Refuse more shards than the smallest batch has examples, where that can be known."""
     sizes = [batch_size]
     given = dict(space or ()).get("batch_size")
@@ -189,7 +206,7 @@ def _check_shards(shards: int, space: Space | None, batch_size: Any) -> None:
         drawn = parameter(given)
         sizes = [*drawn.choices] if isinstance(drawn, Categorical) else [drawn.low]
     numbers = [size for size in sizes if isinstance(size, (int, float))]
-    if numbers and shards > min(numbers):
+    if shards is not None and numbers and shards > min(numbers):
         raise UsageError.refuse("shards", shards, f"1 to the batch size, {min(numbers)}")
 
 

@@ -26,6 +26,7 @@ from secrets import token_hex
 from typing import Any
 
 from ..profiling.devices import Device
+from ..tasks.identity import Identity
 from ..tasks.messages import SegmentTask, dumps
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Trainer:
         ours, theirs = socket.socketpair()
         with theirs, _listen(address) as listening, output.open("ab") as file:
             port = listening.getsockname()[1]
-            self.identity = f"{address}:{port}:{token_hex(8)}"
+            self.identity = str(Identity(address, port, token_hex(8)))
             variables = {
                 FD_VARIABLE: str(theirs.fileno()),
                 LISTEN_VARIABLE: str(listening.fileno()),

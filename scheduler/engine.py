@@ -367,7 +367,7 @@ class Engine(Placing):
         self._fill()
 
     def _lose(self, trial: Trial, at: list[str], reason: str) -> None:
-        """The infrastructure lost the open attempt, ``at`` these devices: back to the queue's head."""
+        """The infrastructure lost the attempt ``at`` these devices: to the head of the line."""
         study = self.state.studies[trial.study]
         for name in at:
             device = self.state.devices[name]

@@ -7,7 +7,12 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from ..profiling.errors import TrialFailed
+from ..profiling.errors import BackendError, TrialFailed
+
+
+class GangLost(BackendError):
+    """Another member of the gang has left, or does not answer: nobody can finish the epoch."""
+
 
 _OURS = str(Path(__file__).parent)
 _LIBRARY = sysconfig.get_paths()["stdlib"]

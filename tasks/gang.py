@@ -10,7 +10,6 @@ member has begun all have to finish: one that fails leaves by ``close``, and the
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,42 +17,58 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..profiling.errors import BackendError
+from .failure import GangLost
 from .shards import split
-from .state import map_tensors, tensors_of
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch._C._distributed_c10d import Store, Work
 
-    from .loop import Training
-
-#: Tensors from this size on (bytes) are sent where they lie; smaller ones together, in one copy.
-LARGE = 1 << 16
+#: Seconds that a member waits for the others in one exchange.
+TIMEOUT = 60.0
 
 
 class Gang:
     """This process's place in a gang: member ``rank`` of ``width``."""
 
-    def __init__(
-        self, store: Store, rank: int, width: int, device: torch.device, timeout: float = 60.0
+    def __init__(  # noqa: PLR0917 - where it meets, who it is, and how it talks
+        self,
+        store: Store,
+        rank: int,
+        width: int,
+        device: torch.device,
+        address: str = "",
+        timeout: float = TIMEOUT,
+        *,
+        shared: bool = False,
     ) -> None:
         """Meet the other members at ``store``, which no other gang uses (see ``PrefixStore``).
 
-        ``timeout`` in seconds, for this and for every exchange. Raises ``BackendError``.
+        ``address`` is this node's for the others (gloo; empty: the host name's), ``timeout`` in
+        seconds for this and for every exchange. ``shared``: several members are on one GPU, which
+        NCCL refuses, so that they talk through the CPU. Raises ``GangLost``.
         """
         self.rank, self.width = rank, width
-        self._device = device
         limit = timedelta(seconds=timeout)
+        # Where tensors have to be to be sent; what is elsewhere is copied there and back.
+        self._device = torch.device("cpu") if shared else device
         try:
-            if device.type == "cuda":
+            if self._device.type == "cuda":
                 options = torch.distributed.ProcessGroupNCCL.Options()
                 options._timeout = limit
                 self._group: Any = torch.distributed.ProcessGroupNCCL(store, rank, width, options)
             else:
-                self._group = torch.distributed.ProcessGroupGloo(store, rank, width, limit)
+                gloo: Any = torch.distributed.ProcessGroupGloo
+                options = gloo._Options()
+                options._timeout = limit
+                options._devices = [
+                    gloo.create_device(hostname=address)
+                    if address
+                    else gloo.create_default_device()
+                ]
+                self._group = gloo(store, rank, width, options)
         except RuntimeError as error:
-            raise BackendError(f"member {rank} met no gang of {width}: {error}") from error
+            raise GangLost(f"member {rank} met no gang of {width}: {error}") from error
 
     def share(self, count: int) -> range:
         """Which of ``count`` shards or batches are this member's."""
@@ -61,7 +76,13 @@ class Gang:
 
     def gather(self, everything: Tensor, mine: Tensor) -> None:
         """Fill ``everything`` with all members' ``mine``, by rank; all of one size."""
-        self._wait(lambda: self._group._allgather_base(everything, mine))
+        if mine.device.type == self._device.type:
+            self._wait(lambda: self._group._allgather_base(everything, mine))
+            return
+        there = torch.empty_like(everything, device=self._device)
+        sent = mine.to(self._device)
+        self._wait(lambda: self._group._allgather_base(there, sent))
+        everything.copy_(there)
 
     def collect(self, mine: list[Any]) -> list[Any]:
         """The members' lists of JSON values, one after another."""
@@ -76,58 +97,12 @@ class Gang:
         texts = [bytes(part.tolist()) for part in lines.cpu().chunk(self.width)]
         return [value for text in texts for value in json.loads(text)]
 
-    def join(self, run: Training) -> None:
-        """Make ``run``, at every member, the trial as rank 0 has it, trained by this gang."""
-        mine = {"epoch": run.epoch, "state": run.state()} if self.rank == 0 else None
-        handed = self.hand_over(mine)
-        if self.rank > 0:
-            run.load(handed["state"], handed["epoch"])
-        run.gang = self
-
-    def hand_over(self, state: dict[str, Any] | None) -> dict[str, Any]:
-        """Rank 0's ``state``, at every member; the others give None. Tensors arrive on the CPU."""
-        outline = io.BytesIO()
-        if state is not None:
-            torch.save(map_tensors(state, lambda tensor: tensor.to("meta")), outline)
-        size = torch.tensor([outline.tell()], device=self._device)
-        self._send(size)
-        text = bytearray(outline.getvalue()) or bytearray(int(size))
-        line = torch.frombuffer(text, dtype=torch.uint8).to(self._device)
-        self._send(line)
-        if state is None:
-            outline = io.BytesIO(line.cpu().numpy().tobytes())
-            expected = torch.load(outline, weights_only=True)
-            state = map_tensors(expected, lambda tensor: torch.empty_like(tensor, device="cpu"))
-        tensors = [tensor.detach() for tensor in tensors_of(state)]
-        small = [tensor for tensor in tensors if tensor.nbytes < LARGE]
-        self._send_together(small)
-        for tensor in tensors:
-            if tensor.nbytes >= LARGE:
-                there = tensor.to(self._device)
-                self._send(there)
-                if there is not tensor and self.rank > 0:
-                    tensor.copy_(there)
-        return state
-
     def close(self) -> None:
-        """Leave; a member that still waits for this one gets a ``BackendError``."""
+        """Leave; a member that still waits for this one gets a ``GangLost``."""
         self._group.abort()
-
-    def _send_together(self, tensors: list[Tensor]) -> None:
-        lines = [tensor.cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
-        line = torch.cat([*lines, torch.zeros(1, dtype=torch.uint8)]).to(self._device)
-        self._send(line)
-        if self.rank > 0:
-            parts = torch.split(line.cpu(), [*map(len, lines), 1])
-            for tensor, part in zip(tensors, parts, strict=False):
-                # Cloned: a stretch of the line need not be aligned for the tensor's type.
-                tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
-
-    def _send(self, tensor: Tensor) -> None:
-        self._wait(lambda: self._group.broadcast([tensor]))
 
     def _wait(self, begin: Callable[[], Work]) -> None:
         try:
             begin().wait()
         except RuntimeError as error:
-            raise BackendError(f"member {self.rank} lost its gang: {error}") from error
+            raise GangLost(f"member {self.rank} lost its gang: {error}") from error

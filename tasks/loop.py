@@ -81,12 +81,17 @@ class Result:
     seconds: float
 
 
+def device_here() -> torch.device:
+    """The device that this trainer is bound to."""
+    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
 def start(code: TorchTrainable, data: Data, seed: int, number: int, shards: int = 1) -> Training:
     """A trial before its first epoch, initialised by (seed, number) on this trainer's device.
 
     Raises ``TrialFailed`` (shards) for a trial that cannot be trained in so many shards.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
     _seed_all(device, "init", seed, number)
     model = code.model().to(device)
     optimizer = code.optimizer(model)

@@ -37,6 +37,7 @@ class Run:
 
     task: SegmentTask
     pipe: Pipe
+    members: tuple[str, ...] = ()  # a gang's trainers by rank
     cut: bool = False
     stop: bool = False
     note: str = ""  # the latest result, shown with progress
@@ -71,9 +72,14 @@ class Run:
         seconds: float,
         state_hash: str = "",
         signature: str = "",
+        closes: bool | None = None,
     ) -> bool:
-        """Report an epoch; true if the segment closed with it."""
-        closes = self.cut or epoch >= self.task.last
+        """Report an epoch; true if the segment closed with it.
+
+        ``closes`` is what a gang has agreed on; None where there is nobody to agree with.
+        """
+        if closes is None:
+            closes = self.closes(epoch)
         self.note = f" {self.task.metric}={metrics[self.task.metric]:.4g}"
         self.say(
             "epoch",
@@ -85,6 +91,10 @@ class Run:
             closes=closes,
         )
         return closes
+
+    def closes(self, epoch: int) -> bool:
+        """Whether the segment ends after ``epoch``, as far as this member knows."""
+        return self.cut or epoch >= self.task.last
 
     def preparing(self) -> None:
         """Say that code and data are loaded now, which does not count as an epoch's time."""
@@ -153,7 +163,8 @@ class Pipe:
             message = json.loads(line)
             match message["op"]:
                 case "run":
-                    current = Run(SegmentTask.model_validate(message["task"]), self)
+                    task = SegmentTask.model_validate(message["task"])
+                    current = Run(task, self, tuple(message["members"]))
                     self.inbox.put(current)
                 case "release":
                     self.inbox.put(Release(message["trial"]))

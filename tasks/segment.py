@@ -1,27 +1,32 @@
 """One segment of a TorchTrainable: find the state it starts from, train its epochs, keep the end.
 
 The state after epoch ``first`` - 1 is taken from memory where the trial is warm, else from the
-newest checkpoint that loads, else from initialisation; missing epochs are replayed. An epoch's bits
-are a function of the trial, so all three ways lead to the same state, and its hash is checked
-against the ledger's before anything new is computed.
+memory of a trainer that has it, else from the newest checkpoint that loads, else from
+initialisation; missing epochs are replayed. An epoch's bits are a function of the trial, so all
+ways lead to the same state. Its hash is checked against the ledger's before anything new is
+computed, but for a state out of a trainer's memory: there the hash is known already.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import socket
 import sys
 
 import torch
 
 from ..profiling.errors import BackendError, TrialFailed
-from . import checkpoint, loop
+from . import checkpoint, loop, neighbours
 from .contract import TorchTrainable
-from .failure import failure_of
+from .failure import GangLost, failure_of
+from .gang import Gang
+from .identity import Identity
+from .meeting import Meetings
 from .messages import ParentRef, SegmentTask
 from .pipe import Pipe, Run
 from .state import signature
-from .warm import Reads, SharedData, WarmTrial, WarmTrials, warm_capacity
+from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
 
 
 def configure() -> None:
@@ -48,44 +53,62 @@ def warm_up() -> None:
 class Segments:
     """The torch side of a trainer: its warm trials, shared data, stores and checkpoint writer."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
+        """``identity`` is where other trainers find this one, which listens at ``listen``."""
         self._pipe = pipe
+        self._identity = identity
         self._data = SharedData()
         self._warm = WarmTrials(warm_capacity())
         self._stores: dict[str, checkpoint.Store] = {}
         self._writer = checkpoint.Writer(self._durable)
+        self._meetings = Meetings(identity, loop.device_here())
+        token = Identity.parse(identity).token
+        neighbours.Neighbours(listen, token, self._warm.lend, self._meetings.store_port).start()
 
     def run(self, run: Run, code: object) -> None:
         """Train the segment's epochs, each reported as it ends.
 
-        Raises ``Abandoned``, ``BackendError`` (the store is out of reach), ``TrialFailed`` and
-        whatever the user's code raises; the trial is then no longer warm.
+        Raises ``Abandoned``, ``GangLost``, ``BackendError`` (the store is out of reach),
+        ``TrialFailed`` and whatever the user's code raises; the trial is then no longer warm.
         """
         task = run.task
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
         store = self._store(task.store)
-        warm = self._state_before(run, code)
-        run.prepared()
+        try:
+            warm = self._state_before(run, code)
+            run.prepared()
+            self._train(run, warm)
+        except BaseException:
+            self._warm.drop(task.trial)
+            self._meetings.leave(run.members)
+            raise
+        warm.training.gang = None
+        for gone in self._warm.put(task.trial, warm):
+            self._writer.forget(gone)
+        if task.rank == 0 and (task.final or self._writer.due(task.trial)):
+            self._writer.submit(
+                store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
+            )
+
+    def _train(self, run: Run, warm: WarmTrial) -> None:
         training = warm.training
         closed = False
         while not closed:
             epoch = training.epoch + 1
             result = loop.run_epoch(training, run.tick)
-            metrics = _checked(result.metrics, task, epoch)
+            metrics = _checked(result.metrics, run.task, epoch)
             warm.state_hash = training.hash()
-            closed = run.epoch(
+            closed = run.closes(epoch)
+            if training.gang is not None:
+                closed = _agree(training.gang, warm.state_hash, closes=closed, epoch=epoch)
+            run.epoch(
                 epoch,
                 metrics,
                 seconds=result.seconds,
                 state_hash=warm.state_hash,
                 signature=warm.signature,
-            )
-        for gone in self._warm.put(task.trial, warm):
-            self._writer.forget(gone)
-        if task.final or self._writer.due(task.trial):
-            self._writer.submit(
-                store, task.trial, training.epoch, warm.state_hash, training.state()
+                closes=closed,
             )
 
     def keeps(self, trial: str) -> bool:
@@ -111,17 +134,29 @@ class Segments:
         )
 
     def _state_before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
-        """The trial after epoch ``first`` - 1 with the hash that the ledger expects."""
+        """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
+
+        It comes from here, else from the trainer that computed it, else from another member, else
+        from a checkpoint; what is missing then is replayed, by all members together.
+        """
         task = run.task
         before = task.first - 1
-        warm = self._warm.take(task.trial)
-        if warm is not None and warm.training.epoch == before and warm.state_hash == task.expect:
-            return warm
-        if warm is None or warm.training.epoch >= before:
+        warm = self._warm.get(task.trial)
+        if warm is not None and warm.training.epoch == before and warm.state_hash != task.expect:
+            warm = None
+        if warm is None or warm.training.epoch > before:
             # Nothing here, or a fenced-off attempt ran ahead of what was accepted.
             warm = self._fresh(task, code)
-        self._load_newest(warm.training, task)
+        if warm.training.epoch < before and task.holder not in ("", self._identity):
+            warm = self._from_neighbour(warm, task, code, task.holder, before)
+        if run.members:
+            warm = self._meet(run, warm, code)
+        elif warm.training.epoch < before:
+            self._load_newest(warm.training, task)
+        self._warm.take(task.trial)
         training = warm.training
+        if training.epoch == before and warm.state_hash == task.expect:
+            return warm
         while training.epoch < before:
             replayed = training.epoch + 1
             run.replaying(replayed)
@@ -134,6 +169,50 @@ class Segments:
                 f"the training code is not deterministic, or this device computes differently "
                 f"({warm.signature})",
             )
+        return warm
+
+    def _meet(self, run: Run, warm: WarmTrial, code: type[TorchTrainable]) -> WarmTrial:
+        """Join the segment's gang; all of its members come to hold the newest state of any."""
+        task, members = run.task, run.members
+        meeting = self._meetings.begin(members, task.fence, run.check)
+        self._warm.put(task.trial, warm)  # so that the others may have it
+        epochs = meeting.tell("epoch", warm.training.epoch)
+        if max(epochs) < task.first - 1:
+            self._load_newest(warm.training, task)
+            epochs = meeting.tell("loaded", warm.training.epoch)
+        newest = max(epochs)
+        if min(epochs) < newest:
+            if warm.training.epoch < newest:
+                source = members[epochs.index(newest)]
+                warm = self._from_neighbour(warm, task, code, source, newest)
+            if warm.training.epoch < newest:
+                raise GangLost("no member has the state that one of them had")
+            meeting.tell("has it", word=True)
+        warm.training.gang = meeting.gang()
+        return warm
+
+    def _from_neighbour(
+        self,
+        warm: WarmTrial,
+        task: SegmentTask,
+        code: type[TorchTrainable],
+        source: str,
+        epoch: int,
+    ) -> WarmTrial:
+        """The trial after ``epoch`` as ``source`` has it; an earlier state where that fails."""
+        training = warm.training
+        expect = task.expect if epoch == task.first - 1 else ""
+        name = state_name(task.trial, expect)
+        self._warm.drop(task.trial)  # it is no state of any epoch while it is overwritten
+        try:
+            state = neighbours.fetch(source, name, epoch, into=training.state())
+            if state is not None:
+                training.load(state, epoch)
+                self._writer.begin(task.trial)
+                warm.state_hash = expect
+        except BackendError as error:
+            print(f"{task.trial}: {error}; an older state is taken", file=sys.stderr)  # noqa: T201
+            return self._fresh(task, code)
         return warm
 
     def _fresh(self, task: SegmentTask, code: type[TorchTrainable]) -> WarmTrial:
@@ -158,6 +237,17 @@ class Segments:
                     print(f"{task.trial}: {error}; an older state is taken", file=sys.stderr)  # noqa: T201
                 else:
                     return
+
+
+def _agree(gang: Gang, state_hash: str, *, closes: bool, epoch: int) -> bool:
+    """Whether the segment ends after this epoch, as rank 0 says; all members must have its bits."""
+    said = gang.collect([[state_hash, closes]])
+    hashes = [each for each, _ in said]
+    if len(set(hashes)) > 1:
+        raise TrialFailed(
+            "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
+        )
+    return bool(said[0][1])
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:

@@ -19,7 +19,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
-from .failure import failure_of
+from .failure import GangLost, failure_of
 from .load import Workspace
 from .pipe import Abandoned, Pipe, Release, Run
 
@@ -35,8 +35,11 @@ IDLE = 0.2
 class Trainer:
     """Carries out what the pipe brings, one thing at a time."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
+        """``identity`` is where other trainers find this one, which listens at ``listen``."""
         self._pipe = pipe
+        self._identity = identity
+        self._listen = listen
         self._workspace = Workspace()
         self._objectives: Objectives | None = None
         self._segments: Segments | None = None
@@ -61,6 +64,8 @@ class Trainer:
             self._run(work)
         except Abandoned:
             work.say("stopped")
+        except GangLost as error:
+            work.say("broken", reason=str(error))
         except BackendError as error:
             work.say("refused", reason=str(error))
         except BaseException as error:  # sys.exit in user code ends a trial, not this process
@@ -94,7 +99,7 @@ class Trainer:
                 self._preload.join()
             from .segment import Segments
 
-            self._segments = Segments(self._pipe)
+            self._segments = Segments(self._pipe, self._identity, self._listen)
         return self._segments
 
     def _code(self, run: Run) -> Any:
@@ -135,9 +140,12 @@ def main() -> None:
     os.environ["PENSTOCK_TRAINER"] = "1"  # study.optimize() in a user's script refuses here
     # Read by cuBLAS when torch starts it; deterministic algorithms need it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # A program that user code starts must not hold them open, nor know what lets neighbours in.
     pipe = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_FD")))
-    pipe.set_inheritable(False)  # a program that user code starts must not hold it open
-    Trainer(Pipe(pipe)).serve()
+    pipe.set_inheritable(False)
+    listen = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_LISTEN")))
+    listen.set_inheritable(False)
+    Trainer(Pipe(pipe), os.environ.pop("PENSTOCK_TRAINER_IDENTITY"), listen).serve()
 
 
 if __name__ == "__main__":

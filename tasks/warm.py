@@ -6,8 +6,10 @@ A trial that is evicted loses nothing but time: it comes back from its checkpoin
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -113,23 +115,57 @@ class WarmTrial:
 
 
 class WarmTrials:
-    """The trials in memory, least recently used first; older ones go when ``capacity`` is full."""
+    """The trials in memory, least recently used first; older ones go when ``capacity`` is full.
+
+    They belong to the trainer's main thread, which lends them to threads that serve neighbours.
+    """
 
     def __init__(self, capacity: int) -> None:
         """``capacity`` in bytes of model and optimiser state."""
         self._capacity = capacity
         self._trials: OrderedDict[str, WarmTrial] = OrderedDict()
+        self._lent: Counter[str] = Counter()
+        self._changed = threading.Condition()
 
     def __contains__(self, trial: str) -> bool:
         return trial in self._trials
 
+    def get(self, trial: str) -> WarmTrial | None:
+        """The trial as it stays here: it may be looked at."""
+        return self._trials.get(trial)
+
     def take(self, trial: str) -> WarmTrial | None:
-        """The trial, out of the collection: while it trains it is not whole."""
-        return self._trials.pop(trial, None)
+        """The trial, out of the collection, when nobody reads it: in training it is not whole."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lent[trial])
+            return self._trials.pop(trial, None)
+
+    @contextmanager
+    def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
+        """The state called ``name`` (``state_name``) after ``epoch``, unchanged inside; or None."""
+        trial, _, state_hash = name.partition("/")
+        with self._changed:
+            warm = self._trials.get(trial)
+            if warm is not None and state_hash not in ("", warm.state_hash):
+                warm = None
+            if warm is not None and warm.training.epoch != epoch:
+                warm = None
+            self._lent[trial] += 1
+        try:
+            yield None if warm is None else warm.training.state()
+        finally:
+            with self._changed:
+                self._lent[trial] -= 1
+                self._changed.notify_all()
 
     def put(self, trial: str, warm: WarmTrial) -> list[str]:
         """Keep a whole trial as the most recent one; returns the names of those that had to go."""
+        with self._changed:
+            return self._put(trial, warm)
+
+    def _put(self, trial: str, warm: WarmTrial) -> list[str]:
         self._trials[trial] = warm
+        self._trials.move_to_end(trial)
         gone = []
         while (
             len(self._trials) > 1
@@ -139,7 +175,13 @@ class WarmTrials:
         return gone
 
     def drop(self, trial: str) -> None:
-        self._trials.pop(trial, None)
+        with self._changed:
+            self._trials.pop(trial, None)
+
+
+def state_name(trial: str, state_hash: str = "") -> str:
+    """What neighbours call a trial's state: the one with this hash, or any of an epoch."""
+    return f"{trial}/{state_hash}"
 
 
 def warm_capacity() -> int:
