@@ -41,6 +41,8 @@ KINDS: dict[str, type[Event]] = {
     "DeviceJoined": events.DeviceJoined,
     "DeviceDraining": events.DeviceDraining,
     "DeviceLeft": events.DeviceLeft,
+    "DevicesTakenOut": events.DevicesTakenOut,
+    "DevicesGivenBack": events.DevicesGivenBack,
     "EpochReported": events.EpochReported,
     "Durable": events.Durable,
     "TrialReturned": events.TrialReturned,

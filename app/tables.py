@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 #: The migration that makes exactly these tables.
-HEAD = "0001"
+HEAD = "0002"
 
 METADATA = MetaData(
     naming_convention={
@@ -72,6 +72,7 @@ TRIAL = Table(
     Column("failure_kind", Text),
     Column("failure_message", Text),
     Column("failure_traceback", Text),
+    Column("dispatched_at", Float),
     UniqueConstraint("study", "number"),
 )
 

@@ -8,8 +8,8 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Three classes, each a floor on the other: ``Record`` keeps the books, ``Placing`` gives slots to
-trials, ``Engine`` knows what each event means.
+Four classes, each a floor on the other: ``Record`` keeps the books, ``Placing`` gives slots to
+trials, ``Holding`` takes devices out for the operator, ``Engine`` knows what each event means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, cast
 
 from .decisions import (
     Ask,
-    Cut,
     Decision,
     Member,
     Parent,
@@ -32,6 +31,8 @@ from .events import (
     DeviceDraining,
     DeviceJoined,
     DeviceLeft,
+    DevicesGivenBack,
+    DevicesTakenOut,
     Durable,
     EpochReported,
     Event,
@@ -45,7 +46,7 @@ from .events import (
     TrialEnqueued,
     TrialReturned,
 )
-from .placing import Placing
+from .holding import Holding
 from .policies import find_policy
 from .record import Refused
 from .retry import retry_failure, retry_loss
@@ -63,7 +64,7 @@ PARENTS_KEPT = 3
 __all__ = ["Engine", "Refused"]
 
 
-class Engine(Placing):
+class Engine(Holding):
     """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
@@ -87,8 +88,9 @@ class Engine(Placing):
 
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
-        rests = (device.backoff_until for device in self.state.devices.values())
-        return min((until for until in rests if until), default=None)
+        waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
+        waits += self._deadlines()
+        return min(waits, default=None)
 
     # -- studies ---------------------------------------------------------------------------------
 
@@ -179,6 +181,8 @@ class Engine(Placing):
             if known.incarnation == event.incarnation and not known.draining:
                 raise Refused(f"{name} has joined already")
             self._lose_all(name, "its worker was started anew")
+        if (hold := self.state.held.get(name)) is not None:
+            hold.gone = None
         self.state.devices[name] = DeviceState(
             event.device, event.incarnation, [0] * event.device.slots
         )
@@ -191,26 +195,26 @@ class Engine(Placing):
         if device.draining:
             raise Refused(f"{event.device} is draining already")
         device.draining = True
-        for fence in filter(None, device.fences):
-            trial = self.state.attempts[fence].segment.trial
-            self._decide(Cut, trial=trial, fence=fence)
+        self._cut_all(event.device)
         self._device_changed(event.device)
 
     def _on_device_left(self, event: DeviceLeft) -> None:
         self._device(event.device)
         self._lose_all(event.device, event.reason)
+        self._note_gone(event.device, event.reason)
         del self.state.devices[event.device]
-        self._device_changed(event.device)
+        self.state.dirty = True
+        self._fill()
 
     def _device_changed(self, name: str) -> None:
-        self._changes.devices[name] = self.state.devices.get(name)
+        self._note_device(name)
         self.state.dirty = True
         self._fill()
 
     def _lose_all(self, device: str, reason: str) -> None:
         # Closed first: what a lost trial sets free must not come back to this device.
         self.state.devices[device].draining = True
-        for fence in [f for f in self.state.devices[device].fences if f]:
+        for fence in self._fences_on(device):
             self._lose(self.state.trials[self.state.attempts[fence].segment.trial], reason)
 
     # -- reports ---------------------------------------------------------------------------------
@@ -288,8 +292,7 @@ class Engine(Placing):
 
     def _go_on(self, study: StudyState, trial: Trial) -> None:
         """Under the standing plan: the next segment follows on the same slot."""
-        device = self.state.devices[trial.device]
-        if device.draining or trial.device in study.refused:
+        if self.state.closed(trial.device) or trial.device in study.refused:
             self._wait(trial, first=True)
             self._fill()
         else:
@@ -347,6 +350,7 @@ class Engine(Placing):
         self._fill()
 
     def _on_tick(self, event: Tick) -> None:
+        self._end_deadlines()
         self._fill()
 
     def _lose(self, trial: Trial, reason: str) -> None:
@@ -357,6 +361,7 @@ class Engine(Placing):
         if device.losses >= BACKOFF_AFTER:
             rest = min(BACKOFF_LONGEST, 2.0 ** (device.losses - BACKOFF_AFTER))
             device.backoff_until = self._at + rest
+            self._note_device(trial.device, f"{device.losses} losses in a row")
         trial.losses += 1
         self._decide(Revoke, trial=trial.id, fence=trial.fence)
         self._close_attempt(trial)
@@ -387,6 +392,8 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     DeviceJoined: Engine._on_device_joined,
     DeviceDraining: Engine._on_device_draining,
     DeviceLeft: Engine._on_device_left,
+    DevicesTakenOut: Engine._on_devices_taken_out,
+    DevicesGivenBack: Engine._on_devices_given_back,
     EpochReported: Engine._on_epoch_reported,
     Durable: Engine._on_durable,
     TrialReturned: Engine._on_trial_returned,

@@ -53,6 +53,38 @@ class DeviceState:
     backoff_until: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """A device as readers see it, since ``at`` (seconds, the runner's clock).
+
+    ``state`` is one of ``joined``; ``resting`` (after losses in a row); ``draining`` (what runs
+    there ends its epoch) and ``drained`` (nothing does); ``left``; ``held`` (it left, and stays
+    drained should it come back). ``reason`` says why it rests or left.
+    """
+
+    device: Device
+    incarnation: str
+    state: str
+    at: float
+    reason: str = ""
+
+    @property
+    def gone(self) -> bool:
+        return self.state in ("left", "held")
+
+
+@dataclass(slots=True)
+class Hold:
+    """The operator's drain of a device. It outlasts the device's worker, and its absence.
+
+    ``deadline`` is when what still runs there is revoked, None: not at all. ``gone`` is the record
+    of a device that left meanwhile.
+    """
+
+    deadline: float | None = None
+    gone: DeviceRecord | None = None
+
+
 @dataclass(slots=True)
 class Attempt:
     """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet."""
@@ -66,7 +98,10 @@ class Attempt:
 
 @dataclass(slots=True)
 class EngineState:
-    """Everything the engine knows. ``ready`` are waiting trials in the standing plan's order."""
+    """Everything the engine knows. ``ready`` are waiting trials in the standing plan's order.
+
+    ``held`` are the devices that the operator took out, joined or not.
+    """
 
     seq: int = 0
     fence: int = 0
@@ -76,6 +111,7 @@ class EngineState:
     trials: dict[str, Trial] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     devices: dict[str, DeviceState] = field(default_factory=dict)
+    held: dict[str, Hold] = field(default_factory=dict)
     ready: list[str] = field(default_factory=list)
     dirty: bool = False
     planned_at: float | None = None
@@ -84,11 +120,22 @@ class EngineState:
     def free_slots(self) -> Iterator[Member]:
         """Slots that may take a segment, in the order in which their devices joined."""
         for name, state in self.devices.items():
-            if state.draining or state.backoff_until:
+            if self.closed(name) or state.backoff_until:
                 continue
             for slot, fence in enumerate(state.fences):
                 if fence == 0:
                     yield Member(name, slot)
+
+    def closed(self, device: str) -> bool:
+        """Whether a joined device takes no new segment: its worker drains, or the operator does."""
+        return self.devices[device].draining or device in self.held
+
+    def standing(self, device: str) -> str:
+        """How a joined device stands: ``DeviceRecord.state``."""
+        known = self.devices[device]
+        if self.closed(device):
+            return "draining" if known.draining or any(known.fences) else "drained"
+        return "resting" if known.backoff_until else "joined"
 
 
 @dataclass(slots=True)
@@ -99,4 +146,4 @@ class Changes:
     trials: dict[str, Trial] = field(default_factory=dict)
     epochs: list[AcceptedEpoch] = field(default_factory=list)
     durables: list[tuple[str, Parent, float]] = field(default_factory=list)
-    devices: dict[str, DeviceState | None] = field(default_factory=dict)
+    devices: dict[str, DeviceRecord] = field(default_factory=dict)
