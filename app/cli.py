@@ -289,12 +289,11 @@ def drain(names: Names, within: Within = None) -> None:
 
     Their workers stay up. With --within, what still runs then is revoked, and the command waits.
     """
-    settings = _settings()
-    drained = _client(settings).drain(names, within)
     if within is None:
+        drained = _client(_settings()).drain(names)
         typer.echo(f"taken out: {', '.join(drained)}")
     else:
-        _wait_free(settings, drained, within)
+        _wait_free(lambda client: client.drain(names, within), within)
 
 
 @capacity.command()
@@ -313,8 +312,7 @@ def free(
 
     Idle ones come first, then those that lose least. Ctrl-C ends the waiting, not the freeing.
     """
-    settings = _settings()
-    _wait_free(settings, _client(settings).free(n, within), within)
+    _wait_free(lambda client: client.free(n, within), within)
 
 
 @app.command(hidden=True)
@@ -352,10 +350,15 @@ def _client(settings: Settings) -> Client:
     return Client(settings)
 
 
-def _wait_free(settings: Settings, names: list[str], within: float) -> None:
+def _wait_free(take_out: Callable[[Client], list[str]], within: float) -> None:
+    """Take devices out and tell of each as it becomes free."""
     from .devices import wait_free
 
-    wait_free(_reader(settings), names, within, lambda name: typer.echo(f"{name} is free"))
+    settings = _settings()
+    reader = _reader(settings)
+    reader.devices()  # nothing is taken out where the ledger, which says when, is out of reach
+    names = take_out(_client(settings))
+    wait_free(reader, names, within, lambda name: typer.echo(f"{name} is free"))
 
 
 def _study(reader: Reader, name: str | None) -> Any:

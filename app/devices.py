@@ -111,6 +111,8 @@ def wait_free(
     """
     end, waiting = time.monotonic() + within, list(names)
     console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        console.print(f"waiting for {', '.join(waiting)}", soft_wrap=True)
     with console.status("") as line:
         while True:
             states = {record.device.name: record.state for record in reader.devices()}

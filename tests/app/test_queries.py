@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app import codec
-from penstock.app.ledger import Batch, DeviceRecord, SqlLedger
-from penstock.app.queries import Reader
+from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.queries import Reader, Work
+from penstock.app.tables import HEAD
 from penstock.profiling.devices import Device
 from penstock.profiling.errors import BackendError, UsageError
+from penstock.scheduler.state import DeviceRecord
 from penstock.scheduler.study import StudyRecord
 from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
 
@@ -223,7 +225,7 @@ def test_a_ledger_that_is_being_made_says_that_nothing_has_run(url, tmp_path):
 
 def test_a_ledger_of_another_version_names_both_revisions(ledger, url):
     ledger._driver.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(BackendError, match=r"revision 9999 .*reads 0001"):
+    with pytest.raises(BackendError, match=rf"revision 9999 .*reads {HEAD}"):
         Reader(url).studies()
 
 
@@ -257,9 +259,12 @@ def test_what_runs_is_found_by_device_and_slot(ledger, url):
         params=(),
         created_at=0.0,
         state=TrialState.RUNNING,
+        epoch=2,
         device="cpu.a.0",
         slot=1,
+        dispatched_at=5.5,
     )
     waiting = replace(trial, id=f"{SPEC.id}-0008", number=8, state=TrialState.WAITING)
     ledger.commit(Batch(studies=[StudyRecord(SPEC, "running", 0.0)], trials=[trial, waiting]))
-    assert Reader(url).running() == {("cpu.a.0", 1): (SPEC.name, 7)}
+    work = Work(SPEC.name, trial.id, 7, epoch=3, since=5.5)
+    assert Reader(url).running() == {("cpu.a.0", 1): work}
