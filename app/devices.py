@@ -64,10 +64,10 @@ def device_table(devices: list[Facts]) -> RenderableType:
     if not devices:
         return Text("no device is here yet: penstock up, or penstock worker, joins some", "dim")
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("device", overflow="fold")
+    table.add_column("device", no_wrap=True)
     for title in ("node", "kind", "cores", "memory", "slots"):
         number = title in {"cores", "memory", "slots"}
-        table.add_column(title, justify="right" if number else "left", no_wrap=not number)
+        table.add_column(title, justify="right" if number else "left", no_wrap=number)
     table.add_column("state")
     table.add_column("runs")
     now = time.time()
