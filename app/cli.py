@@ -21,6 +21,7 @@ from ..profiling.errors import PenstockError, TrialFailed, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from .client import Client
     from .queries import Reader
     from .settings import Settings
     from .study import Study
@@ -75,6 +76,12 @@ Devices = Annotated[
         metavar="DEVICES", help="auto, cpu:2x1 (two devices of one core), gpu:all or gpu:0,1."
     ),
 ]
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME...", help="Devices: their names, or unique beginnings of them."),
+]
+_WITHIN = typer.Option(metavar="SECONDS", help="What still runs then is revoked.")
+Within = Annotated[float | None, _WITHIN]
 
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
@@ -185,16 +192,11 @@ def cancel(
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or id.")],
 ) -> None:
     """Cancel a study. What has run stays, and can be read."""
-    from .client import Client
-    from .services import ensure_up
-
     settings = _settings()
     study = _reader(settings).study(name)
     if study.finished_at is not None:
         raise UsageError(f"{study.name} is {study.status} already")
-    if settings.broker is None and not _scheduler_runs(settings):
-        ensure_up(settings)  # only a scheduler can cancel, and nobody else would start ours
-    Client(settings).cancel(study.id)
+    _client(settings).cancel(study.id)
     typer.echo(f"{study.name} is cancelled")
 
 
@@ -262,6 +264,57 @@ def flower(
     flowers.become(settings, port)
 
 
+capacity = typer.Typer(invoke_without_command=True)
+app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
+
+
+@capacity.callback()
+def devices(ctx: typer.Context, as_json: Json = False) -> None:
+    """List the devices of the installation, take some out, give them back."""
+    if ctx.invoked_subcommand is None:
+        list_devices(as_json)
+
+
+@capacity.command("list")
+def list_devices(as_json: Json = False) -> None:
+    """List every device, how it stands, and what runs there."""
+    from .devices import device_facts, device_table
+
+    _print(device_facts(_reader()), as_json, device_table)
+
+
+@capacity.command()
+def drain(names: Names, within: Within = None) -> None:
+    """Take devices out: what runs there ends its epoch, and nothing new comes.
+
+    Their workers stay up. With --within, what still runs then is revoked, and the command waits.
+    """
+    if within is None:
+        drained = _client(_settings()).drain(names)
+        typer.echo(f"taken out: {', '.join(drained)}")
+    else:
+        _wait_free(lambda client: client.drain(names, within), within)
+
+
+@capacity.command()
+def undrain(names: Names) -> None:
+    """Give devices back that were drained or freed."""
+    given = _client(_settings()).undrain(names)
+    typer.echo(f"given back: {', '.join(given)}")
+
+
+@capacity.command()
+def free(
+    n: Annotated[int, typer.Argument(metavar="N", help="How many devices.")],
+    within: Annotated[float, _WITHIN],
+) -> None:
+    """Take N devices out, of the scheduler's choice, and wait until nothing runs there.
+
+    Idle ones come first, then those that lose least. Ctrl-C ends the waiting, not the freeing.
+    """
+    _wait_free(lambda client: client.free(n, within), within)
+
+
 @app.command(hidden=True)
 def scheduler() -> None:
     """Run the scheduler in the foreground."""
@@ -285,6 +338,27 @@ def _reader(settings: Settings | None = None) -> Reader:
     from .queries import Reader
 
     return Reader((settings or _settings()).ledger_url)
+
+
+def _client(settings: Settings) -> Client:
+    """Who sends commands, and a scheduler that hears them."""
+    from .client import Client
+    from .services import ensure_up
+
+    if settings.broker is None and not _scheduler_runs(settings):
+        ensure_up(settings)  # only a scheduler can act, and nobody else would start ours
+    return Client(settings)
+
+
+def _wait_free(take_out: Callable[[Client], list[str]], within: float) -> None:
+    """Take devices out and tell of each as it becomes free."""
+    from .devices import wait_free
+
+    settings = _settings()
+    reader = _reader(settings)
+    reader.devices()  # nothing is taken out where the ledger, which says when, is out of reach
+    names = take_out(_client(settings))
+    wait_free(reader, names, within, lambda name: typer.echo(f"{name} is free"))
 
 
 def _study(reader: Reader, name: str | None) -> Any:

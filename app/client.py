@@ -52,6 +52,21 @@ class Client:
         """Have a configuration tried next. Errors as ``submit``."""
         self.send("enqueue", study=study, params=dict(params))
 
+    def drain(self, devices: Sequence[str], within: float | None = None) -> list[str]:
+        """Take devices out, named by unique prefixes; their names. Errors as ``submit``.
+
+        What still runs there ``within`` seconds is revoked; None: it may end its epoch.
+        """
+        return _names(self.send("drain", devices=list(devices), within=within))
+
+    def undrain(self, devices: Sequence[str]) -> list[str]:
+        """Give devices back, named by unique prefixes; their names. Errors as ``submit``."""
+        return _names(self.send("undrain", devices=list(devices)))
+
+    def free(self, n: int, within: float) -> list[str]:
+        """Take ``n`` devices of the scheduler's choice out, as ``drain``; their names."""
+        return _names(self.send("free", n=n, within=within))
+
     def send(self, kind: str, **body: Any) -> dict[str, Any]:
         """Send one command and return the scheduler's answer. Errors as ``submit``."""
         command = uuid.uuid4().hex
@@ -85,6 +100,10 @@ class Client:
             self._redis.xadd(protocol.COMMANDS, {"p": text, "s": seal(key, text)})
             found: Any = self._redis.blpop([place], timeout=max(wait, 0.01))
         return None if found is None else str(found[1])
+
+
+def _names(answer: dict[str, Any]) -> list[str]:
+    return [str(name) for name in answer["devices"]]
 
 
 def _opened(answer: str) -> dict[str, Any]:

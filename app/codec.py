@@ -26,7 +26,7 @@ from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 1
+VERSION = 2
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -41,6 +41,8 @@ KINDS: dict[str, type[Event]] = {
     "DeviceJoined": events.DeviceJoined,
     "DeviceDraining": events.DeviceDraining,
     "DeviceLeft": events.DeviceLeft,
+    "DevicesTakenOut": events.DevicesTakenOut,
+    "DevicesGivenBack": events.DevicesGivenBack,
     "EpochReported": events.EpochReported,
     "Durable": events.Durable,
     "TrialReturned": events.TrialReturned,

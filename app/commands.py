@@ -8,11 +8,20 @@ one that cannot be handled would keep the scheduler down for ever.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from math import isfinite
 from typing import Any
 
 from ..profiling.errors import UsageError
-from ..scheduler.events import Event, StudyCancelled, StudySubmitted, TrialEnqueued
+from ..scheduler.events import (
+    DevicesGivenBack,
+    DevicesTakenOut,
+    Event,
+    StudyCancelled,
+    StudySubmitted,
+    TrialEnqueued,
+)
+from ..scheduler.freeing import choose, freeable
 from ..scheduler.state import EngineState
 from ..scheduler.strategy import make_strategy
 from ..scheduler.study import CONTRACTS, StudySpec
@@ -20,7 +29,11 @@ from .codec import spec_from_json
 from .space import check_params, parameter, whole
 from .submission import DIRECTIONS, SAMPLERS
 
-KINDS = "submit, cancel, enqueue"
+KINDS = "submit, cancel, enqueue, drain, undrain, free"
+#: So many names of devices are listed where one is not found.
+NAMED = 10
+#: The longest time that an operator gives devices to become free (seconds).
+LONGEST_WITHIN = 7 * 86400.0
 
 
 def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
@@ -29,9 +42,73 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     try:
         if kind == "submit":
             return _submitted(body, state, at)
+        if kind == "drain":
+            return _drained(body, state, at)
+        if kind == "undrain":
+            names = _devices(body["devices"], state.held, "drained device")
+            return DevicesGivenBack(at=at, devices=names)
+        if kind == "free":
+            return _freed(body, state, at)
         return _of_study(body, state, at)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"a malformed command of kind {kind!r} is refused: {error!r}") from error
+
+
+def answer(event: Event) -> dict[str, Any]:
+    """What a client is told of the command that became ``event``, besides that it was accepted."""
+    if isinstance(event, DevicesTakenOut | DevicesGivenBack):
+        return {"devices": event.devices}
+    return {}
+
+
+def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    names = _devices(body["devices"], state.devices, "device")
+    within = body.get("within")
+    deadline = None if within is None else at + _seconds(within)
+    return DevicesTakenOut(at=at, devices=names, deadline=deadline)
+
+
+def _freed(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    there, within = len(freeable(state)), _seconds(body["within"])
+    if not there:
+        raise UsageError("no device is there to be freed")
+    n = whole("N", body["n"], low=1)
+    if n > there:
+        raise UsageError.refuse("N", n, f"1 to {there}, the devices that are not drained yet")
+    return DevicesTakenOut(
+        at=at, devices=choose(state, n, at=at, within=within), deadline=at + within
+    )
+
+
+def _seconds(within: Any) -> float:
+    number = isinstance(within, int | float) and not isinstance(within, bool)
+    if not number or not isfinite(within) or not 0 <= within <= LONGEST_WITHIN:
+        raise UsageError.refuse("within", within, f"0 to {LONGEST_WITHIN:g} seconds")
+    return float(within)
+
+
+def _devices(names: Any, known: Collection[str], what: str) -> tuple[str, ...]:
+    """The full names of devices named by unique prefixes, each once."""
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise UsageError.refuse("devices", names, f"the names of {what}s")
+    return tuple(dict.fromkeys(_device(name, sorted(known), what) for name in names))
+
+
+def _device(name: str, known: list[str], what: str) -> str:
+    if name in known:
+        return name
+    meant = [each for each in known if name and each.startswith(name)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise UsageError(f"{name!r} may be any of {_listed(meant)}: write more of the name")
+    there = f"there is {_listed(known)}" if known else "there is none"
+    raise UsageError(f"there is no {what} {name!r}; {there}")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more (penstock devices)" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:

@@ -19,10 +19,10 @@ from typing import Any, Protocol, Self
 
 from sqlalchemy import Connection, Row, Select, select
 
-from ..profiling.devices import Device
 from ..profiling.errors import IllegalTransition
 from ..scheduler.decisions import Parent
 from ..scheduler.events import Event
+from ..scheduler.state import DeviceRecord
 from ..scheduler.study import StudyRecord
 from ..scheduler.trial import AcceptedEpoch, Trial
 from . import codec, database
@@ -31,20 +31,6 @@ from .writes import FORGET, writes
 
 #: Events replayed a page at a time, so that the history need not fit in memory.
 _PAGE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRecord:
-    """A device as it stands: ``state`` is ``joined``, ``draining`` or ``left``.
-
-    ``at`` is when it came into that state (seconds, the runner's clock); ``reason`` why it left.
-    """
-
-    device: Device
-    incarnation: str
-    state: str
-    at: float
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

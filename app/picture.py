@@ -25,8 +25,8 @@ from .standing import (
 )
 
 if TYPE_CHECKING:
-    from .ledger import DeviceRecord
-    from .queries import StudyRow, TrialRow
+    from ..scheduler.state import DeviceRecord
+    from .queries import StudyRow, TrialRow, Work
 
 FULL_TABLE = 15  # up to so many trials all are listed; above, those that matter
 BEST_SHOWN, FAILED_SHOWN = 5, 3
@@ -54,7 +54,7 @@ class View:
     trials: Sequence[TrialRow]
     curves: dict[str, list[float]]
     devices: Sequence[DeviceRecord]
-    running: Mapping[tuple[str, int], tuple[str, int]]
+    running: Mapping[tuple[str, int], Work]
 
 
 def sentence(study: StudyRow, trial: TrialRow) -> str:
@@ -75,8 +75,11 @@ def progress(view: View) -> str:
         parts.append(f"{best} (trial {stand.best.number}{trained})")
     if stand.eta is not None:
         parts.append(f"about {duration(stand.eta)} left")
-    if view.study.finished_at is None and all(d.state == "left" for d in view.devices):
+    there = [record.state for record in view.devices if not record.gone]
+    if view.study.finished_at is None and not there:
         parts.append("no device has joined yet")
+    elif view.study.finished_at is None and set(there) == {"drained"}:
+        parts.append("every device is drained")
     return ", ".join(parts)
 
 
@@ -210,17 +213,17 @@ def _devices(view: View) -> Text:
     """One line: each device and what it does."""
     text = Text(overflow="ellipsis", no_wrap=True)
     for record in view.devices:
-        if record.state == "left":
+        if record.gone:
             continue
         text.append(f"{record.device.name} ", style="dim")
         for slot in range(record.device.slots):
-            study, number = view.running.get((record.device.name, slot), ("", -1))
-            if not study:
-                text.append("idle ", style="dim")
-            elif study == view.study.name:
-                text.append(f"trial {number} ", style="cyan")
+            work = view.running.get((record.device.name, slot))
+            if work is None:
+                text.append("idle " if record.state == "joined" else "", style="dim")
+            elif work.study == view.study.name:
+                text.append(f"trial {work.number} ", style="cyan")
             else:
-                text.append(f"busy with {study} ", style="dim")
-        text.append("draining " if record.state == "draining" else "", style="yellow")
+                text.append(f"busy with {work.study} ", style="dim")
+        text.append("" if record.state == "joined" else f"{record.state} ", style="yellow")
         text.append("  ")
     return text if text.plain else Text("no device has joined yet", style="yellow")

@@ -18,10 +18,10 @@ from sqlalchemy import Row, Select, select
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
 from ..scheduler.events import Event
+from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Scalar
 from ..scheduler.trial import TrialState
 from . import codec, database
-from .ledger import DeviceRecord
 from .tables import DEVICE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
@@ -91,6 +91,20 @@ class EpochRow:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A trial at work: in which epoch (1-based), and since when its newest segment (seconds).
+
+    ``since`` is None where an older version sent the segment.
+    """
+
+    study: str
+    trial: str
+    number: int
+    epoch: int
+    since: float | None
+
+
 class Reader:
     """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
 
@@ -116,15 +130,15 @@ class Reader:
         query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
         return [_trial(row) for row in self._rows(query)]
 
-    def running(self) -> dict[tuple[str, int], tuple[str, int]]:
-        """What is at work: by (device, slot) the study's name and the trial's number."""
+    def running(self) -> dict[tuple[str, int], Work]:
+        """What is at work, by (device, slot)."""
         query = (
-            select(TRIAL.c.members, STUDY.c.name, TRIAL.c.number)
+            select(TRIAL, STUDY.c.name)
             .join(STUDY, STUDY.c.id == TRIAL.c.study)
             .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.status == "running")
         )
         return {
-            (device, slot): (row.name, row.number)
+            (device, slot): Work(row.name, row.id, row.number, row.epoch + 1, row.dispatched_at)
             for row in self._rows(query)
             for device, slot in json.loads(row.members)
         }

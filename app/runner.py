@@ -23,7 +23,6 @@ from ..profiling.errors import BackendError, IllegalTransition, PenstockError, U
 from ..scheduler.decisions import Ask, Cut, Decision, Dispatch, Finish, Release, Revoke
 from ..scheduler.engine import Engine, Refused
 from ..scheduler.events import (
-    DeviceLeft,
     Event,
     Proposed,
     StudyFailed,
@@ -36,7 +35,7 @@ from ..scheduler.trial import Trial
 from . import commands
 from .clock import Clock
 from .codec import state_from_json, state_to_json
-from .ledger import Batch, DeviceRecord, Ledger
+from .ledger import Batch, Ledger
 from .ports import Samplers, Transport
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
@@ -63,7 +62,6 @@ class _Turn:
     releases: list[Release] = field(default_factory=list)
     answers: list[tuple[str, str]] = field(default_factory=list)
     replies: list[tuple[str, str]] = field(default_factory=list)
-    left: dict[str, DeviceRecord] = field(default_factory=dict)
 
 
 class Runner:
@@ -147,7 +145,7 @@ class Runner:
                 event = commands.to_event(body, self.engine.state, now)
                 if not self._apply(event) and isinstance(event, TrialEnqueued):
                     raise UsageError(f"study {event.study} has no trial left to enqueue")
-                reply = json.dumps({"ok": True})
+                reply = json.dumps({"ok": True} | commands.answer(event))
             except PenstockError as error:
                 kind = type(error).__name__
                 reply = json.dumps({"ok": False, "error": str(error), "type": kind})
@@ -213,7 +211,6 @@ class Runner:
 
     def _apply(self, event: Event) -> bool:
         """Let the engine handle one event and keep what follows; False where it does not count."""
-        left = self._leaving(event)
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:
@@ -223,18 +220,9 @@ class Runner:
             log.exception("a bug of Penstock: %s was dropped", event)
             return False
         self._turn.events.append((self.engine.state.seq, event))
-        if left is not None:
-            self._turn.left[left.device.name] = left
         for decision in decisions:
             self._keep(decision)
         return True
-
-    def _leaving(self, event: Event) -> DeviceRecord | None:
-        """The record of a device about to leave: afterwards the engine no longer knows it."""
-        if not isinstance(event, DeviceLeft) or event.device not in self.engine.state.devices:
-            return None
-        known = self.engine.state.devices[event.device]
-        return DeviceRecord(known.device, known.incarnation, "left", event.at, event.reason)
 
     def _keep(self, decision: Decision) -> None:
         turn = self._turn
@@ -308,19 +296,13 @@ class Runner:
         if state.seq >= self._snapshot_due:
             self._snapshot_due = state.seq + SNAPSHOT_EVERY
             snapshot = (state.seq, state_to_json(state))
-        now = self._clock.now()
-        devices = [
-            DeviceRecord(d.device, d.incarnation, "draining" if d.draining else "joined", now)
-            for d in changes.devices.values()
-            if d is not None
-        ]
         return Batch(
             events=turn.events,
             studies=list(changes.studies.values()),
             trials=list(changes.trials.values()),
             epochs=changes.epochs,
             durables=changes.durables,
-            devices=[*turn.left.values(), *devices],
+            devices=list(changes.devices.values()),
             commands=turn.replies,
             snapshot=snapshot,
         )

@@ -128,6 +128,10 @@ def _occasion(reason: Event, trial: str) -> str:
             text = f"{reason.device.name} joined"
         case happened.DeviceLeft():
             text = f"{reason.device} left"
+        case happened.DevicesTakenOut():
+            text = f"the operator took out {', '.join(reason.devices)}"
+        case happened.DevicesGivenBack():
+            text = f"the operator gave back {', '.join(reason.devices)}"
         case happened.EpochReported():
             text = f"{_who(reason.trial, trial)} ended epoch {reason.epoch}"
         case happened.TrialReturned():

@@ -74,6 +74,7 @@ TRIAL = Table(
     Column("failure_kind", Text),
     Column("failure_message", Text),
     Column("failure_traceback", Text),
+    Column("dispatched_at", Float),
     UniqueConstraint("study", "number"),
 )
 

@@ -21,7 +21,8 @@ from . import codec
 from .tables import COMMAND, DEVICE, DURABLE, EPOCH, EVENT, SNAPSHOT, STUDY, TRIAL
 
 if TYPE_CHECKING:
-    from .ledger import Batch, DeviceRecord
+    from ..scheduler.state import DeviceRecord
+    from .ledger import Batch
 
 
 def _sql(statement: Insert | Delete) -> str:
@@ -103,6 +104,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "slot": trial.slot,
         "members": json.dumps([(member.device, member.slot) for member in trial.members]),
         "created_at": trial.created_at,
+        "dispatched_at": trial.dispatched_at,
         "finished_at": trial.finished_at,
         "failure_kind": failure and failure.kind,
         "failure_message": failure and codec.storable(failure.message),

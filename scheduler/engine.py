@@ -8,8 +8,8 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Three classes, each a floor on the other: ``Record`` keeps the books, ``Placing`` gives slots to
-trials, ``Engine`` knows what each event means.
+Four classes, each a floor on the other: ``Record`` keeps the books, ``Placing`` gives slots to
+trials, ``Holding`` takes devices out for the operator, ``Engine`` knows what each event means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, cast
 
 from .decisions import (
     Ask,
-    Cut,
     Decision,
     Member,
     Parent,
@@ -32,6 +31,8 @@ from .events import (
     DeviceDraining,
     DeviceJoined,
     DeviceLeft,
+    DevicesGivenBack,
+    DevicesTakenOut,
     Durable,
     EpochReported,
     Event,
@@ -45,7 +46,7 @@ from .events import (
     TrialEnqueued,
     TrialReturned,
 )
-from .placing import Placing
+from .holding import Holding
 from .policies import find_policy
 from .record import Refused
 from .retry import retry_failure, retry_loss
@@ -63,7 +64,7 @@ PARENTS_KEPT = 3
 __all__ = ["Engine", "Refused"]
 
 
-class Engine(Placing):
+class Engine(Holding):
     """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
@@ -90,6 +91,7 @@ class Engine(Placing):
         waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
         if self.state.dirty and self.state.attempts and self.state.elastic():
             waits.append(self._plan_due())
+        waits += self._deadlines()
         return min(waits, default=None)
 
     # -- studies ---------------------------------------------------------------------------------
@@ -181,6 +183,8 @@ class Engine(Placing):
             if known.incarnation == event.incarnation and not known.draining:
                 raise Refused(f"{name} has joined already")
             self._lose_all(name, "its worker was started anew")
+        if (hold := self.state.held.get(name)) is not None:
+            hold.gone = None
         self.state.devices[name] = DeviceState(
             event.device, event.incarnation, [0] * event.device.slots
         )
@@ -193,27 +197,26 @@ class Engine(Placing):
         if device.draining:
             raise Refused(f"{event.device} is draining already")
         device.draining = True
-        for fence in sorted({fence for fence in device.fences if fence}):
-            attempt = self.state.attempts[fence]
-            attempt.cut = True
-            self._decide(Cut, trial=attempt.segment.trial, fence=fence)
+        self._cut_all(event.device)
         self._device_changed(event.device)
 
     def _on_device_left(self, event: DeviceLeft) -> None:
         self._device(event.device)
         self._lose_all(event.device, event.reason)
+        self._note_gone(event.device, event.reason)
         del self.state.devices[event.device]
-        self._device_changed(event.device)
+        self.state.dirty = True
+        self._fill()
 
     def _device_changed(self, name: str) -> None:
-        self._changes.devices[name] = self.state.devices.get(name)
+        self._note_device(name)
         self.state.dirty = True
         self._fill()
 
     def _lose_all(self, device: str, reason: str) -> None:
         # Closed first: what a lost trial sets free must not come back to this device.
         self.state.devices[device].draining = True
-        for fence in sorted({fence for fence in self.state.devices[device].fences if fence}):
+        for fence in self._fences_on(device):
             trial = self.state.trials[self.state.attempts[fence].segment.trial]
             self._lose(trial, [device], reason)
 
@@ -300,8 +303,7 @@ class Engine(Placing):
 
     def _go_on(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
         """Under the standing plan: the next segment follows on the same slots."""
-        devices = [self.state.devices[member.device] for member in members]
-        stays = not any(d.draining or d.device.name in study.refused for d in devices)
+        stays = not any(self.state.closed(m.device) or m.device in study.refused for m in members)
         if stays and self._width(study, trial) == len(members) and not self.state.shuffle:
             self._dispatch(study, trial, members)
             return
@@ -364,6 +366,7 @@ class Engine(Placing):
         self._fill()
 
     def _on_tick(self, event: Tick) -> None:
+        self._end_deadlines()
         self._fill()
 
     def _lose(self, trial: Trial, at: list[str], reason: str) -> None:
@@ -375,6 +378,7 @@ class Engine(Placing):
             if device.losses >= BACKOFF_AFTER:
                 rest = min(BACKOFF_LONGEST, 2.0 ** (device.losses - BACKOFF_AFTER))
                 device.backoff_until = self._at + rest
+                self._note_device(name, f"{device.losses} losses in a row")
         trial.losses += 1
         fence = trial.fence
         ranks = len(self._close_attempt(trial).segment.members)
@@ -407,6 +411,8 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     DeviceJoined: Engine._on_device_joined,
     DeviceDraining: Engine._on_device_draining,
     DeviceLeft: Engine._on_device_left,
+    DevicesTakenOut: Engine._on_devices_taken_out,
+    DevicesGivenBack: Engine._on_devices_given_back,
     EpochReported: Engine._on_epoch_reported,
     Durable: Engine._on_durable,
     TrialReturned: Engine._on_trial_returned,

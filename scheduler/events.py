@@ -96,6 +96,25 @@ class DeviceLeft(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesTakenOut(Event):
+    """The operator drains devices: they take no new segment until they are given back.
+
+    Running segments are cut at the next epoch. What still runs at ``deadline`` (seconds, the
+    runner's clock) is revoked; None: it may end its epoch however long that takes.
+    """
+
+    devices: tuple[str, ...]
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesGivenBack(Event):
+    """The operator lets devices be used again."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochReported(Event):
     """Epoch ``epoch`` (1-based) ended with these bits. ``closes``: the segment ends with it.
 

@@ -69,9 +69,10 @@ class Placing(Record):
 
     def _end_rests(self) -> None:
         """A rest ends here and nowhere else: until then the engine goes on asking for a tick."""
-        for device in self.state.devices.values():
-            if device.backoff_until <= self._at:
+        for name, device in self.state.devices.items():
+            if 0.0 < device.backoff_until <= self._at:
                 device.backoff_until = 0.0
+                self._note_device(name)
 
     def _place(self, free: list[Member]) -> None:
         for name in list(self.state.ready):
@@ -229,6 +230,7 @@ class Placing(Record):
         if self.state.shuffle:
             n = 1
         self._move(study, trial, Step.DISPATCH)
+        trial.dispatched_at = self._at
         self.state.fence += 1
         segment = Segment(trial.id, trial.epoch + 1, n, self.state.fence, members)
         trial.fence = segment.fence

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .decisions import Decision
+from .decisions import Cut, Decision
 from .events import Event
-from .state import Attempt, Changes, DeviceState, EngineState, StudyState
+from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
 from .trial import FINAL, Step, Trial, TrialState
 
 #: Steps of a trial kept in memory for exceptions.
@@ -65,6 +65,8 @@ class Record:
         for member in attempt.segment.members:
             fences = self.state.devices[member.device].fences
             fences[:] = [0 if fence == trial.fence else fence for fence in fences]
+            if member.device in self.state.held:
+                self._note_device(member.device)
         trial.fence = 0
         return attempt
 
@@ -86,6 +88,23 @@ class Record:
         if name not in self.state.devices:
             raise Refused(f"{name} has not joined")
         return self.state.devices[name]
+
+    def _fences_on(self, device: str) -> list[int]:
+        """The attempts at work on a device, in the order of their dispatch."""
+        return sorted({fence for fence in self.state.devices[device].fences if fence})
+
+    def _cut_all(self, device: str) -> None:
+        """What runs on a device shall end with its epoch."""
+        for fence in self._fences_on(device):
+            attempt = self.state.attempts[fence]
+            attempt.cut = True
+            self._decide(Cut, trial=attempt.segment.trial, fence=fence)
+
+    def _note_device(self, name: str, reason: str = "") -> None:
+        known = self.state.devices[name]
+        self._changes.devices[name] = DeviceRecord(
+            known.device, known.incarnation, self.state.standing(name), self._at, reason
+        )
 
     def _trials_of(self, study: StudyState) -> list[Trial]:
         return [self.state.trials[name] for name in study.trials]

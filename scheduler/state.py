@@ -53,6 +53,38 @@ class DeviceState:
     backoff_until: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """A device as readers see it, since ``at`` (seconds, the runner's clock).
+
+    ``state`` is one of ``joined``; ``resting`` (after losses in a row); ``draining`` (what runs
+    there ends its epoch) and ``drained`` (nothing does); ``left``; ``held`` (it left, and stays
+    drained should it come back). ``reason`` says why it rests or left.
+    """
+
+    device: Device
+    incarnation: str
+    state: str
+    at: float
+    reason: str = ""
+
+    @property
+    def gone(self) -> bool:
+        return self.state in ("left", "held")
+
+
+@dataclass(slots=True)
+class Hold:
+    """The operator's drain of a device. It outlasts the device's worker, and its absence.
+
+    ``deadline`` is when what still runs there is revoked, None: not at all. ``gone`` is the record
+    of a device that left meanwhile.
+    """
+
+    deadline: float | None = None
+    gone: DeviceRecord | None = None
+
+
 @dataclass(slots=True)
 class Attempt:
     """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet.
@@ -72,7 +104,7 @@ class Attempt:
 class EngineState:
     """Everything the engine knows.
 
-    Of the standing plan: ``ready`` are waiting trials in its order, ``widths`` what it gives each
+    ``held`` are the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are waiting trials in its order, ``widths`` what it gives each
     trial (1 where nothing is said), ``shuffle`` as in ``Plan``.
     """
 
@@ -84,6 +116,7 @@ class EngineState:
     trials: dict[str, Trial] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     devices: dict[str, DeviceState] = field(default_factory=dict)
+    held: dict[str, Hold] = field(default_factory=dict)
     ready: list[str] = field(default_factory=list)
     widths: dict[str, int] = field(default_factory=dict)
     shuffle: bool = False
@@ -100,10 +133,13 @@ class EngineState:
                 if fence == 0:
                     yield Member(name, slot)
 
+    def closed(self, device: str) -> bool:
+        """Whether a joined device takes no new segment: its worker drains, or the operator does."""
+        return self.devices[device].draining or device in self.held
+
     def usable(self, device: str) -> bool:
-        """Whether segments may be sent there."""
-        state = self.devices[device]
-        return not (state.draining or state.backoff_until)
+        """Whether segments may be sent there now."""
+        return not (self.closed(device) or self.devices[device].backoff_until)
 
     def is_free(self, device: str) -> bool:
         """Whether all its slots are."""
@@ -112,6 +148,13 @@ class EngineState:
     def elastic(self) -> bool:
         """Whether any running study's trials may be wider than one device."""
         return any(study.spec.max_width > 1 for study in self.studies.values())
+
+    def standing(self, device: str) -> str:
+        """How a joined device stands: ``DeviceRecord.state``."""
+        known = self.devices[device]
+        if self.closed(device):
+            return "draining" if known.draining or any(known.fences) else "drained"
+        return "resting" if known.backoff_until else "joined"
 
 
 @dataclass(slots=True)
@@ -122,4 +165,4 @@ class Changes:
     trials: dict[str, Trial] = field(default_factory=dict)
     epochs: list[AcceptedEpoch] = field(default_factory=list)
     durables: list[tuple[str, Parent, float]] = field(default_factory=list)
-    devices: dict[str, DeviceState | None] = field(default_factory=dict)
+    devices: dict[str, DeviceRecord] = field(default_factory=dict)

@@ -128,6 +128,7 @@ class Trial:
     values: dict[int, float] = field(default_factory=dict)
     hashes: dict[int, str] = field(default_factory=dict)
     since: float = 0.0
+    dispatched_at: float | None = None
     story: list[str] = field(default_factory=list)
 
     @property

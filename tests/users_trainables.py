@@ -49,6 +49,15 @@ class OnceUnlucky(Small):
         return super().loss(model, batch)
 
 
+class Paced(Small):
+    """So many seconds a step as parameter ``pace`` says, until the file ``until`` is there."""
+
+    def loss(self, model, batch):
+        if not Path(self.params["until"]).exists():
+            time.sleep(self.params["pace"])
+        return super().loss(model, batch)
+
+
 class Leisurely(Small):
     """Two fifths of a second a step, so that there is progress to be seen within an epoch."""
 

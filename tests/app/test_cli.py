@@ -127,6 +127,33 @@ def test_a_bad_setting_is_refused_in_one_line(home):
     assert result.stderr.startswith("penstock: PENSTOCK_LEASE_MS = 'soon' is refused")
 
 
+def test_devices_lists_what_has_joined_as_devices_list_does(call):
+    result = call("devices")
+    assert result.exit_code == 0
+    head, *lines = result.stdout.splitlines()
+    assert head.split() == ["device", "node", "kind", "cores", "memory", "slots", "state", "runs"]
+    assert [line.split()[0] for line in lines] == ["cpu.node.0", "cpu.node.1"]
+    assert call("devices", "list").stdout == result.stdout
+    assert [facts["state"] for facts in json.loads(call("devices", "--json").stdout)] == [
+        "joined",
+        "joined",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("drain",), ("undrain",), ("free", "1"), ("free", "one", "--within", "1")]
+)
+def test_devices_are_not_taken_out_without_saying_which_or_how_soon(call, arguments):
+    assert call("devices", *arguments).exit_code == 2
+
+
+def test_nothing_is_freed_where_nothing_would_tell_when_it_is(tmp_path):
+    result = process("devices", "free", "1", "--within", "1", home=tmp_path)
+    assert result.returncode == 3
+    assert "nothing has run here yet" in result.stderr
+    assert not (tmp_path / "run").exists(), "nothing was started"
+
+
 def test_a_folder_where_nothing_has_run_exits_with_3_and_says_so(tmp_path):
     result = process("ls", home=tmp_path)
     assert result.returncode == 3

@@ -2,11 +2,12 @@
 
 import io
 import time
+from dataclasses import replace
 
 import pytest
 from penstock.app.listing import standing_facts
 from penstock.app.live import Lines, Watcher, follow
-from penstock.app.picture import FULL_TABLE, picture, select
+from penstock.app.picture import FULL_TABLE, picture, progress, select
 from penstock.app.standing import reached
 from penstock.profiling.errors import BackendError
 from rich.console import Console
@@ -17,6 +18,17 @@ def text_of(view, width=100):
     console = Console(file=io.StringIO(), width=width)
     console.print(picture(view, START + 60))
     return console.file.getvalue()
+
+
+def test_a_study_that_waits_for_drained_devices_says_so(tmp_path):
+    view = view_of(tmp_path, turns=3)
+    drained = [replace(record, state="drained") for record in view.devices]
+    assert "every device is drained" not in progress(
+        replace(view, devices=[*drained[1:], view.devices[0]])
+    )
+    view = replace(view, devices=drained, running={})
+    assert "every device is drained" in progress(view)
+    assert "cpu.node.0 drained" in text_of(view)
 
 
 def view_of(tmp_path, **options):

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app import codec
-from penstock.app.ledger import Batch, DeviceRecord, SqlLedger
-from penstock.app.queries import Reader
+from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.queries import Reader, Work
 from penstock.app.tables import HEAD
 from penstock.profiling.devices import Device
 from penstock.profiling.errors import BackendError, UsageError
 from penstock.scheduler.decisions import Member
+from penstock.scheduler.state import DeviceRecord
 from penstock.scheduler.study import StudyRecord
 from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
 
@@ -259,8 +260,11 @@ def test_what_runs_is_found_by_device_and_slot(ledger, url):
         params=(),
         created_at=0.0,
         state=TrialState.RUNNING,
+        epoch=2,
         members=(Member("cpu.a.0", 1),),
+        dispatched_at=5.5,
     )
     waiting = replace(trial, id=f"{SPEC.id}-0008", number=8, state=TrialState.WAITING)
     ledger.commit(Batch(studies=[StudyRecord(SPEC, "running", 0.0)], trials=[trial, waiting]))
-    assert Reader(url).running() == {("cpu.a.0", 1): (SPEC.name, 7)}
+    work = Work(SPEC.name, trial.id, 7, epoch=3, since=5.5)
+    assert Reader(url).running() == {("cpu.a.0", 1): work}

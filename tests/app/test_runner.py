@@ -172,6 +172,28 @@ def test_a_cancelled_study_is_over(runner, desk):
     assert "over already" in said(desk)[-1][1]["error"]
 
 
+def test_devices_that_are_drained_are_named_in_the_answer_and_drained_once(runner, desk):
+    """At the deadline the loop wakes by itself, and what still ran there goes on elsewhere."""
+    desk.devices = [device(), device("cpu.b.0")]
+    desk.inbox = [submit(1, study())]
+    while len(runner.engine.state.attempts) < 2:
+        runner.turn(0.1)
+    drain = command(2, "drain", devices=["cpu.a"], within=0.1)
+    desk.inbox = [drain, command(3, "drain", devices=["cpu.a.0"]), drain]
+    runner.turn(0.0)
+    assert said(desk)[1:] == [
+        (f"reply:c{n}", {"ok": True, "devices": ["cpu.a.0"]}) for n in (2, 3, 2)
+    ]
+    begun = desk.clock.now()
+    while any(runner.engine.state.devices["cpu.a.0"].fences):
+        runner.turn(1.0)
+    assert desk.clock.now() - begun == pytest.approx(0.1)
+    while runner.engine.state.studies:
+        runner.turn(1.0)
+    devices = {e.device for e in runner._ledger.epochs.values()}
+    assert devices == {"cpu.b.0"}
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -130,6 +130,14 @@ def test_each_kind_of_event_has_its_sentence(event, words):
             events.TrialReturned(at=1.0, trial="s-0012", fence=4, value=None),
             "sent when trial 12 returned (#7)",
         ),
+        (
+            events.DevicesTakenOut(at=0.0, devices=("cpu.a.0", "cpu.a.1")),
+            "sent when the operator took out cpu.a.0, cpu.a.1 (#7)",
+        ),
+        (
+            events.DevicesGivenBack(at=0.0, devices=("cpu.a.0",)),
+            "sent when the operator gave back cpu.a.0 (#7)",
+        ),
     ],
 )
 def test_a_cause_becomes_the_occasion_of_the_decision(reason, words):

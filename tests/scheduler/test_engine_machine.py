@@ -13,6 +13,8 @@ from penstock.scheduler.events import (
     DeviceDraining,
     DeviceJoined,
     DeviceLeft,
+    DevicesGivenBack,
+    DevicesTakenOut,
     Durable,
     EpochReported,
     PolicyChosen,
@@ -21,6 +23,7 @@ from penstock.scheduler.events import (
     TrialEnqueued,
     TrialReturned,
 )
+from penstock.scheduler.freeing import choose, freeable
 from penstock.scheduler.policies import POLICIES
 from penstock.scheduler.retry import KINDS
 from penstock.scheduler.study import StrategySpec
@@ -39,15 +42,22 @@ class EngineMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = World(score=lambda number, epoch: ((number * 7 + epoch) % 5) / 5)
         self.studies = 0
+        self.ticked = False
+        self.shown: dict[str, str] = {}
         self.dispatched: list[Dispatch] = []
 
     def send(self, event):
         """An event counts, or is refused and changes nothing."""
         before = state_to_json(self.world.engine.state)
+        self.ticked = isinstance(event, Tick)
+        held, begun = set(self.world.engine.state.held), len(self.world.trace)
         try:
             self.world.send(event)
         except Refused:
             assert state_to_json(self.world.engine.state) == before
+        if not isinstance(event, DevicesGivenBack):
+            sent = [d for d in self.world.trace[begun:] if isinstance(d, Dispatch)]
+            assert held.isdisjoint(m.device for d in sent for m in d.segment.members)
         self.dispatched.extend(
             d for d in self.world.open.values() if d not in self.dispatched[-50:]
         )
@@ -93,6 +103,27 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def drain(self, name):
         self.send(DeviceDraining(at=self.world.at, device=name))
+
+    @rule(names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True))
+    def take_out(self, names):
+        self.send(DevicesTakenOut(at=self.world.at, devices=tuple(names)))
+
+    @rule(data=st.data(), within=st.floats(0, 3))
+    def free(self, data, within):
+        state = self.world.engine.state
+        n = data.draw(st.integers(0, len(freeable(state))))
+        chosen = choose(state, n, at=self.world.at, within=within)
+        assert len(set(chosen)) == n
+        assert set(chosen) <= set(freeable(state))
+        busy = {name for name in freeable(state) if any(state.devices[name].fences)}
+        assert busy.isdisjoint(chosen) or set(freeable(state)) - busy <= set(chosen), "idle first"
+        if chosen:
+            deadline = self.world.at + within
+            self.send(DevicesTakenOut(at=self.world.at, devices=chosen, deadline=deadline))
+
+    @rule(names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
+    def give_back(self, names):
+        self.send(DevicesGivenBack(at=self.world.at, devices=tuple(names)))
 
     @rule(name=st.sampled_from(NAMES))
     def leave(self, name):
@@ -194,6 +225,27 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def invariants_hold(self):
         check_invariants(self.world.engine)
+
+    @invariant()
+    def readers_see_the_devices_as_they_are(self):
+        engine = self.world.engine
+        for name, record in engine.take_changes().devices.items():
+            self.shown[name] = record.state
+        for name, state in self.shown.items():
+            if name in engine.state.devices:
+                assert state == engine.state.standing(name)
+            else:
+                assert state == ("held" if name in engine.state.held else "left")
+        assert engine.state.devices.keys() <= self.shown.keys()
+
+    @invariant()
+    def nothing_outlives_its_deadline(self):
+        """A tick at the deadline leaves nothing at work there."""
+        state, due = self.world.engine.state, self.world.engine.wake_at()
+        assert due is None or due > self.world.at or not self.ticked
+        for name, hold in state.held.items():
+            if self.ticked and hold.deadline is not None and hold.deadline <= self.world.at:
+                assert name not in state.devices or not any(state.devices[name].fences)
 
     def teardown(self):
         self.replay_equals_live()

@@ -1,4 +1,4 @@
-"""Epochs know on how many devices they were trained, trials on which they run."""
+"""Trials know on which devices they run and since when, epochs on how many they were trained."""
 
 from __future__ import annotations
 
@@ -11,4 +11,5 @@ down_revision = "0001"
 
 def upgrade() -> None:
     op.add_column("trial", sa.Column("members", sa.Text, nullable=False, server_default="[]"))
+    op.add_column("trial", sa.Column("dispatched_at", sa.Float))
     op.add_column("epoch", sa.Column("width", sa.Integer, nullable=False, server_default="1"))

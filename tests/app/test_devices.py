@@ -1,0 +1,101 @@
+"""The list of devices, for people and for scripts, and how an operator waits for free ones."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from penstock.app import devices
+from penstock.app.devices import device_facts, device_table, wait_free
+from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.queries import Reader
+from penstock.profiling.devices import Device
+from penstock.profiling.errors import BackendError, UsageError
+from penstock.scheduler.state import DeviceRecord
+from rich.console import Console
+from study_ledger import START, make_study, study_spec
+
+A = DeviceRecord(Device("cpu.a.0", "a", "cpu", (0, 1), 3 << 30, 2, model="M1"), "i", "joined", 1.0)
+B = replace(A, device=replace(A.device, name="cpu.b.0", node="b"))
+
+
+class Site:
+    """A ledger that a test writes and a reader of it."""
+
+    def __init__(self, folder):
+        self.ledger = SqlLedger.open(f"sqlite:///{folder / 'ledger.db'}")
+        self.reader = Reader(f"sqlite:///{folder / 'ledger.db'}")
+
+    def put(self, record, state="joined", reason=""):
+        self.ledger.commit(Batch(devices=[replace(record, state=state, reason=reason)]))
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = Site(tmp_path)
+    yield site
+    site.ledger.close()
+
+
+def text_of(facts, width=140):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(device_table(facts))
+    return console.file.getvalue()
+
+
+def test_what_runs_is_shown_with_its_epoch_and_since_when(tmp_path):
+    reader = make_study(tmp_path, study_spec(), turns=4)
+    facts = device_facts(reader)
+    assert [device["name"] for device in facts] == ["cpu.node.0", "cpu.node.1"]
+    trials = {trial.number: trial for trial in reader.trials("digits-1a2b")}
+    shown = text_of(facts)
+    for device in facts:
+        assert device["state"] == "joined"
+        [work] = device["running"]
+        trial = trials[work["trial"]]
+        assert (work["study"], work["epoch"]) == ("digits", trial.epoch + 1)
+        assert START <= work["since"] < START + 60
+        assert trial.device == device["name"]
+        assert f"digits/{trial.number} epoch {trial.epoch + 1}" in shown
+
+
+def test_a_device_is_shown_with_what_it_has_and_those_that_are_gone_come_last(site):
+    site.put(A, "left", "a stopped answering")
+    site.put(B, "resting", "3 losses in a row")
+    head, first, second = text_of(device_facts(site.reader)).splitlines()
+    assert head.split()[:6] == ["device", "node", "kind", "cores", "memory", "slots"]
+    assert first.split()[:8] == ["cpu.b.0", "b", "cpu", "M1", "2", "3.0", "GiB", "2"]
+    assert "resting" in first
+    assert "(3 losses in a row)" in first
+    assert second.startswith("cpu.a.0")
+    assert "(a stopped answering)" in second
+
+
+def test_where_there_is_no_device_it_says_how_one_joins(site):
+    assert device_facts(site.reader) == []
+    assert "no device is here yet" in text_of([])
+
+
+def test_each_device_is_told_of_when_it_is_free_also_when_it_has_left(site):
+    site.put(A, "drained")
+    site.put(B, "draining")
+    told = []
+
+    def tell(name):
+        told.append(name)
+        site.put(B, "held")
+
+    wait_free(site.reader, ["cpu.b.0", "cpu.a.0"], 9.0, tell)
+    assert told == ["cpu.a.0", "cpu.b.0"]
+
+
+def test_a_device_given_back_meanwhile_ends_the_waiting(site):
+    site.put(A, "joined")
+    with pytest.raises(UsageError, match=r"cpu.a.0 was given back before it was free"):
+        wait_free(site.reader, ["cpu.a.0"], 9.0, print)
+
+
+def test_a_deadline_that_passes_in_vain_is_said(site, monkeypatch):
+    monkeypatch.setattr(devices, "GRACE", 0.0)
+    site.put(A, "draining")
+    with pytest.raises(BackendError, match=r"cpu.a.0: not free .* `penstock doctor`"):
+        wait_free(site.reader, ["cpu.a.0"], 0.0, print)
