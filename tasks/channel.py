@@ -29,6 +29,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from .state import map_tensors, tensors_of
@@ -277,15 +278,20 @@ def _by_device(window: Tensor, pieces: list[Tensor]) -> Iterator[tuple[Tensor, l
 
 def _gather(pieces: list[Tensor], window: Tensor) -> None:
     for stretch, there in _by_device(window, pieces):
-        stretch.copy_(there[0] if len(there) == 1 else torch.cat(there))
+        if there[0].is_cpu:  # NumPy's copies are memcpy; torch's take 1.2 to 1.6 times as long
+            np.concatenate([piece.numpy() for piece in there], out=stretch.numpy())
+        else:
+            stretch.copy_(torch.cat(there))
 
 
 def _scatter(window: Tensor, pieces: list[Tensor]) -> None:
     for stretch, there in _by_device(window, pieces):
-        if len(there) == 1:
-            there[0].copy_(stretch)
+        sizes = list(map(len, there))
+        if there[0].is_cpu:
+            for piece, part in zip(there, torch.split(stretch, sizes), strict=True):
+                piece.numpy()[:] = part.numpy()
         else:
-            parts = torch.split(stretch.to(there[0].device), list(map(len, there)))
+            parts = torch.split(stretch.to(there[0].device), sizes)
             torch._foreach_copy_(there, parts)
 
 

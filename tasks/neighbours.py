@@ -12,6 +12,7 @@ word. Its answer is a frame; after a state's outline the tensors follow.
 
 from __future__ import annotations
 
+import atexit
 import hmac
 import json
 import socket
@@ -223,8 +224,14 @@ class _Lines:
             if other is not None:
                 other.sock.close()
 
+    def close(self) -> None:
+        with self._lock:
+            for line in self._lines.values():
+                line.sock.close()
+
 
 _lines = _Lines()
+atexit.register(_lines.close)
 
 
 @contextmanager
