@@ -97,14 +97,6 @@ def test_memory_is_shared_on_one_node_only_and_once_a_connection():
                 assert rings() - before == shared
 
 
-def test_shared_memory_of_another_title_or_out_of_reach_is_not_taken():
-    offer = channel.Offer()
-    assert channel.accept(offer.path, offer.title) is not None
-    assert channel.accept(offer.path, "penstock-" + "0" * 32) is None
-    offer.close()
-    assert channel.accept(offer.path, offer.title) is None
-
-
 def test_many_fetches_leave_nothing_behind(holder):
     def left():
         named = [path for path in Path("/dev/shm").iterdir() if "penstock" in path.name]
