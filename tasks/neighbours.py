@@ -4,7 +4,7 @@ Theory of operation. Every trainer serves the states that it holds; whoever know
 (``identity``) may ask for one. A thread a connection answers, so a state leaves while the trainer's
 main thread does something else; ``lend`` guarantees that it does not change that very state. The
 asking side keeps its connections, since the first state through one pays for what the later ones
-find ready: the connection, and between processes of one kernel the shared memory (``channel``).
+find ready: the connection, and between processes of one kernel the shared memory (``ring``).
 
 A request is a frame of JSON with the token, so that a stranger's connection is dropped at its first
 word. Its answer is a frame; after a state's outline the tensors follow.
@@ -12,6 +12,7 @@ word. Its answer is a frame; after a state's outline the tensors follow.
 
 from __future__ import annotations
 
+import atexit
 import hmac
 import json
 import socket
@@ -26,6 +27,7 @@ from typing import Any
 from ..profiling.errors import BackendError
 from . import channel
 from .identity import Identity
+from .ring import Offer, Ring, accept
 
 #: ``lend(trial, epoch)``: the live state after that epoch, which does not change inside the
 #: context; None where it is not there.
@@ -76,7 +78,7 @@ class Neighbours:
     def _serve(self, sock: socket.socket) -> None:
         """Answer the requests of one connection until it is closed, silent, or out of order."""
         _no_delay(sock)
-        offer: channel.Offer | None = None
+        offer: Offer | None = None
         try:
             with sock:
                 while (request := self._request(sock)) is not None:
@@ -101,13 +103,13 @@ class Neighbours:
         known = hmac.compare_digest(str(request["token"]).encode(), self._token)
         return request if known else None
 
-    def _offer(self, sock: socket.socket) -> channel.Offer | None:
+    def _offer(self, sock: socket.socket) -> Offer | None:
         """Offer shared memory to a client on this node, and wait until it has it or not."""
         if sock.getsockname()[0] != sock.getpeername()[0]:
             _say(sock, {"path": None})
             return None
         try:
-            offer = channel.Offer()
+            offer = Offer()
         except OSError:  # no memory for it
             _say(sock, {"path": None})
             return None
@@ -118,9 +120,7 @@ class Neighbours:
             offer.close()
         return offer
 
-    def _send_state(
-        self, sock: socket.socket, trial: str, epoch: int, ring: channel.Ring | None
-    ) -> None:
+    def _send_state(self, sock: socket.socket, trial: str, epoch: int, ring: Ring | None) -> None:
         with self._lend(trial, epoch) as state:
             if state is not None:
                 channel.send_frame(sock, channel.outline_of(state))
@@ -173,7 +173,7 @@ class _Line:
         self._token = holder.token
         self.sock = socket.create_connection((holder.address, holder.port), timeout)
         _no_delay(self.sock)
-        self.ring: channel.Ring | None = None
+        self.ring: Ring | None = None
         self._asked_for_ring = False
 
     def ask(self, request: dict[str, Any], timeout: float) -> bytes:
@@ -194,7 +194,7 @@ class _Line:
         self._say({"op": "ring"})
         offer = json.loads(channel.receive_frame(self.sock, REQUEST))
         if offer["path"] is not None:
-            self.ring = channel.accept(offer["path"], offer["title"])
+            self.ring = accept(offer["path"], offer["title"])
             channel.send_frame(self.sock, b"")
         self._asked_for_ring = True
 
@@ -223,8 +223,14 @@ class _Lines:
             if other is not None:
                 other.sock.close()
 
+    def close(self) -> None:
+        with self._lock:
+            for line in self._lines.values():
+                line.sock.close()
+
 
 _lines = _Lines()
+atexit.register(_lines.close)
 
 
 @contextmanager

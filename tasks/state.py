@@ -22,8 +22,8 @@ def state_hash(state: Any) -> str:
     Equal exactly when all types, shapes and bits are equal; the order of keys does not count, since
     loading a checkpoint may change it. Raises ``TypeError`` for a value that has no stable bits.
 
-    Not a cryptographic hash, which takes ten times as long and would be on the path of every epoch:
-    a state hash finds accidental differences between computations of one trial, which nobody makes
+    Not a cryptographic hash, which takes several times as long, and every epoch waits for it: a
+    state hash finds accidental differences between computations of one trial, which nobody makes
     collide on purpose. What is trusted by its hash is not named by this one: files in the store are
     named by SHA-256, messages are signed by HMAC.
     """

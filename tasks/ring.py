@@ -1,0 +1,74 @@
+"""Memory that two processes of one kernel share, and how the second one finds it.
+
+The size was measured, with 140 MB on two cores that had nothing else to do: two chunks of 4 MiB
+take 22 to 25 ms, the time of one memcpy; chunks of 1 MiB and less, four chunks, or chunks of 16 MiB
+are slower.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Bytes of a chunk.
+CHUNK = 4 << 20
+
+
+class Ring:
+    """Two chunks of memory that the two ends of a connection share."""
+
+    def __init__(self, fd: int) -> None:
+        """Map the memory behind ``fd``, which may be closed then. Raises ``OSError``."""
+        memory = mmap.mmap(fd, 2 * CHUNK, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._windows = torch.split(torch.frombuffer(memory, dtype=torch.uint8), CHUNK)
+
+    def window(self, chunk: int, size: int) -> Tensor:
+        """The first ``size`` bytes of where the chunk of this number goes through."""
+        return self._windows[chunk % 2][:size]
+
+
+class Offer:
+    """Memory for a ring, made by one end, and the way to it for a process of the same kernel.
+
+    The memory is a file without a name in any folder, so nothing stays behind, however a process
+    ends. Another process of the same user opens it through /proc; that it is this very file, and
+    so the same kernel, shows in its title, which nobody can guess.
+    """
+
+    def __init__(self) -> None:
+        """Raises ``OSError`` where there is no memory for it."""
+        self.title = f"penstock-{secrets.token_hex(16)}"
+        self._fd = os.memfd_create(self.title)
+        try:
+            os.posix_fallocate(self._fd, 0, 2 * CHUNK)  # else a lack would be a SIGBUS later
+            self.ring = Ring(self._fd)
+        except OSError:
+            self.close()
+            raise
+        self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def close(self) -> None:
+        """No other process needs the way any more; the ring stays."""
+        os.close(self._fd)
+
+
+def accept(path: str, title: str) -> Ring | None:
+    """The ring that an ``Offer`` of this path and title made, or None where it is out of reach."""
+    try:
+        if str(Path(path).readlink()) != f"/memfd:{title} (deleted)":
+            return None
+        fd = os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        return Ring(fd)
+    finally:
+        os.close(fd)
