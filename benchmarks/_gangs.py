@@ -1,14 +1,16 @@
-"""Gangs without Celery: processes that train small models together, stage by stage.
+"""Gangs without Celery: trainers' own code in processes, which train small models stage by stage.
 
-A plan is a list of stages: who the members are (the first is rank 0), and the epoch to train. Rank
-0 hands the trial over; where it has not got it, it replays it. A stage may be told to fail: one
-member leaves in the middle, the epoch is lost for all. What the epochs gave comes back by rank 0.
+A plan is a list of stages: who the members are (the first is rank 0), and the epoch to train. They
+run a segment each, as a trainer does: the state is taken over from whoever has it, else replayed. A
+stage may have members that have lost what they had, and may be told to fail: one member leaves in
+the middle, and the epoch is lost for all. What the epochs gave comes back by rank 0.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -18,13 +20,12 @@ from typing import Any
 import numpy as np
 import penstock
 import torch
-from penstock.profiling.errors import BackendError
-from penstock.tasks import loop
-from penstock.tasks.gang import Gang
-from penstock.tasks.segment import configure
-from penstock.tasks.state import state_hash
+from penstock.tasks.failure import GangLost
+from penstock.tasks.identity import Identity
+from penstock.tasks.messages import CodeRef, SegmentTask
+from penstock.tasks.pipe import Abandoned, Run
+from penstock.tasks.segment import Segments, configure
 from torch import nn
-from torch.distributed import PrefixStore, TCPStore
 from torch.utils.data import Dataset, TensorDataset
 
 SHARDS = 8
@@ -150,54 +151,95 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 
 @dataclass(frozen=True)
 class Stage:
-    """``epoch`` None only hands the trial over; at ``leaves``, (rank, step), a member goes."""
+    """``epoch`` by these members, of whom ``cold`` ones have forgotten the trial before.
+
+    At ``leaves``, (rank, step), a member goes.
+    """
 
     members: tuple[int, ...]
-    epoch: int | None
+    epoch: int
     leaves: tuple[int, int] | None = None
+    cold: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
-class Job:
-    """A trial and its plan. ``id`` names its gangs: they meet at the same store."""
+class Order:
+    """What one member does: its segment, with whom, and at which step it leaves, if it does."""
 
-    id: int
+    task: SegmentTask
     model: str
-    optimizer: str
-    stages: tuple[Stage, ...]
-
-
-class Gone(Exception):
-    """This member leaves its gang."""
+    members: tuple[str, ...]
+    leaves: int | None
+    cold: bool
 
 
 class Pool:
-    """Processes that carry out jobs."""
+    """Processes that carry out plans."""
 
     def __init__(self, size: int) -> None:
-        self._ids = count()
-        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._trials = count()
+        self._fences = count(1)
         context = get_context("spawn")
         self._pipes, self._processes = [], []
-        for me in range(size):
+        for _ in range(size):
             ours, theirs = context.Pipe()
-            arguments = (me, theirs, self._store.port)
-            self._processes.append(context.Process(target=_serve, args=arguments, daemon=True))
+            self._processes.append(context.Process(target=_serve, args=(theirs,), daemon=True))
             self._processes[-1].start()
             theirs.close()
             self._pipes.append(ours)
+        self._identities = [pipe.recv() for pipe in self._pipes]
 
     def carry_out(
         self, model: str, optimizer: str, stages: tuple[Stage, ...]
     ) -> list[tuple[int, str, dict[str, float]]]:
         """(epoch, hash of the state, metrics) of every epoch that was finished, in order."""
-        job = Job(next(self._ids), model, optimizer, stages)
+        trial = f"plan-{next(self._trials):04d}"
+        accepted = {0: ""}
+        found = []
+        holder = ""
+        for stage in stages:
+            identities = tuple(self._identities[member] for member in stage.members)
+            task = SegmentTask(
+                id="d1",
+                study="plan",
+                trial=trial,
+                number=NUMBER,
+                contract="torch",
+                code=CodeRef(target="", path="", digest=""),
+                params={"optimizer": optimizer},
+                metric="accuracy",
+                seed=SEED,
+                first=stage.epoch,
+                n=1,
+                shards=SHARDS,
+                fence=next(self._fences),
+                queues=tuple(f"d{member}" for member in stage.members),
+                expect=accepted[stage.epoch - 1],
+                holder=holder,
+                store="memory://plans",
+                lease_ms=60_000,
+            )
+            for rank, member in enumerate(stage.members):
+                order = Order(
+                    task.model_copy(update={"rank": rank}),
+                    model,
+                    identities if len(identities) > 1 else (),
+                    stage.leaves[1] if stage.leaves and stage.leaves[0] == rank else None,
+                    member in stage.cold,
+                )
+                self._pipes[member].send(order)
+            said = [self._pipes[member].recv() for member in stage.members]
+            if stage.leaves is not None:
+                assert not any(said), "the gang of a member that left has finished its epoch"
+                continue
+            [epoch] = {each and (each[0], each[1]) for each in said}
+            assert epoch is not None, f"a whole gang has lost its epoch: {stage}"
+            found.append(said[0])
+            accepted.setdefault(epoch[0], epoch[1])
+            holder = identities[0]
         for pipe in self._pipes:
-            pipe.send(job)
-        found: dict[int, Any] = {}
-        for pipe in self._pipes:
-            found |= pipe.recv()
-        return [found[stage] for stage in sorted(found)]
+            pipe.send(trial)
+        return found
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -206,74 +248,49 @@ class Pool:
             process.join()
 
 
-def _serve(me: int, pipe: Any, port: int) -> None:
+class _Member:
+    """A trainer's pipe whose other end is this benchmark."""
+
+    def __init__(self) -> None:
+        self.epochs: list[tuple[int, str, dict[str, float]]] = []
+
+    def say(self, op: str, **fields: Any) -> None:
+        if op == "epoch":
+            self.epochs.append((fields["epoch"], fields["state_hash"], fields["metrics"]))
+
+
+class _Leaving(Run):
+    """A run that is fenced off at a step."""
+
+    leaves: int | None = None
+
+    def tick(self, epoch: int, step: int, steps: int) -> None:
+        if self.leaves == step:
+            raise Abandoned
+
+
+def _serve(pipe: Any) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     configure()
-    store = TCPStore("127.0.0.1", port)
+    listen = socket.create_server(("127.0.0.1", 0))
+    identity = str(Identity("127.0.0.1", listen.getsockname()[1], "word"))
+    member = _Member()
+    segments = Segments(member, identity, listen)  # it only says things to its pipe
+    pipe.send(identity)
     with suppress(EOFError):
         while True:
-            job = pipe.recv()
-            member = Member(me, store, job)
-            for i, stage in enumerate(job.stages):
-                if me in stage.members:
-                    member.take_part(i, stage)
-            pipe.send(member.found)
-
-
-class Member:
-    """One process's part in one job."""
-
-    def __init__(self, me: int, store: Any, job: Job) -> None:
-        self._me, self._store, self._job = me, store, job
-        self._run: loop.Training | None = None
-        self.found: dict[int, Any] = {}
-
-    def take_part(self, i: int, stage: Stage) -> None:
-        rank, width = stage.members.index(self._me), len(stage.members)
-        run = self._run or self._start()
-        self._run = run
-        if rank == 0 and stage.epoch is not None:
-            run = self._run = self._before(run, stage.epoch)
-        gang = None
-        if width > 1:
-            store = PrefixStore(f"{self._job.id}.{i}", self._store)
-            gang = Gang(store, rank, width, run.device, timeout=120.0)
-        try:
-            if gang is not None:
-                gang.join(run)
-            if stage.epoch is not None:
-                self._train(i, run, stage, rank)
-        except (Gone, BackendError):
-            if stage.leaves is None:
-                raise
-            self._run = None
-        finally:
-            run.gang = None
-            if gang is not None:
-                gang.close()
-
-    def _train(self, i: int, run: loop.Training, stage: Stage, rank: int) -> None:
-        def tick(_epoch: int, step: int, _steps: int) -> None:
-            if stage.leaves == (rank, step):
-                raise Gone
-
-        result = loop.run_epoch(run, tick)
-        assert stage.leaves is None, "the gang of a member that left has finished its epoch"
-        if rank == 0:
-            self.found[i] = (run.epoch, state_hash(run.state()), result.metrics)
-
-    def _start(self) -> loop.Training:
-        code = MODELS[self._job.model]({"optimizer": self._job.optimizer})
-        return loop.start(code, code.data(), SEED, NUMBER, SHARDS)
-
-    def _before(self, run: loop.Training, epoch: int) -> loop.Training:
-        """The trial before ``epoch``: as it is here, else replayed from its beginning."""
-        if run.epoch == epoch - 1:
-            return run
-        run = self._start()
-        while run.epoch < epoch - 1:
-            loop.run_epoch(run, lambda *_: None, evaluated=False)
-        return run
+            order = pipe.recv()
+            if isinstance(order, str):
+                segments.release(order)
+                continue
+            if order.cold:
+                segments.release(order.task.trial)
+            member.epochs.clear()
+            run = _Leaving(order.task, member, order.members)
+            run.leaves = order.leaves
+            with suppress(Abandoned, GangLost):
+                segments.run(run, MODELS[order.model])
+            pipe.send(member.epochs[0] if member.epochs else None)
 
 
 def straight(*widths: int) -> tuple[Stage, ...]:

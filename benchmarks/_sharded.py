@@ -121,8 +121,7 @@ class Ours:
     def __init__(self, kind: type[Timed], shards: int, gang: Gang | None = None) -> None:
         code = kind({})
         self._run = loop.start(code, code.data(), 0, 0, shards)
-        if gang is not None:
-            gang.join(self._run)
+        self._run.gang = gang
 
     def epoch(self) -> None:
         loop.run_epoch(self._run, lambda *_: None)

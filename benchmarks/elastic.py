@@ -73,30 +73,18 @@ def overhead(runs: int, width: int = 2) -> dict[str, float]:
 
 def random_plan(chance: random.Random, processes: int = 8) -> Iterator[Stage]:
     """A trial of ``EPOCHS`` epochs on its way through these processes."""
-    holders: set[int] = set()
     epoch = 1
     while epoch <= EPOCHS:
-        members = chance.sample(range(processes), chance.choice(WIDTHS))
-        if holders and chance.random() < 0.8:  # else its first member replays the trial
-            holder = chance.choice(sorted(holders))
-            if holder in members:
-                members.remove(holder)
-                members.insert(0, holder)
-            elif chance.random() < 0.5:
-                members[0] = holder
-            else:
-                yield Stage((holder, members[0]), None)
+        members = tuple(chance.sample(range(processes), chance.choice(WIDTHS)))
+        cold = frozenset(member for member in range(processes) if chance.random() < 0.2)
         if chance.random() < 0.15:
             leaves = (chance.randrange(len(members)), chance.randint(1, STEPS))
-            yield Stage(tuple(members), epoch, leaves)
-            holders -= set(members)
+            yield Stage(members, epoch, leaves, cold)
             continue
-        yield Stage(tuple(members), epoch)
+        yield Stage(members, epoch, cold=cold)
         if chance.random() < 0.15:  # delivered twice: once more, elsewhere
-            again = chance.sample(range(processes), chance.choice(WIDTHS))
-            yield Stage(tuple(again), epoch)
-            members = again
-        holders = set(members)
+            again = tuple(chance.sample(range(processes), chance.choice(WIDTHS)))
+            yield Stage(again, epoch)
         epoch += 1
 
 

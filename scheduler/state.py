@@ -104,8 +104,9 @@ class Attempt:
 class EngineState:
     """Everything the engine knows.
 
-    ``held`` are the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are waiting trials in its order, ``widths`` what it gives each
-    trial (1 where nothing is said), ``shuffle`` as in ``Plan``.
+    ``held`` are the devices that the operator took out, joined or not. Of the standing plan:
+    ``ready`` are waiting trials in its order, ``widths`` what it gives each trial (1 where nothing
+    is said), ``shuffle`` as in ``Plan``.
     """
 
     seq: int = 0

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import trainees
@@ -45,12 +46,19 @@ class TrainerProcess:
     def __init__(self, log: Path) -> None:
         self.log = log
         ours, theirs = socket.socketpair()
-        with theirs, log.open("ab") as output:
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.identity = f"127.0.0.1:{listening.getsockname()[1]}:word"
+        with theirs, listening, log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock.tasks.trainer"],
                 env=os.environ
-                | {"PENSTOCK_TRAINER_FD": str(theirs.fileno()), "OMP_NUM_THREADS": "1"},
-                pass_fds=[theirs.fileno()],
+                | {
+                    "PENSTOCK_TRAINER_FD": str(theirs.fileno()),
+                    "PENSTOCK_TRAINER_LISTEN": str(listening.fileno()),
+                    "PENSTOCK_TRAINER_IDENTITY": self.identity,
+                    "OMP_NUM_THREADS": "1",
+                },
+                pass_fds=[theirs.fileno(), listening.fileno()],
                 stdout=output,
                 stderr=output,
             )
@@ -61,8 +69,8 @@ class TrainerProcess:
     def say(self, **message) -> None:
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def run(self, task: SegmentTask) -> None:
-        self.say(op="run", task=task.model_dump(mode="json"))
+    def run(self, task: SegmentTask, members: Sequence[str] = ()) -> None:
+        self.say(op="run", members=members, task=task.model_dump(mode="json"))
 
     def hear(self) -> dict:
         """The next message; a test fails with the trainer's log if it has ended."""
@@ -80,9 +88,14 @@ class TrainerProcess:
     def carry_out(self, task: SegmentTask) -> list[dict]:
         """All that is said about a segment until it is over."""
         self.run(task)
-        heard = self.hear_until("epoch", "returned", "failed", "refused", "stopped")
+        return self.hear_out()
+
+    def hear_out(self) -> list[dict]:
+        """All that is said about the segment that runs until it is over."""
+        ends = ("epoch", "returned", "failed", "refused", "stopped", "broken")
+        heard = self.hear_until(*ends)
         while heard[-1]["op"] == "epoch" and not heard[-1]["closes"]:
-            heard += self.hear_until("epoch", "returned", "failed", "refused", "stopped")
+            heard += self.hear_until(*ends)
         return heard
 
     def close(self) -> int:

@@ -74,8 +74,10 @@ class Bench:
             number=0,
             params=params,
             segment=Segment(trial, first, n, fence, (Member(self.device.name, slot),)),
+            shards=1,
             parents=(),
             expect="",
+            holder="",
             final=False,
         )
 

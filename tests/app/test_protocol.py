@@ -29,7 +29,7 @@ def dispatch(redis, fence):
 
 
 def claim(redis, fence, owner="w.1", lease=60_000):
-    return call(redis, CLAIM, (ATTEMPT, LEASE), fence, owner, lease, 0)
+    return call(redis, CLAIM, (ATTEMPT, LEASE), fence, owner, lease, 0, "", 60_000)
 
 
 def beat(redis, fence, owner="w.1"):

@@ -36,10 +36,9 @@ def test_a_trial_that_moves_and_whose_gangs_break_has_the_same_bits(pool, model)
     alone = pool.carry_out(model, "adamw", straight(1, 1, 1))
     stages = (
         Stage((5, 1, 2), 1),
-        Stage((2, 7), None),
         Stage((7, 0), 2),
         Stage((7, 3, 0, 5), 3, leaves=(2, 2)),
-        Stage((3, 4), 2),
+        Stage((3, 4), 2, cold=frozenset({3, 7})),
         Stage((4, 3, 6), 3),
     )
     first, second, again, third = pool.carry_out(model, "adamw", stages)

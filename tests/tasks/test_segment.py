@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ class Trainer:
     def __init__(self) -> None:
         self.said: list[dict] = []
         self.durable: queue.SimpleQueue[dict] = queue.SimpleQueue()
-        self.segments = Segments(self)  # it uses nothing of a pipe but say()
+        self.listen = socket.create_server(("127.0.0.1", 0))
+        self.identity = f"127.0.0.1:{self.listen.getsockname()[1]}:word"
+        # It uses nothing of a pipe but say().
+        self.segments = Segments(self, self.identity, self.listen)
 
     def say(self, op: str, **fields) -> None:
         (self.durable.put if op == "durable" else self.said.append)({"op": op, **fields})
