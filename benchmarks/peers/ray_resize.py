@@ -15,6 +15,7 @@ Ray is given its best case:
 - the class API, whose state is a file of tensors, mapped as it is read;
 - a resized trial stays one process (other threads, no process group to make);
 - Ray counts more CPUs than the trial takes, and so need not wait for the old process to end;
+- its processes run at the priority of any other (``worker_niceness``; by default they yield);
 - ``preload_python_modules``, an experimental setting, has a new process import torch and Ray Tune
   before its trial arrives.
 
@@ -220,7 +221,7 @@ def cluster(**settings: Any) -> Iterator[Path]:
             logging_level=logging.ERROR,
             log_to_driver=False,
             _temp_dir=f"{folder}/ray",
-            _system_config=settings,
+            _system_config={"worker_niceness": 0, **settings},
         )
         try:
             yield Path(folder)
