@@ -11,7 +11,7 @@ Ray is given its best case:
 
 - checkpoints are taken for a resize only, and its storage and temporary files are in memory
   (``/dev/shm``), so that no disk is on the path;
-- no loggers, no dashboard, no usage statistics, no snapshots of the experiment;
+- no loggers, no dashboard, no usage statistics, no snapshots of the experiment while it runs;
 - the class API, whose state is a file of tensors, mapped as it is read;
 - a resized trial stays one process (other threads, no process group to make);
 - Ray counts more CPUs than the trial takes, and so need not wait for the old process to end;
