@@ -2,13 +2,13 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench clean
+.PHONY: help run test check bench bench-peers clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 run: .venv/installed ## the quickstart: tune a small network on handwritten digits
 	@$(BIN)/penstock run examples/digits.py
@@ -32,8 +32,16 @@ bench: .venv/installed ## the quick form of every benchmark; figures in build/be
 	    $(BIN)/python -m benchmarks.$$name --quick --json build/bench/$$name.json || exit 1; \
 	done
 
+bench-peers: .venv-peers/installed ## Ray Tune's figures beside ours; an environment of its own, 1.5 GB
+	@mkdir -p build/bench
+	@for file in benchmarks/peers/*.py; do \
+	    name=$$(basename $$file .py); \
+	    echo "== $$name"; \
+	    .venv-peers/bin/python $$file --json build/bench/$$name.json || exit 1; \
+	done
+
 clean: ## remove what these commands made, .venv included; studies are kept
-	@rm -rf .venv .typing build dist *.egg-info
+	@rm -rf .venv .venv-peers .typing build dist *.egg-info
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -45,4 +53,10 @@ clean: ## remove what these commands made, .venv included; studies are kept
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	@touch $@
+
+.venv-peers/installed: benchmarks/peers/requirements.txt
+	@echo "Installing the peers into .venv-peers (once; some minutes)"
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
