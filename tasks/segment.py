@@ -53,7 +53,7 @@ class Segments:
         self._data = SharedData()
         self._warm = WarmTrials(warm_capacity())
         self._stores: dict[str, checkpoint.Store] = {}
-        self._writer = checkpoint.Writer(self._durable)
+        self._writer = checkpoint.Writer(self._durable, self._undurable)
 
     def run(self, run: Run, code: object) -> None:
         """Train the segment's epochs, each reported as it ends.
@@ -83,7 +83,7 @@ class Segments:
             )
         for gone in self._warm.put(task.trial, warm):
             self._writer.forget(gone)
-        if task.final or self._writer.due(task.trial):
+        if task.final or self._writer.due(task.trial, task.mtbf):
             self._writer.submit(
                 store, task.trial, training.epoch, warm.state_hash, training.state()
             )
@@ -109,6 +109,9 @@ class Segments:
             state_hash=snapshot.state_hash,
             uri=uri,
         )
+
+    def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:
+        self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
 
     def _state_before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
         """The trial after epoch ``first`` - 1 with the hash that the ledger expects."""

@@ -72,6 +72,38 @@ def copy_state(value: Any) -> Any:
     return value
 
 
+def canonical(value: Any) -> Any:
+    """``value`` in the one form whose pickled bytes depend on nothing but what ``state_hash`` sees.
+
+    Pickle writes keys in the order of their insertion, objects met twice as references, and torch
+    the whole storage behind a view. So: keys sorted, equal texts one object, all else an object of
+    its own, tensors dense. Dicts keep their kind; tensors that are dense already are not copied.
+    """
+    return _canonical(value, {})
+
+
+def _canonical(value: Any, texts: dict[Any, Any]) -> Any:
+    match value:
+        case torch.Tensor():
+            dense = value.detach().cpu().contiguous()
+            return dense if dense.untyped_storage().nbytes() == dense.nbytes else dense.clone()
+        case str() | bytes():
+            return texts.setdefault((type(value), value), value)
+        case dict():
+            ordered = copy.copy(value)  # the same kind of dict: schedules keep Counters
+            ordered.clear()
+            for name in sorted(value, key=_order):
+                ordered[_canonical(name, texts)] = _canonical(value[name], texts)
+            for name, hung in vars(ordered).items() if hasattr(ordered, "__dict__") else ():
+                setattr(ordered, name, _canonical(hung, texts))  # a module's _metadata
+            return ordered
+        case list():
+            return [_canonical(item, texts) for item in value]
+        case tuple():
+            return tuple(_canonical(item, texts) for item in value)
+    return value
+
+
 def state_bytes(value: Any) -> int:
     """Bytes of all tensors in a state."""
     if isinstance(value, torch.Tensor):

@@ -69,7 +69,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path, capsys):
 
 def test_a_write_that_fails_leaves_nothing_and_the_writer_goes_on(tmp_path, capsys):
     said = queue.SimpleQueue()
-    writer = Writer(lambda snapshot, uri: said.put((snapshot.trial, uri)))
+    writer = Writer(lambda snapshot, uri: said.put((snapshot.trial, uri)), ignore)
     store = Store(f"file://{tmp_path}/store")
     broken = Store(f"file://{tmp_path}/broken")
     (tmp_path / "broken").rmdir()
@@ -82,8 +82,12 @@ def test_a_write_that_fails_leaves_nothing_and_the_writer_goes_on(tmp_path, caps
     assert "checkpoint of s-0000 failed" in capsys.readouterr().err
 
 
+def ignore(*_):
+    pass
+
+
 def test_a_checkpoint_is_due_a_while_after_the_last_one():
-    writer = Writer(lambda snapshot, uri: None)
-    assert writer.due("never saved")
+    writer = Writer(ignore, ignore)
+    assert writer.due("never saved", 3600.0)
     writer.begin("just begun")
-    assert not writer.due("just begun")
+    assert not writer.due("just begun", 3600.0)
