@@ -43,6 +43,7 @@ KINDS: dict[str, type[Event]] = {
     "DeviceLeft": events.DeviceLeft,
     "EpochReported": events.EpochReported,
     "Durable": events.Durable,
+    "Undurable": events.Undurable,
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,
     "AttemptLost": events.AttemptLost,

@@ -31,6 +31,7 @@ def create_study(
     epoch_timeout: float | None = None,
     retries: int = 0,
     shards: int | None = None,
+    keep_checkpoints: int = 1,
     load_if_exists: bool = False,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
@@ -50,6 +51,8 @@ def create_study(
         retries: how often a trial whose code failed is tried again.
         shards: into how many shards a ``TorchTrainable``'s batches are cut; at most a batch size.
             Part of what is learnt: BatchNorm normalises within a shard. None is 1: not cut.
+        keep_checkpoints: of so many of the best trials the last state stays in the store when the
+            study is over.
         load_if_exists: take up the study of this name if there is one.
 
     Raises:
@@ -65,6 +68,7 @@ def create_study(
         epoch_timeout=epoch_timeout,
         retries=retries,
         shards=shards,
+        keep_checkpoints=keep_checkpoints,
     )
     name = check_name(study_name)
     settings = load_settings()

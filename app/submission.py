@@ -45,6 +45,7 @@ class Plan:
     epoch_timeout: float | None
     retries: int
     shards: int
+    keep_checkpoints: int = 1
     space: Space | None = None
 
     @classmethod
@@ -65,6 +66,7 @@ def make_plan(
     epoch_timeout: float | None,
     retries: int,
     shards: int | None = None,
+    keep_checkpoints: int = 1,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
     if direction not in DIRECTIONS:
@@ -90,6 +92,7 @@ def make_plan(
         epoch_timeout=None if epoch_timeout is None else _seconds("epoch_timeout", epoch_timeout),
         retries=whole("retries", retries, low=0),
         shards=1 if shards is None else whole("shards", shards, low=1),
+        keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, low=0),
         space=space,
     )
 
@@ -126,6 +129,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         epoch_timeout=plan.epoch_timeout,
         retries=plan.retries,
         shards=plan.shards,
+        keep_checkpoints=plan.keep_checkpoints,
     )
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from ..profiling.errors import IllegalTransition
 from .decisions import Ask, Dispatch, Finish, Member, Release, Segment
+from .durables import Durables
 from .policies import find_policy
-from .record import Record
 from .segments import segment_length
 from .snapshot import Snapshot, Waiting
 from .state import Attempt, StudyState
@@ -27,7 +27,7 @@ REPLAN_EVERY = 1.0
 ORDER_FREE = frozenset({"grid", "random"})
 
 
-class Placing(Record):
+class Placing(Durables):
     """Gives free slots to trials, and pulls the strategies for more."""
 
     def _enter(self, study: StudyState, group: TrialGroup) -> None:
@@ -155,6 +155,7 @@ class Placing(Record):
             parents=trial.parents,
             expect=trial.state_hash,
             final=segment.last == trial.target,
+            mtbf=self.state.faults.mtbf / len(segment.members),
         )
         self.state.attempts[segment.fence] = Attempt(dispatch.id, study.spec.id, segment, self._at)
         self._out.append(dispatch)
@@ -175,6 +176,7 @@ class Placing(Record):
         study.status, study.finished_at = status, self._at
         if status == "failed" and not study.message:
             study.message = "every trial failed"
+        self._end(study)
         self._touch_study(study)
         self._decide(Finish, study=study.spec.id, status=status)
         # The ledger keeps what a finished study was; the engine only that its id is taken.

@@ -64,6 +64,7 @@ class Record:
         attempt = self.state.attempts.pop(trial.fence)
         for member in attempt.segment.members:
             self.state.devices[member.device].fences[member.slot] = 0
+            self.state.faults.saw_work(self._at - attempt.dispatched_at)
         trial.fence = 0
         return attempt
 

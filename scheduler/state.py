@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..profiling.cost import CostTable
 from ..profiling.devices import Device
+from ..profiling.faults import FaultTable
 from .asha import Asha
 from .decisions import Ask, Member, Parent, Segment
 from .full import FullBudget
@@ -17,7 +18,11 @@ from .trial import AcceptedEpoch, Trial
 
 @dataclass(slots=True)
 class StudyState:
-    """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered."""
+    """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered.
+
+    ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
+    why its last checkpoint could not be written.
+    """
 
     spec: StudySpec
     strategy: FullBudget | SuccessiveHalving | Asha
@@ -32,10 +37,28 @@ class StudyState:
     active: int = 0
     succeeded: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    best: list[str] = field(default_factory=list)
+    undurable: dict[str, str] = field(default_factory=dict)
 
     @property
     def record(self) -> StudyRecord:
-        return StudyRecord(self.spec, self.status, self.created_at, self.finished_at, self.message)
+        words = [self.message] if self.message else []
+        if self.undurable:
+            trials = "1 trial" if len(self.undurable) == 1 else f"{len(self.undurable)} trials"
+            reason = next(reversed(self.undurable.values()))
+            words.append(f"the newest checkpoint of {trials} could not be written: {reason}")
+        return StudyRecord(
+            self.spec, self.status, self.created_at, self.finished_at, "; ".join(words)
+        )
+
+
+@dataclass(slots=True)
+class EndedTrial:
+    """One of the best trials of a study that is over: its last epoch, and what is durable."""
+
+    epoch: int
+    state_hash: str
+    parents: tuple[Parent, ...]
 
 
 @dataclass(slots=True)
@@ -66,13 +89,18 @@ class Attempt:
 
 @dataclass(slots=True)
 class EngineState:
-    """Everything the engine knows. ``ready`` are waiting trials in the standing plan's order."""
+    """Everything the engine knows. ``ready`` are waiting trials in the standing plan's order.
+
+    ``finished`` are the names of studies that are over; ``ended`` the best trials of the last
+    few of them: what is needed to check a report of a durable state that comes late.
+    """
 
     seq: int = 0
     fence: int = 0
     policy: str = "fifo"
     studies: dict[str, StudyState] = field(default_factory=dict)
     finished: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, dict[str, EndedTrial]] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     devices: dict[str, DeviceState] = field(default_factory=dict)
@@ -80,6 +108,7 @@ class EngineState:
     dirty: bool = False
     planned_at: float | None = None
     costs: CostTable = field(default_factory=CostTable)
+    faults: FaultTable = field(default_factory=FaultTable)
 
     def free_slots(self) -> Iterator[Member]:
         """Slots that may take a segment, in the order in which their devices joined."""
@@ -93,10 +122,13 @@ class EngineState:
 
 @dataclass(slots=True)
 class Changes:
-    """What handling events changed since it was last taken: what the projections must follow."""
+    """What handling events changed since it was last taken: what the projections must follow.
+
+    ``durables`` by (trial, epoch): the state and when it became durable, None where it is let go.
+    """
 
     studies: dict[str, StudyRecord] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     epochs: list[AcceptedEpoch] = field(default_factory=list)
-    durables: list[tuple[str, Parent, float]] = field(default_factory=list)
+    durables: dict[tuple[str, int], tuple[Parent, float] | None] = field(default_factory=dict)
     devices: dict[str, DeviceState | None] = field(default_factory=dict)

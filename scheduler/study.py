@@ -46,6 +46,7 @@ class StudySpec:
     ``sampler`` is a name of ``app.samplers``, ``sampler_options`` its keyword arguments as JSON.
     ``epoch_timeout`` in seconds, None for none. ``retries`` is how often a trial whose code failed
     is tried again (crashes of its process have their own limit, see ``scheduler.retry``).
+    ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
     ``shards`` is into how many a trial's batches are cut, and so how widely it could be trained.
     """
 
@@ -65,6 +66,7 @@ class StudySpec:
     retries: int = 0
     max_segment: int = 64
     shards: int = 1
+    keep_checkpoints: int = 1
 
     @property
     def sign(self) -> float:

@@ -162,8 +162,8 @@ class Snapshot:
 class Writer:
     """Writes checkpoints in a thread of its own.
 
-    ``said(snapshot, uri)`` is called when one is durable, ``failed(snapshot, reason)`` when it could
-    not be written: training goes on, and the trial is then replayed from an older one. Of one trial
+    ``said(snapshot, uri)`` is called when one is durable, ``failed(snapshot, reason)`` when it was
+    not written: training goes on, and the trial is then replayed from an older one. Of one trial
     only the newest waiting state is written: an older one would never be asked for.
     """
 
@@ -176,7 +176,7 @@ class Writer:
         self._failed = failed
         self._waiting: dict[str, Snapshot] = {}
         self._changed = threading.Condition()
-        #: Seconds that the last checkpoint cost, copy and write together: any trial's, and by trial.
+        #: Seconds that the last checkpoint cost, copy and write: any trial's, and by trial.
         self._cost = 0.0
         self._costs: dict[str, float] = {}
         self._last: dict[str, float] = {}

@@ -17,7 +17,7 @@ EXTRAS = {"s3": "penstock[s3]", "s3a": "penstock[s3]"}
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """fsspec's file system for ``url``, and the path in it without a slash at its end.
+    """The file system of fsspec for ``url``, and the path in it without a slash at its end.
 
     Raises ``BackendError`` where a library is missing, and whatever the library raises.
     """
