@@ -6,9 +6,9 @@ too; the rows are looked at right before a file is deleted, after the commit tha
 
 What the engine discards is deleted soon. A store that is away is tried again, ever more slowly.
 What is forgotten in a crash, what was written and never reported, and what a killed writer has left
-is found by the *sweep*: at the start and then once a day it deletes every file in the installation's
-own folder that no row names and that is older than a day. By then whoever wrote it has reported it,
-or never will.
+is found by the *sweep*: at the start and then once a day it deletes every file in the folder of the
+installation that no row names and that is older than a day. By then whoever wrote it has reported
+it, or never will.
 
 One thing may go wrong: a state that was let go and is made again in the very moment of its deletion
 has a row and no file. It then counts as damaged: the trial goes on from an older one or by replay.

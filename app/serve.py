@@ -71,7 +71,6 @@ class Scheduler:
         janitor = Janitor(
             store.checkpoints(self._settings.store_url, key), Reader(self._settings.ledger_url)
         )
-        janitor.start()
         while not stop.is_set():
             try:
                 ledger = SqlLedger.open(self._settings.ledger_url)
@@ -82,6 +81,8 @@ class Scheduler:
                 log.error("%s", error)
                 stop.wait(1.0)
                 continue
+            if not janitor.is_alive():
+                janitor.start()
             log.info("took up %d events of %s", engine.state.seq, self._settings.home)
             transport = RedisTransport(
                 broker.broker_url(self._settings),
