@@ -57,7 +57,7 @@ class Store:
         it: locally by rename, in an object store because an upload appears when it is complete.
         """
         buffer = io.BytesIO()
-        torch.save({"format": FORMAT, "epoch": epoch, "state": canonical(state)}, buffer)
+        torch.save(canonical({"format": FORMAT, "epoch": epoch, "state": state}), buffer)
         content = buffer.getbuffer()
         digest = hashlib.sha256(content).hexdigest()
         folder = f"{self._root}/{digest[:2]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import struct
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -75,33 +76,43 @@ def copy_state(value: Any) -> Any:
 def canonical(value: Any) -> Any:
     """``value`` in the one form whose pickled bytes depend on nothing but what ``state_hash`` sees.
 
-    Pickle writes keys in the order of their insertion, objects met twice as references, and torch
-    the whole storage behind a view. So: keys sorted, equal texts one object, all else an object of
-    its own, tensors dense. Dicts keep their kind; tensors that are dense already are not copied.
+    Pickle writes keys in the order of their insertion and an object met twice as a reference, and
+    torch the whole storage behind a view. So: keys sorted, equal texts one object (interned, as the
+    names that torch itself puts beside them), all else an object of its own, tensors dense. Dicts
+    keep their kind; tensors that are dense already are not copied.
     """
-    return _canonical(value, {})
-
-
-def _canonical(value: Any, texts: dict[Any, Any]) -> Any:
     match value:
         case torch.Tensor():
-            dense = value.detach().cpu().contiguous()
-            return dense if dense.untyped_storage().nbytes() == dense.nbytes else dense.clone()
-        case str() | bytes():
-            return texts.setdefault((type(value), value), value)
+            return _dense(value)
+        case str():
+            return sys.intern(value) if type(value) is str else value
+        case bytes():
+            return bytes(bytearray(value))  # never the same object twice
         case dict():
             ordered = copy.copy(value)  # the same kind of dict: schedules keep Counters
             ordered.clear()
             for name in sorted(value, key=_order):
-                ordered[_canonical(name, texts)] = _canonical(value[name], texts)
-            for name, hung in vars(ordered).items() if hasattr(ordered, "__dict__") else ():
-                setattr(ordered, name, _canonical(hung, texts))  # a module's _metadata
+                ordered[canonical(name)] = canonical(value[name])
+            for name, hung in getattr(ordered, "__dict__", {}).items():
+                setattr(ordered, name, canonical(hung))  # a module's _metadata
             return ordered
-        case list():
-            return [_canonical(item, texts) for item in value]
-        case tuple():
-            return tuple(_canonical(item, texts) for item in value)
+        case list() | tuple():
+            items = [canonical(item) for item in value]
+            return items if isinstance(value, list) else tuple(items)
     return value
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` on the CPU with a storage that holds it alone, and the strides of its shape."""
+    dense = tensor.detach().cpu().contiguous()
+    if dense.untyped_storage().nbytes() != dense.nbytes:
+        dense = dense.clone()
+    strides, step = [], 1
+    for size in reversed(dense.shape):
+        strides.append(step)
+        step *= max(1, size)
+    # Of a dimension of one element, and of an empty tensor's offset, torch keeps what was there.
+    return dense.as_strided(dense.shape, strides[::-1], 0)
 
 
 def state_bytes(value: Any) -> int:
