@@ -79,20 +79,28 @@ class Janitor(threading.Thread):
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
     def delete_due(self) -> None:
-        """Delete what was discarded. What raises stays due."""
+        """Delete what was discarded. What raises stays due, behind what else there is."""
         while self._due:
             uris = [self._due[i] for i in range(min(BATCH, len(self._due)))]
-            self._delete(uris)
-            for _ in uris:
+            named = self._reader.named(uris)
+            for uri in uris:
+                try:
+                    if uri not in named:
+                        _delete(uri)
+                except Exception:
+                    self._due.rotate(-1)
+                    raise
                 self._due.popleft()
 
     def sweep(self) -> None:
         """Delete what lies in the folder, is named by no durable state, and is old."""
         before = time.time() - SWEEP_AGE
         old = [uri for uri, made in self._files() if made < before]
-        gone = self._delete(old)
-        if gone:
-            log.info("swept: %d files of checkpoints that nothing names", gone)
+        unnamed = sorted(set(old) - self._reader.named(old))
+        for uri in unnamed:
+            _delete(uri)
+        if unnamed:
+            log.info("swept: %d files of checkpoints that nothing names", len(unnamed))
 
     def _files(self) -> Iterator[tuple[str, float]]:
         """The files in the folder: URI, and when it was last written (seconds since 1970)."""
@@ -105,18 +113,16 @@ class Janitor(threading.Thread):
             if made is not None and _OURS.search(path):
                 yield str(files.unstrip_protocol(path)), made
 
-    def _delete(self, uris: Sequence[str]) -> int:
-        unnamed = sorted(set(uris) - self._reader.named(uris))
-        for uri in unnamed:
-            files, path = open_store(uri)
-            if not _OURS.search(path):
-                log.warning("%s is no name of a checkpoint: it is left", hide_password(uri))
-                continue
-            try:
-                files.rm_file(path)
-            except FileNotFoundError:
-                log.debug("%s is gone already", uri)
-        return len(unnamed)
+
+def _delete(uri: str) -> None:
+    files, path = open_store(uri)
+    if not _OURS.search(path):
+        log.warning("%s is no name of a checkpoint: it is left", hide_password(uri))
+        return
+    try:
+        files.rm_file(path)
+    except FileNotFoundError:
+        log.debug("%s is gone already", uri)
 
 
 def _written_at(info: dict[str, Any]) -> float | None:

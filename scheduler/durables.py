@@ -87,6 +87,9 @@ class Durables(Record):
             kept = retained(trial, rung_edges, best=trial.id in study.best)
             self._drop(trial.id, [state for state in trial.parents if state not in kept])
             trial.parents = kept
+            needed = trial.state not in FINAL or trial.id in study.best
+            if not needed and study.undurable.pop(trial.id, None):
+                self._touch_study(study)
 
     def _drop(self, name: str, states: Iterable[Parent]) -> None:
         gone = tuple(states)

@@ -99,6 +99,17 @@ def test_what_is_no_checkpoint_by_its_name_is_not_deleted_whoever_says_so(janito
     assert precious.exists()
 
 
+def test_a_file_that_cannot_be_deleted_holds_no_other_up(janitor, folder):
+    stuck = folder / "ee" / ("e" * 64 + ".pt")
+    stuck.mkdir(parents=True)
+    janitor.discard([f"file://{stuck}", written(folder, "a"), written(folder, "b")])
+    with pytest.raises(OSError, match="directory"):
+        janitor.delete_due()
+    with pytest.raises(OSError, match="directory"):
+        janitor.delete_due()
+    assert files(folder) == []
+
+
 def test_a_store_that_is_away_is_tried_again_and_nobody_waits_for_it(janitor, folder, monkeypatch):
     uri = written(folder, "a")
     path = Path(uri.removeprefix("file://"))

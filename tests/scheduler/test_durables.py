@@ -164,6 +164,15 @@ def test_a_checkpoint_that_cannot_be_written_is_said_once_until_one_can():
     assert kept.world.engine.state.studies["s-1"].record.message == ""
 
 
+def test_of_a_trial_whose_states_nobody_needs_any_more_it_is_no_longer_said():
+    kept = Kept(n_trials=2)
+    kept.world.send(Undurable(at=1.0, trial="s-1-0000", reason="the disk is full"))
+    assert kept.world.engine.state.studies["s-1"].record.message
+    failed = AttemptFailed(at=1.0, trial="s-1-0000", fence=1, kind="exception", message="no")
+    kept.world.send(failed)
+    assert kept.world.engine.take_changes().studies["s-1"].message == ""
+
+
 def mtbf_after(world, event):
     world.at = event.at
     [dispatch] = [d for d in world.send(event) if isinstance(d, Dispatch)]
