@@ -88,7 +88,8 @@ class Durables(Record):
             self._drop(trial.id, [state for state in trial.parents if state not in kept])
             trial.parents = kept
             needed = trial.state not in FINAL or trial.id in study.best
-            if not needed and study.undurable.pop(trial.id, None):
+            if not needed and trial.id in study.undurable:
+                del study.undurable[trial.id]
                 self._touch_study(study)
 
     def _drop(self, name: str, states: Iterable[Parent]) -> None:
