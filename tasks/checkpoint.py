@@ -11,6 +11,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import shutil
 import sys
 import threading
@@ -33,6 +34,8 @@ FORMAT = 1
 #: Ledger and broker write there too, and a disk that is full stops them.
 RESERVE = 1 << 30
 RESERVE_SHARE = 0.05
+#: A checkpoint's name in the words of a store's library.
+_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.[\w.]+")
 
 
 class Store:
@@ -230,6 +233,5 @@ class Writer:
 
 def _reason(error: Exception) -> str:
     """Why a write failed, in the same words each time: without the file's name or credentials."""
-    if isinstance(error, OSError) and error.strerror:
-        return hide_password(error.strerror)
-    return hide_password(str(error)) or type(error).__name__
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return hide_password(_NAME.sub("…", words)) or type(error).__name__

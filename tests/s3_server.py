@@ -12,6 +12,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+import s3fs
 
 BUCKET = "penstock"
 KEY_ID, SECRET = "AKIDofthetests", "s3cretofthetests"
@@ -84,8 +85,11 @@ def serving(folder: Path) -> Iterator[S3]:
             patch.delenv(name)
         for name, value in server.variables.items():
             patch.setenv(name, value)
+        # A client is kept by fsspec with the address that it was made with.
+        s3fs.S3FileSystem.clear_instance_cache()
         try:
             fsspec.filesystem("s3", skip_instance_cache=True).mkdir(BUCKET)
             yield server
         finally:
             server.stop()
+            s3fs.S3FileSystem.clear_instance_cache()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import queue
 import subprocess
 import sys
+import threading
 
+import fsspec
 import pytest
 import torch
 from penstock.profiling.errors import BackendError
-from penstock.tasks.checkpoint import Store, load
+from penstock.tasks.checkpoint import Store, Writer, load
 from penstock.tasks.state import state_hash
 from penstock.tasks.stores import unusable
 from s3_server import BUCKET, KEY_ID, SECRET, serving
-from trainer_process import TrainerProcess, segment, trainees
+from trainer_process import PATIENCE, TrainerProcess, segment, trainees
 
 STATE = {"model": {"w": torch.arange(4.0)}}
 
@@ -51,6 +54,48 @@ def test_a_killed_trainers_trial_is_restored_from_s3_by_another(s3, tmp_path):
     assert moved[0]["state_hash"] == whole[3]["state_hash"]
     for log in ("first.log", "second.log"):
         assert SECRET not in (tmp_path / log).read_text()
+
+
+def test_a_reader_sees_the_whole_of_an_upload_or_nothing(s3):
+    big = {"w": torch.arange(4 << 20, dtype=torch.float32)}  # 16 MiB
+    name = Store("memory://names").save(big, 1).rpartition("/")[2]
+    uri = f"s3://{BUCKET}/seen/{name[:2]}/{name}"
+    store = Store(f"s3://{BUCKET}/seen")
+    writing = threading.Thread(target=store.save, args=(big, 1))
+    writing.start()
+    missed = 0
+    while writing.is_alive():
+        try:
+            load(uri, state_hash(big))
+        except BackendError as error:
+            assert "cannot be read" in str(error), "torn"
+            missed += 1
+    writing.join()
+    assert missed
+    assert load(uri, state_hash(big))
+
+
+def test_a_store_that_goes_away_is_said_in_the_same_words_and_written_to_when_it_is_back(s3):
+    said = queue.SimpleQueue()
+    writer = Writer(
+        lambda snapshot, uri: said.put(("durable", uri)),
+        lambda snapshot, reason: said.put(("undurable", reason)),
+    )
+    store = Store(f"s3://{BUCKET}/away")
+
+    def heard(epoch):
+        writer.submit(store, "s-0000", epoch, state_hash(STATE), STATE)
+        return said.get(timeout=PATIENCE)
+
+    s3.stop()
+    first, second = heard(1), heard(2)
+    assert first == second
+    assert first[0] == "undurable"
+    s3.start()
+    fsspec.filesystem("s3", skip_instance_cache=True).mkdir(BUCKET)
+    kind, uri = heard(3)
+    assert kind == "durable"
+    assert load(uri, state_hash(STATE))
 
 
 def test_a_store_that_refuses_is_named_without_the_credentials(s3, monkeypatch):
