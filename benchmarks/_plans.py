@@ -30,7 +30,7 @@ from ._gangs import MODELS, OPTIMIZERS, SHARDS
 from ._studies import installation
 
 EPOCHS = 3
-#: Mean seconds between two kills.
+#: Mean seconds between two kills; an epoch was accepted in between.
 KILL_EVERY = 2.0
 Bits = dict[tuple[str, int, int], tuple[str, dict[str, float]]]
 
@@ -111,19 +111,28 @@ def second_node(first: Settings) -> Iterator[Settings]:
 
 @contextmanager
 def killing(settings: Settings, seed: int) -> Iterator[Counter[str]]:
-    """Trainers of ``settings``' own node are killed at random; how many."""
+    """Workers and trainers of ``settings``' own node are killed at random; how many of each."""
     chance = random.Random(seed)
     over = threading.Event()
     killed: Counter[str] = Counter()
+    reader = Reader(settings.ledger_url)
+
+    def newest() -> int:
+        rows = [row.rowid for each in reader.studies()[-1:] for row in reader.epochs(each.id)]
+        return max(rows, default=0)
 
     def work() -> None:
+        seen = 0
         while not over.wait(chance.expovariate(1 / KILL_EVERY)):
+            if newest() == seen:
+                continue
+            seen = newest()
             agent = pid_of(settings.run, "agent")
             with suppress(psutil.NoSuchProcess, IndexError):
-                children = psutil.Process(agent).children(recursive=True)
-                trainers = [c for c in children if "penstock.tasks.trainer" in c.cmdline()]
-                chance.choice(trainers).kill()
-                killed["trainer"] += 1
+                victim = chance.choice(psutil.Process(agent).children(recursive=True))
+                trainer = "penstock.tasks.trainer" in victim.cmdline()
+                victim.kill()
+                killed["trainer" if trainer else "worker"] += 1
 
     thread = threading.Thread(target=work)
     thread.start()
