@@ -55,7 +55,8 @@ class Dispatch(Decision):
 
     ``parents`` are durable states, newest first; ``expect`` is the accepted state hash at epoch
     ``segment.first - 1`` (empty at the start): the trainer replays from a parent, or from nothing,
-    until it has it, or gets it from ``holder``.
+    until it has it, or gets it from ``holder``. ``signature`` is the trial's so far, or the study's;
+    empty before its first epoch.
     """
 
     study: str
@@ -67,6 +68,7 @@ class Dispatch(Decision):
     expect: str
     holder: str
     final: bool
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -252,6 +252,7 @@ class Placing(Record):
             expect=trial.state_hash,
             holder=trial.holder,
             final=segment.last == trial.target,
+            signature=trial.signature or study.signature,
         )
         self.state.attempts[segment.fence] = Attempt(dispatch.id, study.spec.id, segment, self._at)
         self._out.append(dispatch)

@@ -17,7 +17,12 @@ from .trial import AcceptedEpoch, Trial
 
 @dataclass(slots=True)
 class StudyState:
-    """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered."""
+    """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered.
+
+    ``refused`` are devices that cannot work for it, and why. ``signature`` is the machine's part of
+    its numeric signature, empty before the first epoch; ``machines`` those of the devices that were
+    seen to compute (``numerics``).
+    """
 
     spec: StudySpec
     strategy: FullBudget | SuccessiveHalving | Asha
@@ -32,6 +37,8 @@ class StudyState:
     active: int = 0
     succeeded: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    signature: str = ""
+    machines: dict[str, str] = field(default_factory=dict)
 
     @property
     def record(self) -> StudyRecord:
