@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..profiling.faults import PRIOR
 from .study import Params
 
 
@@ -56,7 +57,8 @@ class Dispatch(Decision):
     ``parents`` are durable states, newest first; ``expect`` is the accepted state hash at epoch
     ``segment.first - 1`` (empty at the start): the trainer replays from a parent, or from nothing,
     until it has it, or gets it from ``holder``. ``signature`` is the trial's so far, or the study's;
-    empty before its first epoch.
+    empty before its first epoch. ``mtbf`` is how many seconds such an attempt lasts on average
+    until it is lost: how often its state becomes durable follows from it.
     """
 
     study: str
@@ -69,6 +71,7 @@ class Dispatch(Decision):
     holder: str
     final: bool
     signature: str = ""
+    mtbf: float = PRIOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,13 @@ class Release(Decision):
     """The trial will not run again: devices may drop its warm state."""
 
     trial: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard(Decision):
+    """Nobody needs these durable states any more. A file that another state names must stay."""
+
+    uris: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

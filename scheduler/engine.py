@@ -8,9 +8,10 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Five classes, each a floor on the other: ``Record`` keeps the books, ``Placing`` gives slots to
-trials, ``Holding`` takes devices out for the operator, ``Numerics`` sees to it that a study is
-computed alike everywhere, ``Engine`` knows what each event means.
+Six classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
+store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
+``Numerics`` sees to it that a study is computed alike everywhere, and ``Engine`` knows what each
+event means.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from .events import (
     Tick,
     TrialEnqueued,
     TrialReturned,
+    Undurable,
 )
 from .numerics import Numerics
 from .policies import find_policy
@@ -59,8 +61,6 @@ from .trial import FINAL, AcceptedEpoch, Failure, Step, Trial
 #: Losses in a row after which a device rests, and the longest rest (seconds).
 BACKOFF_AFTER = 3
 BACKOFF_LONGEST = 30.0
-#: Durable states that a trial may be restarted from; older ones are not offered.
-PARENTS_KEPT = 3
 
 __all__ = ["Engine", "Refused"]
 
@@ -219,6 +219,7 @@ class Engine(Numerics):
         # Closed first: what a lost trial sets free must not come back to this device.
         self.state.devices[device].draining = True
         for fence in self._fences_on(device):
+            self.state.faults.saw_loss()
             trial = self.state.trials[self.state.attempts[fence].segment.trial]
             self._lose(trial, [device], reason)
 
@@ -296,7 +297,7 @@ class Engine(Numerics):
             )
         )
         if event.uri:
-            self._keep_parent(trial, Parent(event.epoch, event.uri, event.state_hash))
+            self._keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
 
     def _close(self, study: StudyState, trial: Trial) -> None:
         attempt = self._close_attempt(trial)
@@ -309,6 +310,7 @@ class Engine(Numerics):
         score = study.spec.sign * trial.values[trial.epoch]
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             self._move(study, trial, Step.FINISH)
+            self._over(study, trial)
             self._decide(Release, trial=trial.id)
         else:
             self._move(study, trial, Step.REACH)
@@ -325,19 +327,6 @@ class Engine(Numerics):
         # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
         self._wait(trial, first=not self.state.shuffle)
         self._fill()
-
-    def _on_durable(self, event: Durable) -> None:
-        trial = self._trial(event.trial)
-        if trial.hashes.get(event.epoch) != event.state_hash:
-            raise Refused(f"{trial.id} epoch {event.epoch} was not accepted with these bits")
-        if any(parent.epoch == event.epoch for parent in trial.parents):
-            raise Refused(f"{trial.id} epoch {event.epoch} is durable already")
-        self._keep_parent(trial, Parent(event.epoch, event.uri, event.state_hash))
-
-    def _keep_parent(self, trial: Trial, parent: Parent) -> None:
-        newest_first = sorted((parent, *trial.parents), key=lambda p: -p.epoch)
-        trial.parents = tuple(newest_first[:PARENTS_KEPT])
-        self._changes.durables.append((trial.id, parent, self._at))
 
     def _on_trial_returned(self, event: TrialReturned) -> None:
         trial = self._trial(event.trial)
@@ -360,6 +349,8 @@ class Engine(Numerics):
         trial.failures += 1
         trial.failure = Failure(event.kind, event.message, event.traceback)
         self._close_attempt(trial)
+        if event.kind == "died":
+            self.state.faults.saw_loss()
         if event.kind in ENDS_STUDY:
             self._move(study, trial, Step.FAIL)
             self._decide(Release, trial=trial.id)
@@ -386,6 +377,8 @@ class Engine(Numerics):
             study.refused |= dict.fromkeys(at, event.reason)
             study.message = f"{', '.join(at)} refused {trial.id}: {event.reason}"
             self._touch_study(study)
+        else:
+            self.state.faults.saw_loss()
         self._lose(trial, at, event.reason)
         self._end_if_stranded(study)
         self._fill()
@@ -423,6 +416,7 @@ class Engine(Numerics):
     def _leave(self, study: StudyState, trial: Trial) -> None:
         """The trial will reach no further target."""
         self.state.dirty = True
+        self._over(study, trial)
         self._decide(Release, trial=trial.id)
         self._enter(study, study.strategy.left(trial.id))
         self._settle(study)
@@ -444,6 +438,7 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     DevicesGivenBack: Engine._on_devices_given_back,
     EpochReported: Engine._on_epoch_reported,
     Durable: Engine._on_durable,
+    Undurable: Engine._on_undurable,
     TrialReturned: Engine._on_trial_returned,
     AttemptFailed: Engine._on_attempt_failed,
     AttemptLost: Engine._on_attempt_lost,

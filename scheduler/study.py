@@ -54,6 +54,7 @@ class StudySpec:
     ``max_width`` is on how many devices one trial may run, ``shards`` into how many its batches are
     cut (None: see ``shards_of``), ``batch_size`` the code's own, where no hyperparameter says it.
     ``exactness`` is one of ``EXACTNESS``, ``on_signature_change`` of ``ON_SIGNATURE_CHANGE``.
+    ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
     """
 
     id: str
@@ -76,6 +77,7 @@ class StudySpec:
     batch_size: int = 64
     exactness: str = "bitwise"
     on_signature_change: str = "refuse"
+    keep_checkpoints: int = 1
 
     @property
     def sign(self) -> float:
