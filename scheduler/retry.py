@@ -18,7 +18,7 @@ KINDS = {
     "data": "the data set is not there",
     "code": "the training code cannot be imported on the worker",
     "shards": "a batch has fewer examples than the study has shards",
-    "inexact": "the training code cannot be trained as exactly as the study asks; it ends the study",
+    "inexact": "the training code cannot be trained as exactly as the study asks",
     "diverged": "a replayed epoch does not have the bits that were accepted",
     "died": "the trainer process died",
     "timeout": "an epoch took longer than the study's epoch_timeout",
