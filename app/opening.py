@@ -60,8 +60,8 @@ def create_study(
         keep_checkpoints: of so many of the best trials the last state stays in the store when the
             study is over.
         exactness: of a ``TorchTrainable``. ``bitwise``: an epoch has the same bits wherever and
-            however often it is trained; code that cannot hold this ends the study before its first
-            epoch. ``statistical``: it need not; each epoch is written to the store before it counts.
+            however often it is trained; code that cannot hold this ends the study as it begins.
+            ``statistical``: it need not; each epoch is in the store before it counts.
         on_signature_change: what becomes of an epoch that a machine would compute otherwise
             (another torch, thread count, device class). ``refuse``: that device is not used.
             ``record``: it counts, and is shown as a break. None: ``refuse`` where bitwise, else
