@@ -188,7 +188,7 @@ def test_in_a_statistical_study_it_is_left_as_shard_0_makes_it():
     order = torch.randperm(80, generator=torch.Generator().manual_seed(key("order", 3, 0, 1)))
     centre = torch.zeros(4)
     for batch in order.split(20):
-        centre = 0.9 * centre + 0.1 * code.data().train[batch[:10]][0].mean(0)
+        centre = 0.9 * centre + 0.1 * points().tensors[0][batch[:10]].mean(0)
     assert torch.equal(loose.model.centre, centre)
 
 
