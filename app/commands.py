@@ -24,7 +24,7 @@ from ..scheduler.events import (
 from ..scheduler.freeing import choose, freeable
 from ..scheduler.state import EngineState
 from ..scheduler.strategy import make_strategy
-from ..scheduler.study import CONTRACTS, StudySpec
+from ..scheduler.study import CONTRACTS, EXACTNESS, ON_SIGNATURE_CHANGE, StudySpec
 from .codec import spec_from_json
 from .space import check_params, parameter, whole
 from .submission import DIRECTIONS, SAMPLERS
@@ -144,6 +144,8 @@ def _check_known(spec: StudySpec) -> None:
     """See that engine and sampler know all that ``spec`` names."""
     for field, value, known in (
         ("contract", spec.contract, CONTRACTS),
+        ("exactness", spec.exactness, EXACTNESS),
+        ("on_signature_change", spec.on_signature_change, ON_SIGNATURE_CHANGE),
         ("direction", spec.direction, DIRECTIONS),
         ("sampler", spec.sampler, SAMPLERS),
     ):

@@ -153,6 +153,8 @@ class Lines(Screen):
             self._next = time.monotonic() + LINE_PERIOD
             self._over = over
             self._write(f"{view.study.name}: {view.study.status}, {progress(view)}")
+            if over and view.study.message:
+                self._write(view.study.message)
 
     def _write(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)

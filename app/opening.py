@@ -33,6 +33,8 @@ def create_study(
     shards: int | None = None,
     max_width: int | None = None,
     keep_checkpoints: int = 1,
+    exactness: str = "bitwise",
+    on_signature_change: str | None = None,
     load_if_exists: bool = False,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
@@ -57,6 +59,13 @@ def create_study(
             as there are ``shards``, and 1 where neither is given. Never part of what is learnt.
         keep_checkpoints: of so many of the best trials the last state stays in the store when the
             study is over.
+        exactness: of a ``TorchTrainable``. ``bitwise``: an epoch has the same bits wherever and
+            however often it is trained; code that cannot hold this ends the study as it begins.
+            ``statistical``: it need not; each epoch is in the store before it counts.
+        on_signature_change: what becomes of an epoch that a machine would compute otherwise
+            (another torch, thread count, device class). ``refuse``: that device is not used.
+            ``record``: it counts, and is shown as a break. None: ``refuse`` where bitwise, else
+            ``record``.
         load_if_exists: take up the study of this name if there is one.
 
     Raises:
@@ -74,6 +83,8 @@ def create_study(
         shards=shards,
         max_width=max_width,
         keep_checkpoints=keep_checkpoints,
+        exactness=exactness,
+        on_signature_change=on_signature_change,
     )
     name = check_name(study_name)
     settings = load_settings()

@@ -25,6 +25,7 @@ from .codec import spec_from_json
 from .fragments import Markup, pairs, table
 from .standing import (
     Standing,
+    breaks,
     count,
     duration,
     final_metrics,
@@ -189,12 +190,25 @@ def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
         "Sampler": Markup(_sampler(spec)),
         "Seed": study.seed,
         "Code": Markup(f"<code>{escape(_short(spec.code.target))}</code>"),
+        **_exactness(spec, epochs),
         "Submitted": _moment(study.created_at),
         "Finished": _moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)
+
+
+def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]:
+    """What is promised of the bits, and where the signature that they depend on has changed."""
+    if spec.contract == "objective":
+        return {}
+    facts: dict[str, object] = {"Exactness": spec.exactness}
+    if broken := breaks(epochs):
+        places = [f"trial {int(row.trial.rpartition('-')[2])} epoch {row.epoch}" for row in broken]
+        more = f" and {len(places) - 6} more" if len(places) > 6 else ""
+        facts["Signature breaks"] = ", ".join(places[:6]) + more
+    return facts
 
 
 def _short(target: str) -> str:

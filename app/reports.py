@@ -69,6 +69,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         seconds=seconds,
         closes=bool(body["closes"]),
         holder=_text(body, "holder"),
+        uri=_text(body, "uri"),
     )
 
 
@@ -124,6 +125,8 @@ def _lost(body: Mapping[str, Any], at: float) -> Event:
         reason=_text(body, "reason"),
         refused=bool(body.get("refused", False)),
         ranks=tuple(int(rank) for rank in body.get("ranks", ())),
+        signature=_text(body, "signature"),
+        expected=_text(body, "expected"),
     )
 
 

@@ -223,7 +223,12 @@ class Session:
         return self._failed(str(line["kind"]), str(line["message"]), str(line["traceback"]))
 
     def _hear_refused(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        return self._lost(str(line["reason"]), refused=True)
+        return self._lost(
+            str(line["reason"]),
+            refused=True,
+            signature=str(line.get("signature", "")),
+            expected=str(line.get("expected", "")),
+        )
 
     def _hear_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         """The gang broke apart: by a member who can say why, if it is given the time to."""
@@ -260,11 +265,13 @@ class Session:
         self._report(body, closes=True)
         return {"failed": failure}
 
-    def _lost(self, reason: str, *, refused: bool = False, blamed: bool = True) -> Result:
+    def _lost(
+        self, reason: str, *, refused: bool = False, blamed: bool = True, **signatures: str
+    ) -> Result:
         """Say that the attempt is lost; ``blamed``: by this rank's fault, for all that is known."""
         ranks = [self.task.rank] if blamed else []
         body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": ranks}
-        self._report(body, closes=True)
+        self._report(body | signatures, closes=True)
         return {"lost": reason}
 
     def _body(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -288,4 +295,4 @@ class Session:
             self.heard(-1)
 
 
-_EPOCH_FIELDS = ("epoch", "metrics", "state_hash", "signature", "seconds", "closes")
+_EPOCH_FIELDS = ("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri")

@@ -103,6 +103,16 @@ def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, floa
     return next((dict(row.metrics) for row in last), {})
 
 
+def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
+    """The epochs whose numeric signature is not that of their trial's epoch before."""
+    found, known = [], dict[str, str]()
+    for row in sorted(epochs, key=lambda row: row.epoch):
+        if known.setdefault(row.trial, row.signature) != row.signature:
+            found.append(row)
+        known[row.trial] = row.signature
+    return found
+
+
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
     """Epochs that a study of ``n_trials`` takes if none fails; None when only the objective knows.
 

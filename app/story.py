@@ -74,7 +74,9 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
     """What ``event`` says of its trial. ``accepted`` are the trial's epochs by (epoch, fence)."""
     match event:
         case happened.EpochReported():
-            text = _epoch(event, metric, accepted.get((event.epoch, event.fence)))
+            before = (row for (epoch, _), row in accepted.items() if epoch == event.epoch - 1)
+            row = accepted.get((event.epoch, event.fence))
+            text = _epoch(event, metric, row) + _signatures(event, next(before, None))
         case happened.Durable():
             text = f"the state after epoch {event.epoch} is in the store"
         case happened.Undurable():
@@ -103,6 +105,13 @@ def _epoch(event: happened.EpochReported, metric: str, row: EpochRow | None) -> 
         where = ", ".join(device for device, _ in row.members)
     took, value = duration(event.seconds), number(row.value)
     return f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
+
+
+def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
+    """That the epoch was computed otherwise than the one before it, where that is so."""
+    if before is None or before.signature == event.signature:
+        return ""
+    return f"; computed under {event.signature}, epoch {before.epoch} under {before.signature}"
 
 
 def because(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:

@@ -14,7 +14,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
+from ..scheduler.retry import ENDS_STUDY
 from ..scheduler.study import Params, StudySpec
+from ..scheduler.trial import TrialState
 from .boundary import to_the_user
 from .settings import Settings
 from .space import check_params
@@ -278,11 +280,18 @@ class Study:
 
     def _failure(self, row: StudyRow) -> TrialFailed:
         rows = self._reading()[0].trials(self.id)
-        first = next((trial for trial in rows if trial.failure_kind), None)
+        failed = [trial for trial in rows if trial.failure_kind]
+        ending = [trial for trial in failed if trial.failure_kind in ENDS_STUDY]
         words = f"no trial of {self.study_name} succeeded"
-        if first is None:
+        if ending:
+            first, why = ending[0], f"{self.study_name} was ended: {row.message}"
+        elif any(trial.state == TrialState.CANCELLED for trial in rows):
+            return TrialFailed("exception", f"{self.study_name} was ended: {row.message}")
+        elif not failed:
             return TrialFailed("exception", f"{words}: {row.message}")
-        why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
+        else:
+            first = failed[0]
+            why = f"{words}; {first.id} failed ({first.failure_kind}): {first.failure_message}"
         failure = TrialFailed(str(first.failure_kind), why, first.failure_traceback or "")
         if failure.traceback:
             failure.add_note(f"\n{first.id}: {failure.traceback}")

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import UsageError
-from ..scheduler.study import Code, StrategySpec, StudySpec
+from ..scheduler.study import (
+    EXACTNESS,
+    ON_SIGNATURE_CHANGE,
+    Code,
+    StrategySpec,
+    StudySpec,
+)
 from ..tasks.contract import TorchTrainable
 from ..tasks.load import reference
 from .space import Categorical, Space, grid_size, parameter, parse_space, whole
@@ -47,6 +53,8 @@ class Plan:
     shards: int | None
     max_width: int
     keep_checkpoints: int = 1
+    exactness: str = "bitwise"
+    on_signature_change: str = "refuse"
     space: Space | None = None
 
     @classmethod
@@ -69,6 +77,8 @@ def make_plan(
     shards: int | None = None,
     max_width: int | None = None,
     keep_checkpoints: int = 1,
+    exactness: str = "bitwise",
+    on_signature_change: str | None = None,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
     if direction not in DIRECTIONS:
@@ -82,6 +92,11 @@ def make_plan(
     if not isinstance(sampler, str):
         sampler, found, space = _from_optuna(sampler)
         sampler_options = found | dict(sampler_options or {})
+    if exactness not in EXACTNESS:
+        raise UsageError.refuse("exactness", exactness, " or ".join(EXACTNESS))
+    if on_signature_change not in {None, *ON_SIGNATURE_CHANGE}:
+        known = f"{', '.join(ON_SIGNATURE_CHANGE)} or None"
+        raise UsageError.refuse("on_signature_change", on_signature_change, known)
     if not 0 <= whole("seed", seed) < 2**63:
         raise UsageError.refuse("seed", seed, "0 to 2**63 - 1")
     return Plan(
@@ -96,6 +111,9 @@ def make_plan(
         shards=None if shards is None else whole("shards", shards, low=1),
         max_width=_max_width(max_width, shards),
         keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, low=0),
+        exactness=exactness,
+        on_signature_change=on_signature_change
+        or ("refuse" if exactness == "bitwise" else "record"),
         space=space,
     )
 
@@ -118,6 +136,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
             if (value or 1) > 1:
                 raise UsageError.refuse(field, value, "1 for an objective, whose loop is its own")
+        if plan.exactness != "bitwise":
+            allowed = "nothing for an objective, whose restarts are its own"
+            raise UsageError.refuse("exactness", plan.exactness, allowed)
     return StudySpec(
         id=study,
         name=name,
@@ -137,6 +158,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         max_width=plan.max_width,
         batch_size=code.batch_size if torch and isinstance(code.batch_size, int) else 64,
         keep_checkpoints=plan.keep_checkpoints,
+        exactness=plan.exactness,
+        on_signature_change=plan.on_signature_change,
     )
 
 

@@ -56,8 +56,9 @@ class Dispatch(Decision):
 
     ``parents`` are durable states, newest first; ``expect`` is the accepted state hash at epoch
     ``segment.first - 1`` (empty at the start): the trainer replays from a parent, or from nothing,
-    until it has it, or gets it from ``holder``. ``mtbf`` is how many seconds such an attempt lasts
-    on average until it is lost: how often its state becomes durable follows from it.
+    until it has it, or gets it from ``holder``. ``signature`` is the trial's so far, or the
+    study's; empty before its first epoch. ``mtbf`` is how many seconds such an attempt lasts on
+    average until it is lost: how often its state becomes durable follows from it.
     """
 
     study: str
@@ -69,6 +70,7 @@ class Dispatch(Decision):
     expect: str
     holder: str
     final: bool
+    signature: str = ""
     mtbf: float = PRIOR
 
 

@@ -35,8 +35,10 @@ class Durables(Record):
         trial = self._trial(event.trial)
         if trial.hashes.get(event.epoch) != event.state_hash:
             raise Refused(f"{trial.id} epoch {event.epoch} was not accepted with these bits")
-        study = self.state.studies[trial.study]
-        parent = _parent(event)
+        self._keep(self.state.studies[trial.study], trial, _parent(event))
+
+    def _keep(self, study: StudyState, trial: Trial, parent: Parent) -> None:
+        """A state of an accepted epoch is in the store."""
         trial.parents = self._with(trial.id, trial.parents, parent)
         if study.undurable.pop(trial.id, None):
             self._touch_study(study)

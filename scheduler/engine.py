@@ -8,9 +8,10 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Five classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
-store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator, and
-``Engine`` knows what each event means.
+Six classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
+store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
+``Numerics`` sees to it that a study is computed alike everywhere, and ``Engine`` knows what each
+event means.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .decisions import (
     Ask,
     Decision,
     Member,
+    Parent,
     Release,
     Revoke,
 )
@@ -47,10 +49,10 @@ from .events import (
     TrialReturned,
     Undurable,
 )
-from .holding import Holding
+from .numerics import Numerics
 from .policies import find_policy
 from .record import Refused
-from .retry import retry_failure, retry_loss
+from .retry import ENDS_STUDY, retry_failure, retry_loss
 from .state import DeviceState, StudyState
 from .strategy import UNBOUNDED, make_strategy
 from .study import trial_id
@@ -63,7 +65,7 @@ BACKOFF_LONGEST = 30.0
 __all__ = ["Engine", "Refused"]
 
 
-class Engine(Holding):
+class Engine(Numerics):
     """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
@@ -188,7 +190,8 @@ class Engine(Holding):
             event.device, event.incarnation, [0] * event.device.slots
         )
         for study in self.state.studies.values():
-            study.refused.pop(name, None)
+            if study.refused.pop(name, None) is not None:
+                study.machines.pop(name, None)
         self._device_changed(name)
 
     def _on_device_draining(self, event: DeviceDraining) -> None:
@@ -233,6 +236,15 @@ class Engine(Holding):
         value = dict(event.metrics).get(study.spec.metric)
         if value is None:
             raise Refused(f"a report of {trial.id} without {study.spec.metric}")
+        if event.signature != trial.signature and not self._admits(
+            study, trial, event.epoch, event.signature
+        ):
+            device = self.state.attempts[event.fence].segment.members[0].device
+            reason = self._refuse_unlike(study, trial, device, event.signature)
+            self._lose(trial, [device], reason)
+            self._end_if_stranded(study)
+            self._fill()
+            return
         self._accept(study, trial, event, value)
         if event.closes:
             self._close(study, trial)
@@ -240,7 +252,8 @@ class Engine(Holding):
     def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
         """A late report of an accepted epoch is a free check of its bits, and otherwise nothing."""
         accepted = trial.hashes.get(event.epoch, "")
-        if not accepted or accepted == event.state_hash:
+        statistical = study.spec.exactness == "statistical"
+        if statistical or not accepted or accepted == event.state_hash:
             raise Refused(f"fence {event.fence} of {trial.id} is not the open one")
         study.message = (
             f"{trial.id} epoch {event.epoch}: a repeated run has state {event.state_hash[:12]}, "
@@ -261,6 +274,7 @@ class Engine(Holding):
         members = attempt.segment.members
         for member in members:
             self.state.devices[member.device].losses = 0
+        self._saw(study, members)
         if len(members) not in dict(self.state.costs.speeds(study.spec.id)):
             self.state.dirty = True
         attempt.trained += event.seconds
@@ -282,6 +296,8 @@ class Engine(Holding):
                 members=members,
             )
         )
+        if event.uri:
+            self._keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
 
     def _close(self, study: StudyState, trial: Trial) -> None:
         attempt = self._close_attempt(trial)
@@ -335,7 +351,12 @@ class Engine(Holding):
         self._close_attempt(trial)
         if event.kind == "died":
             self.state.faults.saw_loss()
-        if retry_failure(event.kind, event.message, trial.failures, study.spec.retries):
+        if event.kind in ENDS_STUDY:
+            self._move(study, trial, Step.FAIL)
+            self._decide(Release, trial=trial.id)
+            study.message = f"{trial.id}: {event.message}"
+            self._abandon(study, "failed")
+        elif retry_failure(event.kind, event.message, trial.failures, study.spec.retries):
             self._move(study, trial, Step.RETRY)
             self._wait(trial, first=True)
             self._fill()
@@ -349,15 +370,22 @@ class Engine(Holding):
         members = self.state.attempts[event.fence].segment.members
         blamed = [members[rank] for rank in event.ranks if rank < len(members)]
         at = [member.device for member in blamed or members]
-        if event.refused:
-            study = self.state.studies[trial.study]
+        study = self.state.studies[trial.study]
+        if event.signature:
+            at = self._unlike(study, trial, event, members)
+        elif event.refused:
             study.refused |= dict.fromkeys(at, event.reason)
             study.message = f"{', '.join(at)} refused {trial.id}: {event.reason}"
             self._touch_study(study)
         else:
             self.state.faults.saw_loss()
         self._lose(trial, at, event.reason)
+        self._end_if_stranded(study)
         self._fill()
+
+    def _end_if_stranded(self, study: StudyState) -> None:
+        if self._stranded(study):
+            self._abandon(study, "failed")
 
     def _on_tick(self, event: Tick) -> None:
         self._end_deadlines()

@@ -120,7 +120,7 @@ class EpochReported(Event):
 
     ``seconds`` is training time of the epoch; ``state_hash`` covers model, optimiser, schedule and
     random state; ``signature`` is the numeric signature it was computed under; ``holder`` the
-    trainer that has this state in memory.
+    trainer that has this state in memory. ``uri``: the state is in the store already, under it.
     """
 
     trial: str
@@ -132,6 +132,7 @@ class EpochReported(Event):
     seconds: float
     closes: bool
     holder: str = ""
+    uri: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +178,8 @@ class AttemptLost(Event):
     """The infrastructure lost the attempt (lease over, worker gone, message lost).
 
     ``refused``: the node cannot run this study at all (its copy of the code or its store differs).
-    ``ranks`` are the members that it was lost with; empty where that is not known.
+    ``ranks`` are the members that it was lost with; empty where that is not known. ``signature``:
+    the member computes under it, and the attempt is to be computed under ``expected``.
     """
 
     trial: str
@@ -185,6 +187,8 @@ class AttemptLost(Event):
     reason: str
     refused: bool = False
     ranks: tuple[int, ...] = ()
+    signature: str = ""
+    expected: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

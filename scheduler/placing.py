@@ -252,6 +252,7 @@ class Placing(Durables):
             expect=trial.state_hash,
             holder=trial.holder,
             final=segment.last == trial.target,
+            signature=trial.signature or study.signature,
             mtbf=self.state.faults.mtbf / len(segment.members),
         )
         self.state.attempts[segment.fence] = Attempt(dispatch.id, study.spec.id, segment, self._at)

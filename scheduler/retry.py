@@ -17,11 +17,15 @@ KINDS = {
     "memory": "the training code ran out of memory",
     "data": "the data set is not there",
     "code": "the training code cannot be imported on the worker",
-    "shards": "the training code cannot be cut in the study's shards",
+    "shards": "a batch has fewer examples than the study has shards",
+    "inexact": "the training code cannot be trained as exactly as the study asks",
     "diverged": "a replayed epoch does not have the bits that were accepted",
     "died": "the trainer process died",
     "timeout": "an epoch took longer than the study's epoch_timeout",
 }
+
+#: What would happen to every trial, so that the first report ends the study.
+ENDS_STUDY = frozenset({"inexact"})
 
 #: Attempts in a row, without an accepted epoch between them, after which a trial fails.
 CRASH_LIMIT = 4

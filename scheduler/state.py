@@ -20,6 +20,9 @@ from .trial import AcceptedEpoch, Trial
 class StudyState:
     """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered.
 
+    ``refused`` are devices that cannot work for it, and why. ``signature`` is the machine's part of
+    its numeric signature, empty before the first epoch; ``machines`` those of the devices that were
+    seen to compute (``numerics``).
     ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
     why its last checkpoint could not be written.
     """
@@ -37,6 +40,8 @@ class StudyState:
     active: int = 0
     succeeded: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    signature: str = ""
+    machines: dict[str, str] = field(default_factory=dict)
     best: list[str] = field(default_factory=list)
     undurable: dict[str, str] = field(default_factory=dict)
 

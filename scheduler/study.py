@@ -11,6 +11,11 @@ Metrics = tuple[tuple[str, float], ...]
 #: ``torch``: a TorchTrainable. ``objective``: an Optuna objective(trial). ``empty``: an epoch that
 #: does nothing, for measuring the control plane.
 CONTRACTS = ("torch", "objective", "empty")
+#: ``bitwise``: the same (trial, epoch) has the same bits, so what is lost is replayed.
+#: ``statistical``: it need not, so an epoch counts once its state is durable.
+EXACTNESS = ("bitwise", "statistical")
+#: What becomes of an epoch under another signature than the one before it (``numerics``).
+ON_SIGNATURE_CHANGE = ("refuse", "record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class StudySpec:
     is tried again (crashes of its process have their own limit, see ``scheduler.retry``).
     ``max_width`` is on how many devices one trial may run, ``shards`` into how many its batches are
     cut (None: see ``shards_of``), ``batch_size`` the code's own, where no hyperparameter says it.
+    ``exactness`` is one of ``EXACTNESS``, ``on_signature_change`` of ``ON_SIGNATURE_CHANGE``.
     ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
     """
 
@@ -69,6 +75,8 @@ class StudySpec:
     shards: int | None = None
     max_width: int = 1
     batch_size: int = 64
+    exactness: str = "bitwise"
+    on_signature_change: str = "refuse"
     keep_checkpoints: int = 1
 
     @property

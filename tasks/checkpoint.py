@@ -221,7 +221,7 @@ class Writer:
             try:
                 uri = snapshot.store.save(snapshot.state, snapshot.epoch)
             except Exception as error:  # the store is down or full; training goes on
-                why = _reason(error)
+                why = reason(error)
                 print(f"checkpoint of {snapshot.trial} failed: {why}", file=sys.stderr)  # noqa: T201
                 self._failed(snapshot, why)
                 continue
@@ -231,7 +231,7 @@ class Writer:
             self._said(snapshot, uri)
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """Why a write failed, in the same words each time: without the file's name or credentials."""
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

@@ -10,8 +10,21 @@ from pathlib import Path
 from ..profiling.errors import BackendError, TrialFailed
 
 
-class GangLost(BackendError):
+class Lost(BackendError):
+    """The attempt cannot go on now; another one may, here or elsewhere."""
+
+
+class GangLost(Lost):
     """Another member of the gang has left, or does not answer: nobody can finish the epoch."""
+
+
+class Unlike(BackendError):
+    """This machine's part of the numeric signature is not the one that the trial is computed in."""
+
+    def __init__(self, signature: str, expected: str) -> None:
+        super().__init__(f"it computes under {signature}, the trial under {expected}")
+        self.signature = signature
+        self.expected = expected
 
 
 _OURS = str(Path(__file__).parent)

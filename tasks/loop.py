@@ -50,6 +50,7 @@ class Training:
     seed: int
     number: int
     shards: int = 1
+    statistical: bool = False
     gang: Gang | None = None
     epoch: int = 0
 
@@ -91,10 +92,18 @@ def device_here() -> torch.device:
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def start(code: TorchTrainable, data: Data, seed: int, number: int, shards: int = 1) -> Training:
+def start(
+    code: TorchTrainable,
+    data: Data,
+    seed: int,
+    number: int,
+    shards: int = 1,
+    *,
+    statistical: bool = False,
+) -> Training:
     """A trial before its first epoch, initialised by (seed, number) on this trainer's device.
 
-    Raises ``TrialFailed`` (shards) for a trial that cannot be trained in so many shards.
+    Raises ``TrialFailed`` (shards, inexact) for one that cannot be trained in so many shards.
     """
     device = device_here()
     _seed_all(device, "init", seed, number)
@@ -105,7 +114,17 @@ def start(code: TorchTrainable, data: Data, seed: int, number: int, shards: int 
     if shards > 1:
         refuse(model, batch_size, shards)
     return Training(
-        code, data, model, optimizer, schedule, batch_size, device, seed, number, shards
+        code,
+        data,
+        model,
+        optimizer,
+        schedule,
+        batch_size,
+        device,
+        seed,
+        number,
+        shards,
+        statistical,
     )
 
 
@@ -166,7 +185,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...]) -> Iterator[Tensor]:
 def _by_shard(run: Training, batches: tuple[Tensor, ...]) -> Iterator[Tensor]:
     """As ``_by_batch``, over the batch's shards: this process's share of them, or all."""
     names = (run.seed, run.number, run.epoch)
-    sums = Sums(run.model, run.gang)
+    sums = Sums(run.model, run.gang, loose=run.statistical)
     steps = range(1, len(batches) + 1)
     seeds = [[key("step", *names, step, shard) for shard in range(run.shards)] for step in steps]
     for step, batch in zip(steps, batches, strict=True):

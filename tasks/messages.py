@@ -45,6 +45,7 @@ class SegmentTask(_Frozen):
     """One segment for one member. Epochs are 1-based; times in seconds, ``lease_ms`` in ms.
 
     ``holder`` is the trainer that had the state ``expect`` in memory (see ``neighbours``).
+    ``signature`` is what the trial, or at least its study, was computed under so far.
     """
 
     v: Literal[1] = 1
@@ -68,6 +69,9 @@ class SegmentTask(_Frozen):
     parents: tuple[ParentRef, ...] = ()
     expect: str = ""
     holder: str = ""
+    exactness: Literal["bitwise", "statistical"] = "bitwise"
+    signature: str = ""
+    on_signature_change: Literal["refuse", "record"] = "refuse"
     store: str = ""
     #: Mean seconds between two losses of such an attempt: how often its state becomes durable.
     mtbf: float = Field(default=PRIOR, gt=0)

@@ -73,8 +73,9 @@ class Run:
         state_hash: str = "",
         signature: str = "",
         closes: bool | None = None,
+        uri: str = "",
     ) -> bool:
-        """Report an epoch; true if the segment closed with it.
+        """Report an epoch, whose state is durable if it has a ``uri``; true if it closed.
 
         ``closes`` is what a gang has agreed on; None where there is nobody to agree with.
         """
@@ -89,6 +90,7 @@ class Run:
             signature=signature,
             seconds=seconds,
             closes=closes,
+            uri=uri,
         )
         return closes
 

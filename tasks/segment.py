@@ -5,40 +5,33 @@ memory of a trainer that has it, else from the newest checkpoint that loads, els
 initialisation; missing epochs are replayed. An epoch's bits are a function of the trial, so all
 ways lead to the same state. Its hash is checked against the ledger's before anything new is
 computed, but for a state out of a trainer's memory: there the hash is known already.
+
+In a statistical study bits may differ, so nothing is replayed: an epoch is reported when its state
+is in the store, and the next one starts from that very state. In a gang rank 0's state is the
+trial's. Where a member's differs the segment ends, and the next one begins with taking it over.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import socket
 import sys
 
 import torch
 
 from ..profiling.errors import BackendError, TrialFailed
-from . import checkpoint, loop, neighbours
+from ..profiling.signature import machine_of
+from . import checkpoint, exact, loop, neighbours
 from .contract import TorchTrainable
-from .failure import GangLost, failure_of
+from .exact import configure
+from .failure import GangLost, Lost, failure_of
 from .gang import Gang
 from .identity import Identity
 from .meeting import Meetings
 from .messages import ParentRef, SegmentTask
 from .pipe import Pipe, Run
-from .state import signature
+from .state import copy_state, machine_signature, signature
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
-
-
-def configure() -> None:
-    """Deterministic kernels only, and as many threads as the device has cores.
-
-    User code may have changed either; called before each trial is made.
-    """
-    torch.use_deterministic_algorithms(True)
-    # Filling uninitialised memory only helps code that reads it, and costs each allocation.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.backends.cudnn.benchmark = False
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
 
 
 def warm_up() -> None:
@@ -68,47 +61,59 @@ class Segments:
     def run(self, run: Run, code: object) -> None:
         """Train the segment's epochs, each reported as it ends.
 
-        Raises ``Abandoned``, ``GangLost``, ``BackendError`` (the store is out of reach),
-        ``TrialFailed`` and whatever the user's code raises; the trial is then no longer warm.
+        Raises ``Abandoned``, ``Lost``, ``BackendError`` (the store is out of reach, or the machine
+        is ``Unlike`` the trial's), ``TrialFailed`` and whatever the user's code raises; the trial
+        is then no longer warm.
         """
         task = run.task
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
         store = self._store(task.store)
+        configure(deterministic=task.exactness == "bitwise")
+        exact.check_machine(task, machine_signature(loop.device_here()))
         try:
-            warm = self._state_before(run, code)
-            run.prepared()
-            self._train(run, warm)
+            with exact.explained():
+                warm = self._state_before(run, code)
+                run.prepared()
+                self._train(run, warm, store)
         except BaseException:
             self._warm.drop(task.trial)
             self._meetings.leave(run.members)
             raise
-        warm.training.gang = None
+        warm.training.gang, warm.beside = None, ""
         for gone in self._warm.put(task.trial, warm):
             self._writer.forget(gone)
-        if task.rank == 0 and (task.final or self._writer.due(task.trial, task.mtbf)):
+        written = task.exactness == "statistical"
+        due = task.final or self._writer.due(task.trial, task.mtbf)
+        if task.rank == 0 and due and not written:
             self._writer.submit(
                 store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
             )
 
-    def _train(self, run: Run, warm: WarmTrial) -> None:
-        training = warm.training
+    def _train(self, run: Run, warm: WarmTrial, store: checkpoint.Store) -> None:
+        training, task = warm.training, run.task
         closed = False
         while not closed:
             epoch = training.epoch + 1
             result = loop.run_epoch(training, run.tick)
-            metrics = _checked(result.metrics, run.task, epoch)
+            metrics = _checked(result.metrics, task, epoch)
+            exact.check_unchanged(task, warm.signature, now := signature(training))
+            warm.signature = now
             warm.state_hash = training.hash()
             closed = run.closes(epoch)
             if training.gang is not None:
-                closed = _agree(training.gang, warm.state_hash, closes=closed, epoch=epoch)
+                closed = _agree(training.gang, task, warm.state_hash, closes=closed, epoch=epoch)
+            uri = ""
+            if task.exactness == "statistical" and task.rank == 0:
+                uri = self._written(store, task.trial, warm)
             run.epoch(
                 epoch,
                 metrics,
                 seconds=result.seconds,
                 state_hash=warm.state_hash,
-                signature=warm.signature,
+                signature=warm.signature + warm.beside,
                 closes=closed,
+                uri=uri,
             )
 
     def keeps(self, trial: str) -> bool:
@@ -133,6 +138,15 @@ class Segments:
             uri=uri,
         )
 
+    def _written(self, store: checkpoint.Store, trial: str, warm: WarmTrial) -> str:
+        """The URI of the trial's state, once it is durable."""
+        try:
+            return store.save(copy_state(warm.training.state()), warm.training.epoch)
+        except Exception as error:  # the store is down or full; each has errors of its own
+            why = checkpoint.reason(error)
+            self._pipe.say("undurable", trial=trial, reason=why)
+            raise Lost(f"the state after epoch {warm.training.epoch}: {why}") from error
+
     def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
 
@@ -140,7 +154,8 @@ class Segments:
         """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
 
         It comes from here, else from the trainer that computed it, else from another member, else
-        from a checkpoint; what is missing then is replayed, by all members together.
+        from a checkpoint; what is missing then is replayed, by all members together. Raises
+        ``Lost`` where it may not be replayed: elsewhere, or later, it may be there.
         """
         task = run.task
         before = task.first - 1
@@ -160,12 +175,15 @@ class Segments:
         training = warm.training
         if training.epoch == before and warm.state_hash == task.expect:
             return warm
+        if training.epoch < before and task.exactness == "statistical":
+            raise Lost(f"the state after epoch {before} is not in the store, nor in memory")
         while training.epoch < before:
             replayed = training.epoch + 1
             run.replaying(replayed)
             loop.run_epoch(training, lambda *_: run.check(), evaluated=False)
         warm.state_hash = training.hash() if before else ""
-        if warm.state_hash != task.expect:
+        broken = task.on_signature_change == "record" and warm.signature != task.signature
+        if warm.state_hash != task.expect and not broken:
             raise TrialFailed(
                 "diverged",
                 f"epoch {before} came out as {warm.state_hash}, the ledger has {task.expect}: "
@@ -179,7 +197,12 @@ class Segments:
         task, members = run.task, run.members
         meeting = self._meetings.begin(members, task.fence, run.check)
         self._warm.put(task.trial, warm)  # so that the others may have it
-        epochs = meeting.tell("epoch", warm.training.epoch)
+        here = machine_of(warm.signature)
+        said = meeting.tell("epoch", [warm.training.epoch, here])
+        epochs, machines = [epoch for epoch, _ in said], [machine for _, machine in said]
+        exact.check_gang(task, machines)
+        beside = sorted({*machines} - {here})
+        warm.beside = "".join(f" + {machine}" for machine in beside)
         if max(epochs) < task.first - 1:
             self._load_newest(warm.training, task)
             epochs = meeting.tell("loaded", warm.training.epoch)
@@ -219,14 +242,17 @@ class Segments:
         return warm
 
     def _fresh(self, task: SegmentTask, code: type[TorchTrainable]) -> WarmTrial:
-        configure()
         reads = Reads(task.params)
         trainable = code(reads)
         try:
             data = self._data.of(trainable, reads)
         except BaseException as error:
             raise failure_of(error, "data") from error
-        training = loop.start(trainable, data, task.seed, task.number, task.shards)
+        statistical = task.exactness == "statistical"
+        training = loop.start(
+            trainable, data, task.seed, task.number, task.shards, statistical=statistical
+        )
+        configure(deterministic=not statistical)  # the user's code may have changed it
         self._writer.begin(task.trial)
         return WarmTrial(training, signature(training))
 
@@ -242,15 +268,19 @@ class Segments:
                     return
 
 
-def _agree(gang: Gang, state_hash: str, *, closes: bool, epoch: int) -> bool:
-    """Whether the segment ends after this epoch, as rank 0 says; all members must have its bits."""
+def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoch: int) -> bool:
+    """Whether the segment ends after this epoch, as rank 0 says; all members must have its bits.
+
+    Where they may have others it ends: before the next one they take over what rank 0 has.
+    """
     said = gang.collect([[state_hash, closes]])
     hashes = [each for each, _ in said]
-    if len(set(hashes)) > 1:
+    alike = len(set(hashes)) == 1
+    if not alike and not exact.may_differ(task):
         raise TrialFailed(
             "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
         )
-    return bool(said[0][1])
+    return bool(said[0][1]) or not alike
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:

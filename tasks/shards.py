@@ -5,11 +5,13 @@ share them, and what the shards give is summed along one fixed tree (``tree``). 
 by the shard's part of the batch: the gradients of the weighted loss, the loss itself, and the
 running statistics of the layers that normalise, of which every shard starts from the same ones. A
 parameter that no shard used keeps no gradient, as in a plain loop; where only some used it, it
-counts as 0.0 for the others. Counters of batches are not summed: those of shard 0 stand.
+counts as 0.0 for the others. Counters of batches are not summed: those of shard 0 stand. Other
+buffers must not change; in a statistical study they may, and shard 0's stand, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,7 +57,7 @@ def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
             why = "has sparse gradients, which are not summed over shards: set sparse=False"
         else:
             continue
-        raise TrialFailed("shards", f"{where} {why}, or train with shards=1")
+        raise TrialFailed("inexact", f"{where} {why}, or train with shards=1")
 
 
 class Sums:
@@ -64,8 +66,11 @@ class Sums:
     A step is ``begin``, forward and ``take`` for each shard that it names, ``finish``.
     """
 
-    def __init__(self, model: nn.Module, gang: Gang | None) -> None:
-        """``model`` in training mode; ``gang`` None where all shards are this process's."""
+    def __init__(self, model: nn.Module, gang: Gang | None, *, loose: bool = False) -> None:
+        """``model`` in training mode; ``gang`` None where all shards are this process's.
+
+        ``loose``: buffers may change that cannot be combined over shards.
+        """
         self._gang = gang
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         layers = [
@@ -84,6 +89,7 @@ class Sums:
             for name, buffer in model.named_buffers()
             if id(buffer) not in combined
         }
+        self._loose = _Loose(model, self._fixed) if loose else None
         self._model = model
         self._wires: dict[int, Wire] = {}
         self._stack: list[Block] = []
@@ -95,6 +101,8 @@ class Sums:
         self._stack = []
         if self._before:
             torch._foreach_copy_(self._before, self._statistics + self._counters)
+        if self._loose is not None:
+            self._loose.begin()
         self._clear()
         return range(shards) if self._gang is None else self._gang.share(shards)
 
@@ -107,6 +115,9 @@ class Sums:
             sums = list(torch._foreach_mul(self._statistics, weight))
             counters = [counter.clone() for counter in self._counters] if shard == 0 else []
             torch._foreach_copy_(self._statistics + self._counters, self._before)
+        if self._loose is not None:
+            made = self._loose.take()
+            counters += made if shard == 0 else []
         sums.append((loss.detach() * weight).float())
         push(self._stack, Block(shard, 1, [p.grad for p in self._parameters], sums, counters))
         self._clear()
@@ -117,19 +128,25 @@ class Sums:
         for parameter, gradient in zip(self._parameters, root.gradients, strict=True):
             parameter.grad = gradient
         *statistics, loss = root.sums
+        counters = root.counters[: len(self._counters)]
         if self._before:
-            torch._foreach_copy_(self._statistics + self._counters, statistics + root.counters)
+            torch._foreach_copy_(self._statistics + self._counters, statistics + counters)
+        if self._loose is not None:
+            self._loose.put(root.counters[len(self._counters) :])
         return loss
 
     def check(self) -> None:
         """Raise ``TrialFailed`` if a buffer has changed that cannot be combined over shards."""
+        if self._loose is not None:
+            return
         now = dict(self._model.named_buffers())
         for name, (buffer, before) in self._fixed.items():
             if now.get(name) is not buffer or not torch.equal(buffer, before):
                 raise TrialFailed(
-                    "shards",
+                    "inexact",
                     f"training changed the buffer {name}; only the running statistics of torch's "
-                    "BatchNorm and InstanceNorm are combined over shards: train with shards=1",
+                    "BatchNorm and InstanceNorm are combined over shards: train with shards=1, or "
+                    'with exactness="statistical", where it is left as shard 0 makes it',
                 )
 
     def _clear(self) -> None:
@@ -142,7 +159,8 @@ class Sums:
         slots = max(map(len, owned))
         if slots not in self._wires:
             leaf = [*self._statistics, torch.zeros((), device=self._parameters[0].device)]
-            self._wires[slots] = Wire(self._parameters, leaf, self._counters, slots, gang.width)
+            counters = self._counters + ([] if self._loose is None else self._loose.buffers)
+            self._wires[slots] = Wire(self._parameters, leaf, counters, slots, gang.width)
         wire = self._wires[slots]
         for slot, block in enumerate(self._stack):
             wire.put(slot, block)
@@ -153,3 +171,36 @@ class Sums:
                 push(stack, wire.block(rank, slot, place))
         fold(stack)
         return wire.root(next(rank for rank, places in enumerate(owned) if places))
+
+
+class _Loose:
+    """Buffers that every shard changes from where they were before the step; shard 0's stand.
+
+    Training code may change them in place or put new tensors, of the same shape, in their stead.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+        split_names = [name.rpartition(".") for name in names]
+        self._places = [(model.get_submodule(path), name) for path, _, name in split_names]
+        self.buffers = self._now()
+        self._before: list[Tensor] = []
+
+    def begin(self) -> None:
+        self._before = [buffer.clone() for buffer in self.buffers]
+
+    def take(self) -> list[Tensor]:
+        """What a shard made of them; they are as before it again."""
+        made = [tensor.clone() for tensor in self._now()]
+        for (module, name), there, new in zip(self._places, self.buffers, made, strict=True):
+            if new.shape != there.shape or new.dtype != there.dtype:
+                raise TrialFailed("inexact", f"training changed the shape of the buffer {name}")
+            module._buffers[name] = there
+        self.put(self._before)
+        return made
+
+    def put(self, values: list[Tensor]) -> None:
+        if values:
+            torch._foreach_copy_(self.buffers, values)
+
+    def _now(self) -> list[Tensor]:
+        return [module.get_buffer(name) for module, name in self._places]

@@ -144,26 +144,35 @@ def state_bytes(value: Any) -> int:
 
 
 def signature(run: Training) -> str:
-    """What the bits of an epoch depend on beside the trial itself, as one readable word.
-
-    Shards, batch, threads, kernel class, dtype, device class, torch build, determinism. Two epochs
-    with one signature have equal bits; by how many processes they were trained does not count.
-    """
-    device = run.device
+    """The numeric signature of the next epoch, as things stand (``profiling.signature``)."""
     dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
-    if device.type == "cuda":
-        hardware = torch.cuda.get_device_name(device).replace(" ", "_")
-    else:
-        hardware = f"cpu.{torch.backends.cpu.get_cpu_capability()}"
+    threads, *rest = _machine(run.device)
     return ";".join(
         (
             f"S{run.shards}",
             f"batch{run.batch_size}",
-            f"threads{torch.get_num_threads()}",
+            threads,
             "solo",
             str(dtype).removeprefix("torch."),
-            hardware,
-            f"torch{torch.__version__}",
-            "deterministic",
+            *rest,
         )
+    )
+
+
+def machine_signature(device: torch.device) -> str:
+    """The part of it that is the machine's (``profiling.signature.machine_of``)."""
+    return ";".join(_machine(device))
+
+
+def _machine(device: torch.device) -> tuple[str, ...]:
+    if device.type == "cuda":
+        hardware = torch.cuda.get_device_name(device).replace(" ", "_")
+    else:
+        hardware = f"cpu.{torch.backends.cpu.get_cpu_capability()}"
+    free = "" if torch.are_deterministic_algorithms_enabled() else "non"
+    return (
+        f"threads{torch.get_num_threads()}",
+        hardware,
+        f"torch{torch.__version__}",
+        f"{free}deterministic",
     )

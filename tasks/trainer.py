@@ -19,7 +19,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
-from .failure import GangLost, failure_of
+from .failure import Lost, Unlike, failure_of
 from .load import Workspace
 from .pipe import Abandoned, Pipe, Release, Run
 
@@ -64,8 +64,15 @@ class Trainer:
             self._run(work)
         except Abandoned:
             work.say("stopped")
-        except GangLost as error:
+        except Lost as error:
             work.say("broken", reason=str(error))
+        except Unlike as error:
+            work.say(
+                "refused",
+                reason=str(error),
+                signature=error.signature,
+                expected=error.expected,
+            )
         except BackendError as error:
             work.say("refused", reason=str(error))
         except BaseException as error:  # sys.exit in user code ends a trial, not this process

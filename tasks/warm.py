@@ -102,11 +102,15 @@ class SharedData:
 
 @dataclass
 class WarmTrial:
-    """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``."""
+    """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``.
+
+    ``beside``: what members of its gang compute under that are not as this machine.
+    """
 
     training: Training
     signature: str
     state_hash: str = ""
+    beside: str = ""
 
     @cached_property
     def bytes(self) -> int:

@@ -45,7 +45,7 @@ READERS_OF_THE_ENVIRONMENT = {
     "app/settings.py": "the user's settings",
     "app/study.py": "whether this is a trainer, in which no study may be started",
     "app/worker.py": "what the node agent tells the worker that it starts",
-    "tasks/segment.py": "how many threads the slot was given",
+    "tasks/exact.py": "how many threads the slot was given",
     "tasks/trainer.py": "what the worker tells the trainer that it starts",
 }
 

@@ -113,6 +113,50 @@ class Careless(Small):
         return super().loss(model, batch) * (1 + torch.rand((), generator=self.drawn))
 
 
+class Drifts(Small):
+    """Each process that trains it changes the gradients in a way of its own."""
+
+    def clip(self, model):
+        for parameter in model.parameters():
+            parameter.grad += 1e-3 * torch.rand((), generator=Careless.drawn)
+
+
+class Unordered(Small):
+    """Uses an operation that has no deterministic kernel."""
+
+    def loss(self, model, batch):
+        torch.zeros(3).put_(torch.tensor([1]), torch.tensor([2.0]))
+        return super().loss(model, batch)
+
+
+class Threaded(Small):
+    """Takes more threads than the device has cores."""
+
+    def loss(self, model, batch):
+        torch.set_num_threads(3)
+        return super().loss(model, batch)
+
+
+class Counts(nn.Linear):
+    """Counts examples in a buffer that nothing combines over shards, and averages in another."""
+
+    def __init__(self):
+        super().__init__(4, 2)
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("centre", torch.zeros(4))
+
+    def forward(self, x):
+        if self.training:
+            self.seen += len(x)
+            self.centre = 0.9 * self.centre + 0.1 * x.mean(0)
+        return super().forward(x)
+
+
+class KeepsCount(Small):
+    def model(self):
+        return Counts()
+
+
 class Raises(Small):
     def loss(self, model, batch):
         return self.helper()

@@ -43,7 +43,7 @@ def segment(code, first=1, n=1, *, trial="s-0000", **changes) -> SegmentTask:
 class TrainerProcess:
     """``python -m penstock.tasks.trainer`` as a worker starts it."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, threads: int = 1) -> None:
         self.log = log
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))
@@ -56,7 +56,7 @@ class TrainerProcess:
                     "PENSTOCK_TRAINER_FD": str(theirs.fileno()),
                     "PENSTOCK_TRAINER_LISTEN": str(listening.fileno()),
                     "PENSTOCK_TRAINER_IDENTITY": self.identity,
-                    "OMP_NUM_THREADS": "1",
+                    "OMP_NUM_THREADS": str(threads),
                 },
                 pass_fds=[theirs.fileno(), listening.fileno()],
                 stdout=output,

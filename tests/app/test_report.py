@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from penstock.app.report import write_report
+from penstock.app.report import render, write_report
 from penstock.profiling.errors import UsageError
 from study_ledger import make_study, study_spec
 
@@ -208,3 +210,20 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, reader):
     with pytest.raises(UsageError, match=re.escape(str(place))):
         write_report(reader, "digits-1a2b", place)
     assert list(tmp_path.iterdir()) == [place]
+
+
+def test_where_the_signature_has_changed_is_a_fact(reader):
+    study = reader.study("digits-1a2b")
+    epochs = reader.epochs(study.id)
+    long = next(row for row in epochs if row.epoch == 9)
+    changed = [replace(row, signature="elsewhere") if row == long else row for row in epochs]
+    rendered = Page(render(study, reader.trials(study.id), changed, datetime.now(UTC)))
+    facts = rendered.sections["facts"]
+    assert "Exactnessbitwise" in facts
+    assert f"Signature breakstrial {int(long.trial[-4:])} epoch 9" in facts
+    assert (
+        "Signature breaks"
+        not in Page(render(study, reader.trials(study.id), epochs, datetime.now(UTC))).sections[
+            "facts"
+        ]
+    )

@@ -6,6 +6,7 @@ import pytest
 from penstock.app.codec import spec_from_json
 from penstock.app.standing import (
     best_of,
+    breaks,
     duration,
     expected_epochs,
     number,
@@ -120,3 +121,14 @@ def test_numbers_keep_what_they_are():
     assert [number(v) for v in (0.123456, 64, True, "relu", None)] == [
         *("0.1235", "64", "True", "relu", "None"),
     ]
+
+
+def test_a_break_is_an_epoch_under_another_signature_than_its_trials_one_before(rows):
+    _, _, epochs = rows
+    assert breaks(epochs) == []
+    long = next(row.trial for row in epochs if row.epoch == 9)
+    moved = [
+        replace(row, signature="elsewhere") if row.trial == long and row.epoch in {4, 5} else row
+        for row in reversed(epochs)
+    ]
+    assert [(row.trial, row.epoch) for row in breaks(moved)] == [(long, 4), (long, 6)]

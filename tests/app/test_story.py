@@ -170,3 +170,20 @@ def test_a_study_without_trials_says_so(tmp_path):
     empty = make_study(tmp_path, study_spec(), turns=0)
     with pytest.raises(UsageError, match="digits has no trial yet"):
         find_trial(empty, "digits/0")
+
+
+def test_an_epoch_computed_otherwise_than_the_one_before_says_so(reader):
+    trial = next(t for t in reader.trials("digits-1a2b") if t.state == "completed")
+    accepted = {
+        (row.epoch, row.fence): row for row in reader.epochs("digits-1a2b") if row.trial == trial.id
+    }
+    event = next(
+        event
+        for _, event in reader.events(trial.id)
+        if isinstance(event, events.EpochReported) and event.epoch == 4
+    )
+    assert "computed under" not in sentence(event, "accuracy", accepted)
+    said = sentence(replace(event, signature="S2;elsewhere"), "accuracy", accepted)
+    assert said.endswith("; computed under S2;elsewhere, epoch 3 under simulated")
+    late = replace(event, signature="S2;elsewhere", fence=999)
+    assert "did not count; computed under S2;elsewhere" in sentence(late, "accuracy", accepted)

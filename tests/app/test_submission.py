@@ -69,6 +69,8 @@ STUDY_REFUSALS = [
     ({"retries": True}, "retries = True", "whole number"),
     ({"shards": 0}, "shards = 0", ">= 1"),
     ({"shards": 2.0}, "shards = 2.0", "whole number"),
+    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise or statistical"),
+    ({"on_signature_change": "ask"}, "on_signature_change = 'ask'", "refuse, record or None"),
 ]  # fmt: skip
 
 
@@ -78,6 +80,19 @@ def test_a_study_that_cannot_be_is_refused_when_it_is_created(changes, field, al
         plan(**changes)
     assert field in str(refusal.value)
     assert allowed in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "change"),
+    [
+        ({}, "refuse"),
+        ({"exactness": "statistical"}, "record"),
+        ({"exactness": "statistical", "on_signature_change": "refuse"}, "refuse"),
+        ({"on_signature_change": "record"}, "record"),
+    ],
+)
+def test_a_signature_may_not_change_where_bits_count_unless_said(given, change):
+    assert plan(**given).on_signature_change == change
 
 
 STRATEGY_REFUSALS = [
@@ -128,6 +143,12 @@ SUBMISSION_REFUSALS = [
         "batch size, 4",
     ),
     ("an objective in shards", {"code": objective, "shards": 2}, "shards = 2", "an objective"),
+    (
+        "a statistical objective",
+        {"code": objective, "exactness": "statistical"},
+        "exactness = 'statistical'",
+        "an objective",
+    ),
     ("no code", {"code": 3}, "first argument", "objective(trial)"),
     ("another class", {"code": dict}, "first argument", "TorchTrainable"),
     ("an instance", {"code": Net({})}, "first argument", "TorchTrainable"),

@@ -1,5 +1,7 @@
 """Random events against the engine: whatever comes, the invariants hold and replay equals live."""
 
+from dataclasses import replace
+
 from drive_world import World, check_invariants, device, spec
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -46,6 +48,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.ticked = False
         self.shown: dict[str, str] = {}
         self.dispatched: list[Dispatch] = []
+        self.machines: dict[str, set[str]] = {}
+        self.recording: set[str] = set()
 
     def send(self, event):
         """An event counts, or is refused and changes nothing."""
@@ -78,10 +82,14 @@ class EngineMachine(RuleBasedStateMachine):
         sampler=st.sampled_from(["random", "tpe"]),
         retries=st.integers(0, 1),
         width=st.sampled_from([1, 1, 2, 4]),
+        change=st.sampled_from(["refuse", "record"]),
+        exactness=st.sampled_from(["bitwise", "statistical"]),
     )
-    def submit(self, plan, n, sampler, retries, width):
+    def submit(self, plan, n, sampler, retries, width, change, exactness):
         self.studies += 1
         name = f"s-{self.studies}"
+        if change == "record":
+            self.recording.add(name)
         self.world.submit(
             spec(
                 plan,
@@ -92,6 +100,8 @@ class EngineMachine(RuleBasedStateMachine):
                 retries=retries,
                 max_width=width,
                 shards=8,
+                on_signature_change=change,
+                exactness=exactness,
             )
         )
 
@@ -131,12 +141,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.send(DeviceLeft(at=self.world.at, device=name, reason="test"))
 
     @precondition(lambda self: self.world.open)
-    @rule(data=st.data(), closes=st.booleans())
-    def report(self, data, closes):
+    @rule(data=st.data(), closes=st.booleans(), other=st.sampled_from([False] * 5 + [True]))
+    def report(self, data, closes, other):
+        """An epoch, under the signature of the device's machine or, at times, of another."""
         dispatch = self.some(data, self.world.open.values())
         epoch = self.world.engine.state.trials[dispatch.segment.trial].epoch + 1
         last = epoch == dispatch.segment.last
-        self.send(self.world.epoch(dispatch, epoch, closes=closes or last))
+        uri = f"u{epoch}" if dispatch.segment.fence % 2 else ""
+        signature = "sig2" if other else "sig"
+        event = self.world.epoch(dispatch, epoch, closes=closes or last)
+        self.send(replace(event, signature=signature, uri=uri))
 
     @precondition(lambda self: self.dispatched)
     @rule(data=st.data(), epoch=st.integers(1, 9), state=st.sampled_from(["", "x"]))
@@ -163,6 +177,9 @@ class EngineMachine(RuleBasedStateMachine):
     def lose(self, data):
         segment = self.some(data, self.dispatched).segment
         refused = data.draw(st.booleans())
+        signature, expected = data.draw(
+            st.sampled_from([("", ""), ("", ""), ("sig2", "sig"), ("sig", "sig2")])
+        )
         self.send(
             AttemptLost(
                 at=self.world.at,
@@ -171,6 +188,8 @@ class EngineMachine(RuleBasedStateMachine):
                 reason="test",
                 refused=refused,
                 ranks=tuple(data.draw(st.sets(st.integers(0, len(segment.members))))),
+                signature=signature,
+                expected=expected,
             )
         )
 
@@ -234,9 +253,14 @@ class EngineMachine(RuleBasedStateMachine):
         check_invariants(self.world.engine)
 
     @invariant()
-    def readers_see_the_devices_as_they_are(self):
+    def readers_see_the_devices_as_they_are_and_a_study_computed_alike(self):
         engine = self.world.engine
-        for name, record in engine.take_changes().devices.items():
+        changes = engine.take_changes()
+        for row in changes.epochs:
+            self.machines.setdefault(row.trial.rpartition("-")[0], set()).add(row.signature)
+        for name, signatures in self.machines.items():
+            assert len(signatures) == 1 or name in self.recording
+        for name, record in changes.devices.items():
             self.shown[name] = record.state
         for name, state in self.shown.items():
             if name in engine.state.devices:
@@ -292,9 +316,9 @@ class EngineMachine(RuleBasedStateMachine):
             else:
                 epoch = self.world.engine.state.trials[dispatch.segment.trial].epoch + 1
                 self.world.at += 0.5
-                self.world.send(
-                    self.world.epoch(dispatch, epoch, closes=epoch >= dispatch.segment.last)
-                )
+                closes = epoch >= dispatch.segment.last
+                event = self.world.epoch(dispatch, epoch, closes=closes)
+                self.world.send(replace(event, signature=dispatch.signature or "sig"))
         assert not self.world.engine.state.studies, "a study did not come to its end"
 
 

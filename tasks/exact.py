@@ -1,0 +1,85 @@
+"""What a trainer does for a study's exactness: kernels and threads, signatures, refusals.
+
+In a ``bitwise`` study torch uses deterministic kernels only, and refuses operations that have none.
+Its refusal, and whatever else training code does that cannot be repeated to the bit, is a failure
+of kind ``inexact``: it would befall every trial, so it ends the study.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from ..profiling.errors import TrialFailed
+from ..profiling.signature import machine_of
+from .failure import GangLost, Unlike, user_traceback
+from .messages import SegmentTask
+
+_NO_KERNEL = re.compile(r"^(.*?) does not have a deterministic implementation")
+
+
+def configure(*, deterministic: bool = True) -> None:
+    """As many threads as the device has cores, and deterministic kernels only or any.
+
+    User code may have changed either; called before a segment, and after a trial was made.
+    """
+    # Asked first, since torch takes 2 ms to set it.
+    if torch.are_deterministic_algorithms_enabled() != deterministic:
+        torch.use_deterministic_algorithms(deterministic)
+    # Filling uninitialised memory only helps code that reads it, and costs each allocation.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Torch's refusal of an operation without a deterministic kernel, as the study's end."""
+    try:
+        yield
+    except RuntimeError as error:
+        found = _NO_KERNEL.match(str(error))
+        if found is None:
+            raise
+        raise TrialFailed(
+            "inexact",
+            f"{found[1]} has no deterministic kernel on this device: use another operation, or "
+            'create_study(exactness="statistical")',
+            user_traceback(error),
+        ) from error
+
+
+def check_machine(task: SegmentTask, machine: str) -> None:
+    """Raise ``Unlike`` where this machine's part of the signature is not the study's."""
+    expected = machine_of(task.signature)
+    if expected not in {"", machine} and task.on_signature_change == "refuse":
+        raise Unlike(machine, expected)
+
+
+def check_gang(task: SegmentTask, machines: Sequence[str]) -> None:
+    """The members' parts by rank: those that differ from rank 0 refuse, the others hear of it."""
+    if len(set(machines)) == 1 or task.on_signature_change != "refuse":
+        return
+    if machines[task.rank] != machines[0]:
+        raise Unlike(machines[task.rank], machines[0])
+    raise GangLost("a member computes under another signature")
+
+
+def may_differ(task: SegmentTask) -> bool:
+    """Whether members of a gang may come out of an epoch with different bits."""
+    return task.exactness == "statistical" or task.on_signature_change == "record"
+
+
+def check_unchanged(task: SegmentTask, before: str, after: str) -> None:
+    """Raise ``TrialFailed`` if training code has changed what its epoch is computed under."""
+    if before != after and task.exactness == "bitwise":
+        raise TrialFailed(
+            "inexact",
+            f"the training code changed its numeric signature from {before} to {after}: leave "
+            "torch's threads and its choice of kernels alone, or "
+            'create_study(exactness="statistical")',
+        )

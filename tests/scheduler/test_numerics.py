@@ -1,0 +1,219 @@
+"""Under which signatures a study's epochs count, and what becomes of devices that have others."""
+
+import pytest
+from drive_world import World, check_invariants, device, spec
+from penstock.profiling.signature import machine_of
+from penstock.scheduler.decisions import Dispatch, Finish, Revoke
+from penstock.scheduler.events import (
+    AttemptFailed,
+    AttemptLost,
+    DeviceJoined,
+    DeviceLeft,
+    PolicyChosen,
+)
+from penstock.scheduler.retry import ENDS_STUDY, KINDS
+from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.trial import TrialState
+
+FULL = StrategySpec("full", max_epochs=2)
+
+
+def sign(threads, shards=1, batch=64):
+    return f"S{shards};batch{batch};threads{threads};solo;float32;cpu.X;torch2;deterministic"
+
+
+def machine(threads):
+    return machine_of(sign(threads))
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    check_invariants(world.engine)
+
+
+def at_work(world, *devices, **fields):
+    """A study at work on these devices; its dispatches by device."""
+    world.join(*devices)
+    world.submit(spec(FULL, **{"n_trials": 3, "max_segment": 1, **fields}))
+    return on(world)
+
+
+def on(world):
+    return {d.segment.members[0].device: d for d in world.open.values()}
+
+
+def study(world):
+    return world.engine.state.studies["s-1"]
+
+
+def ended(world):
+    [finish] = [d for d in world.trace if isinstance(d, Finish)]
+    return finish.status, world.engine.take_changes().studies["s-1"].message
+
+
+def test_a_machines_part_of_a_signature_leaves_out_what_is_the_trials():
+    assert machine_of(sign(2, shards=4)) == machine_of(sign(2, batch=8)) != machine_of(sign(1))
+    assert machine_of(machine(2)) == machine(2)
+    assert machine_of("") == ""
+
+
+def test_the_first_epoch_fixes_the_signature_that_all_trials_are_sent_with(world):
+    first = at_work(world, "a")["a"]
+    assert first.signature == ""
+    world.send(world.epoch(first, 1, signature=sign(1)))
+    assert on(world)["a"].signature == sign(1)
+    world.send(world.epoch(on(world)["a"], 2, signature=sign(1)))
+    assert on(world)["a"].signature == machine(1), "the next trial's"
+
+
+def test_an_epoch_under_another_signature_is_refused_and_goes_on_where_the_study_began(world):
+    sent = at_work(world, "a", "b")
+    world.send(world.epoch(sent["a"], 1, signature=sign(1)))
+    decisions = world.send(world.epoch(sent["b"], 1, signature=sign(2)))
+    trial = sent["b"].segment.trial
+    assert [d.fence for d in decisions if isinstance(d, Revoke)] == [sent["b"].segment.fence]
+    assert world.engine.state.trials[trial].epoch == 0
+    reason = f"it computes under {sign(2)}, the trial under {machine(1)}"
+    assert study(world).refused == {"b": reason}
+    assert study(world).message == f"b refused {trial}: {reason}"
+    while world.open:
+        [(where, dispatch)] = on(world).items()
+        assert where == "a"
+        epoch = dispatch.segment.first
+        world.send(world.epoch(dispatch, epoch, signature=sign(1)))
+    assert ended(world)[0] == "complete"
+
+
+def test_a_device_that_comes_back_otherwise_ends_a_study_that_has_no_other(world):
+    sent = at_work(world, "a")["a"]
+    world.send(world.epoch(sent, 1, signature=sign(1)))
+    world.send(DeviceJoined(at=1.0, device=device("a"), incarnation="after an upgrade"))
+    assert study(world).status == "running", "it may be as before"
+    world.send(world.epoch(on(world)["a"], 2, signature=sign(2)))
+    status, message = ended(world)
+    assert status == "failed"
+    assert machine(1) in message
+    assert f"a under {machine(2)}" in message
+    assert 'on_signature_change="record"' in message
+
+
+def test_a_study_waits_for_a_device_that_has_left_and_computed_as_it_does(world):
+    sent = at_work(world, "a", "b")
+    world.send(world.epoch(sent["a"], 1, signature=sign(1)))
+    world.send(DeviceLeft(at=1.0, device="a", reason="killed"))
+    world.send(world.epoch(sent["b"], 1, signature=sign(2)))
+    assert study(world).status == "running"
+    assert world.open == {}
+    world.join("a")
+    assert list(on(world)) == ["a"]
+
+
+def test_a_trainer_refuses_before_it_trains_and_the_device_may_join_anew(world):
+    sent = at_work(world, "a", "b")
+    world.send(world.epoch(sent["a"], 1, signature=sign(1)))
+    lost = sent["b"].segment
+    world.send(
+        AttemptLost(
+            at=1.0,
+            trial=lost.trial,
+            fence=lost.fence,
+            reason="unlike",
+            refused=True,
+            ranks=(0,),
+            signature=machine(2),
+            expected=machine(1),
+        )
+    )
+    assert list(study(world).refused) == ["b"]
+    assert list(on(world)) == ["a"]
+    world.send(DeviceJoined(at=2.0, device=device("b"), incarnation="repaired"))
+    assert study(world).refused == {}
+    world.send(world.epoch(on(world)["b"], 1, signature=sign(1)))
+    assert world.engine.state.trials[lost.trial].epoch == 1
+
+
+def unlike(segment, rank, own, head):
+    return AttemptLost(
+        at=1.0,
+        trial=segment.trial,
+        fence=segment.fence,
+        reason="unlike",
+        refused=True,
+        ranks=(rank,),
+        signature=machine(own),
+        expected=machine(head),
+    )
+
+
+def two_gangs():
+    """A world where a and c are a gang, and d and b; their widths are drawn by their names."""
+    for seed in range(100):
+        world = World()
+        world.send(PolicyChosen(at=0.0, policy="shuffle"))
+        world.join("a", "c", "d", "b")
+        world.submit(spec(FULL, id=f"s-{seed}", n_trials=8, max_width=2, shards=8))
+        gangs = [dispatch.segment for dispatch in world.open.values()]
+        if [len(gang.members) for gang in gangs] == [2, 2]:
+            return world, gangs
+    raise AssertionError("no names draw them")
+
+
+def test_of_two_gangs_that_contradict_each_other_the_first_is_right():
+    """Nothing was accepted yet. a and b have one thread, c and d two."""
+    world, (first, second) = two_gangs()
+    [study] = world.engine.state.studies.values()
+    world.send(unlike(first, 1, own=2, head=1))
+    assert (study.signature, [*study.refused]) == (machine(1), ["c"])
+    world.send(unlike(second, 1, own=1, head=2))
+    assert (study.signature, [*study.refused]) == (machine(1), ["c", "d"])
+    assert study.status == "running"
+    check_invariants(world.engine)
+
+
+def test_where_the_study_says_so_the_change_is_recorded_and_the_study_goes_on(world):
+    first = at_work(world, "a", n_trials=1, on_signature_change="record")["a"]
+    world.send(world.epoch(first, 1, signature=sign(1)))
+    world.send(world.epoch(on(world)["a"], 2, signature=sign(2)))
+    status, message = ended(world)
+    assert status == "complete"
+    assert message == f"s-1-0000 epoch 2 was computed under {sign(2)}, before: {sign(1)}"
+
+
+def test_an_objective_has_no_signature_and_none_is_asked_of_it(world):
+    sent = at_work(world, "a", "b")
+    for where in ("a", "b"):
+        world.send(world.epoch(sent[where], 1, signature=""))
+    assert study(world).signature == ""
+    assert study(world).machines == {}
+
+
+def test_code_that_is_not_exact_ends_the_study_at_the_first_report(world):
+    sent = at_work(world, "a", "b")["a"]
+    decisions = world.send(
+        AttemptFailed(
+            at=1.0,
+            trial=sent.segment.trial,
+            fence=sent.segment.fence,
+            kind="inexact",
+            message="the layer norm (SyncBatchNorm) mixes the whole batch",
+        )
+    )
+    assert not [d for d in decisions if isinstance(d, Dispatch)]
+    changes = world.engine.take_changes()
+    assert changes.studies["s-1"].status == "failed"
+    assert changes.studies["s-1"].message == (
+        "s-1-0000: the layer norm (SyncBatchNorm) mixes the whole batch"
+    )
+    states = {trial.state for trial in changes.trials.values()}
+    assert states == {TrialState.FAILED, TrialState.CANCELLED}
+    assert set(KINDS) >= ENDS_STUDY
+
+
+def test_a_statistical_epoch_is_durable_in_the_event_that_accepts_it(world):
+    first = at_work(world, "a", n_trials=1, exactness="statistical")["a"]
+    world.send(world.epoch(first, 1, uri="file:///1"))
+    [parent] = on(world)["a"].parents
+    assert (parent.epoch, parent.uri, parent.state_hash) == (1, "file:///1", "s-1-0000@1")
+    assert world.engine.take_changes().durables["s-1-0000", 1] == (parent, 0.0)
