@@ -1,0 +1,306 @@
+"""Faults on gangs: what happens to one member, to the node it is on, or to the state it sends.
+
+A fault counts only when it hit a gang of two members or more at work, looked at while the victim
+is frozen. See ``_faults`` for the rest, and ``_store_faults`` for what befalls checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from penstock.app import broker, locks, protocol, services
+
+from ._faults import KINDS, NOTICE, Faults, Hit, Kind, frozen
+from ._sites import Nodes
+
+#: Seconds that a slow member stands still at a time, and how often; shorter than its lease.
+PULSE, PULSES = 0.5, 6
+#: Seconds that a worker may stand still without losing its lease.
+BRIEFLY = 0.8
+#: Seconds that a trainer stands still that does not come to its gang's meeting in time.
+LATE = 3.0
+#: Seconds that a trainer watched for the end of its segment is given to reach it.
+WATCH = 5.0
+#: Seconds until a node that has vanished is back, at least and at most.
+AWAY = (1.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank of a gang: its device, the node of it, and the Celery worker's process id."""
+
+    rank: int
+    device: str
+    node: str
+    worker: int
+
+    def trainer(self) -> psutil.Process:
+        """Raises psutil.NoSuchProcess where there is none at this moment."""
+        for child in psutil.Process(self.worker).children():
+            return child
+        raise psutil.NoSuchProcess(self.worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """An attempt of which several ranks have claimed; ``state`` as in ``protocol``."""
+
+    trial: str
+    fence: int
+    state: str
+    members: tuple[Member, ...]
+
+
+class GangFaults(Faults):
+    """Carries out faults on the gangs of two nodes."""
+
+    def __init__(self, site: Nodes, rng: random.Random) -> None:
+        super().__init__(site.settings, rng)
+        self.site = site
+        self.rng = rng
+
+    def kinds(self) -> dict[str, Kind]:
+        from ._store_faults import STORE_KINDS, possible
+
+        return GANG_KINDS | {name: STORE_KINDS[name] for name in possible(self.site)}
+
+    # -- one member ------------------------------------------------------------------------------
+
+    def _kill_leader(self, kind: str) -> Hit | None:
+        return self._kill(kind, Member.trainer, lambda member: member.rank == 0)
+
+    def _kill_member(self, kind: str) -> Hit | None:
+        return self._kill(kind, Member.trainer, lambda member: member.rank > 0)
+
+    def _kill_members_worker(self, kind: str) -> Hit | None:
+        return self._kill(kind, lambda member: psutil.Process(member.worker))
+
+    def _kill(
+        self,
+        kind: str,
+        process: Callable[[Member], psutil.Process],
+        fits: Callable[[Member], bool] = lambda _: True,
+    ) -> Hit | None:
+        for gang, member in self._at_random(fits):
+            victim = process(member)
+            with frozen(victim):
+                if gang in self.gangs():
+                    victim.kill()
+                    return Hit(time.time(), kind, gang.trial)
+        return None
+
+    def _stop_members_worker(self, kind: str) -> Hit | None:
+        """SIGSTOP until its lease is over and the scheduler has moved the fence, then SIGCONT."""
+        for gang, member in self._at_random():
+            with frozen(psutil.Process(member.worker)):
+                if gang in self.gangs():
+                    at = time.time()
+                    self._until_fenced_off(gang)
+                    return Hit(at, kind, gang.trial)
+        return None
+
+    def _slow_down(self, kind: str) -> Hit | None:
+        """A trainer stands still again and again, while its worker keeps the lease."""
+        for gang, member in self._at_random():
+            trainer, hit = member.trainer(), None
+            for _ in range(PULSES):
+                with frozen(trainer):
+                    if hit is None and gang not in self.gangs():
+                        break
+                    hit = hit or Hit(time.time(), kind, gang.trial)
+                    time.sleep(PULSE)
+                time.sleep(PULSE / 5)
+            if hit is not None:
+                return hit
+        return None
+
+    def _cut_off(self, kind: str) -> Hit | None:
+        """Between a worker and the broker nothing goes, until long after its lease is over."""
+        for gang, member in self._at_random(lambda member: member.node == "b"):
+            with self.site.crossing.cut_off(member.worker):
+                if gang in self.gangs():
+                    at = time.time()
+                    self._until_fenced_off(gang)
+                    time.sleep(self.rng.uniform(0, 3))
+                    return Hit(at, kind, gang.trial)
+        return None
+
+    def _until_fenced_off(self, gang: Gang) -> None:
+        """Until the lease of a member that stands still is over, and the fence has moved."""
+        time.sleep(self._settings.lease_ms / 1000)
+        noticed = time.monotonic() + NOTICE
+        while self._fence(gang.trial) == str(gang.fence) and time.monotonic() < noticed:
+            time.sleep(0.02)
+
+    # -- between two segments --------------------------------------------------------------------
+
+    def _miss_meeting(self, kind: str) -> Hit | None:
+        """A trainer that was claimed for does not come to the meeting: it is dead, or late.
+
+        A worker that stands still for a moment keeps its next gang from meeting.
+        """
+        for _, other in self._at_random(lambda member: member.rank > 0):
+            with frozen(psutil.Process(other.worker)):
+                until = time.monotonic() + BRIEFLY
+                while time.monotonic() < until:
+                    for gang in self.gangs(state="dispatched"):
+                        member = self.rng.choice(gang.members)
+                        trainer = member.trainer()
+                        trainer.suspend()
+                        if gang in self.gangs(state="dispatched"):
+                            return self._leave_out(kind, gang, trainer, other)
+                        trainer.resume()
+                    time.sleep(0.005)
+        return None
+
+    def _leave_out(
+        self, kind: str, gang: Gang, trainer: psutil.Process, other: Member
+    ) -> Hit | None:
+        hit = Hit(time.time(), kind, gang.trial)
+        psutil.Process(other.worker).resume()
+        if self.rng.random() < 0.5:
+            trainer.kill()
+        else:
+            time.sleep(LATE)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                trainer.resume()
+        return hit
+
+    def _lose_head(self, kind: str) -> Hit | None:
+        """Kill the only trainer known to hold a state, while those who need it ask for it."""
+        for gang, head in self._at_random(lambda member: member.rank == 0):
+            trainer = head.trainer()
+            watched = time.monotonic() + WATCH
+            while gang in self.gangs() and time.monotonic() < watched:
+                time.sleep(0.001)
+            with frozen(trainer):
+                successor = self._successor(gang)
+                if successor is None or head.worker in {m.worker for m in successor.members}:
+                    continue
+                time.sleep(self.rng.uniform(0, 0.5))
+                trainer.kill()
+                return Hit(time.time(), kind, gang.trial)
+        return None
+
+    def _successor(self, gang: Gang) -> Gang | None:
+        """The trial's next attempt, once it runs; None where it comes not soon or not at all."""
+        until = time.monotonic() + BRIEFLY
+        while time.monotonic() < until:
+            for found in self.gangs(at_least=1):
+                if found.trial == gang.trial and found.fence > gang.fence:
+                    return found
+            time.sleep(0.002)
+        return None
+
+    # -- nodes and services ----------------------------------------------------------------------
+
+    def _kill_agent(self, kind: str) -> Hit | None:
+        for gang, member in self._at_random():
+            pid = locks.pid_of(self.site.nodes[member.node].run, "agent")
+            if pid is not None:
+                psutil.Process(pid).kill()
+                return Hit(time.time(), kind, gang.trial, anew=True)
+        return None
+
+    def _lose_node(self, kind: str) -> Hit | None:
+        """Agent, workers and trainers of a node are gone at once; seconds later it is back."""
+        for gang, member in self._at_random():
+            run = self.site.nodes[member.node].run
+            with locks.hold(run, services.CHANGE, wait=True):  # so that nobody revives it
+                pid = locks.pid_of(run, "agent")
+                if pid is None:
+                    return None
+                agent = psutil.Process(pid)
+                everyone = [agent, *agent.children(recursive=True)]
+                for process in everyone:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.suspend()
+                counts = gang in self.gangs()
+                at = time.time()
+                for process in everyone:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+                time.sleep(self.rng.uniform(*AWAY))
+                if counts:
+                    return Hit(at, kind, gang.trial, anew=True)
+        return None
+
+    # -- what there is to hit --------------------------------------------------------------------
+
+    def _at_work(self) -> bool:
+        return bool(self.gangs())
+
+    def _at_random(
+        self, fits: Callable[[Member], bool] = lambda _: True
+    ) -> Iterator[tuple[Gang, Member]]:
+        """The gangs at work with one member each that fits, in random order."""
+        gangs = self.gangs()
+        self.rng.shuffle(gangs)
+        for gang in gangs:
+            members = [member for member in gang.members if fits(member)]
+            if members:
+                yield gang, self.rng.choice(members)
+
+    def gangs(self, state: str = "running", at_least: int = 2) -> list[Gang]:
+        """The attempts in ``state``, with their ranks whose leases live and whose workers do.
+
+        Those that run have ``at_least`` so many; of those that wait for their ranks, which are
+        gangs all, one is enough.
+        """
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.hgetall(protocol.DEVICES)
+        pipeline.keys(protocol.attempt_key("*"))
+        pipeline.keys(protocol.lease_key("*", 0)[:-1] + "*")
+        devices, attempts, leases = pipeline.execute()
+        for key in sorted(attempts):
+            pipeline.hgetall(key)
+        owners: dict[str, Any] = {}
+        stored = pipeline.execute()
+        if leases:
+            owners = dict(zip(leases, self._client.mget(leases), strict=True))
+        serving = {json.loads(record)["incarnation"]: name for name, record in devices.items()}
+        found = []
+        for key, fields in zip(sorted(attempts), stored, strict=True):
+            if fields.get("state") != state:
+                continue
+            trial = key.removeprefix(protocol.attempt_key(""))
+            ranks = sorted(int(name[5:]) for name in fields if name.startswith("owner"))
+            members = [
+                self._member(rank, serving.get(fields[f"owner{rank}"].partition(".")[0]))
+                for rank in ranks
+                if owners.get(protocol.lease_key(trial, rank)) == fields[f"owner{rank}"]
+            ]
+            known = tuple(member for member in members if member is not None)
+            least = at_least if state == "running" else 1
+            if len(known) == len(ranks) >= least:
+                found.append(Gang(trial, int(fields["fence"]), state, known))
+        return found
+
+    def _member(self, rank: int, device: str | None) -> Member | None:
+        if device is None:
+            return None
+        node = device.split(".")[1]
+        pid = locks.pid_of(self.site.nodes[node].run, f"device-{device}")
+        return None if pid is None else Member(rank, device, node, pid)
+
+
+GANG_KINDS: dict[str, Kind] = {
+    "leader's trainer": GangFaults._kill_leader,
+    "member's trainer": GangFaults._kill_member,
+    "member's worker": GangFaults._kill_members_worker,
+    "member stopped": GangFaults._stop_members_worker,
+    "member slow": GangFaults._slow_down,
+    "member cut off": GangFaults._cut_off,
+    "meeting missed": GangFaults._miss_meeting,
+    "head lost": GangFaults._lose_head,
+    "agent": GangFaults._kill_agent,
+    "node lost": GangFaults._lose_node,
+    **{name: KINDS[name] for name in ("scheduler", broker.NAME, "broker wiped")},
+}
