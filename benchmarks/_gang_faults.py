@@ -150,28 +150,20 @@ class GangFaults(Faults):
             with frozen(psutil.Process(other.worker)):
                 until = time.monotonic() + BRIEFLY
                 while time.monotonic() < until:
-                    for gang in self.gangs(state="dispatched"):
+                    for gang in self.gangs("dispatched"):
                         member = self.rng.choice(gang.members)
                         trainer = member.trainer()
-                        trainer.suspend()
-                        if gang in self.gangs(state="dispatched"):
-                            return self._leave_out(kind, gang, trainer, other)
-                        trainer.resume()
+                        with frozen(trainer):
+                            if gang in self.gangs("dispatched"):
+                                at = time.time()
+                                psutil.Process(other.worker).resume()
+                                if self.rng.random() < 0.5:
+                                    trainer.kill()
+                                else:
+                                    time.sleep(LATE)
+                                return Hit(at, kind, gang.trial)
                     time.sleep(0.005)
         return None
-
-    def _leave_out(
-        self, kind: str, gang: Gang, trainer: psutil.Process, other: Member
-    ) -> Hit | None:
-        hit = Hit(time.time(), kind, gang.trial)
-        psutil.Process(other.worker).resume()
-        if self.rng.random() < 0.5:
-            trainer.kill()
-        else:
-            time.sleep(LATE)
-            with contextlib.suppress(psutil.NoSuchProcess):
-                trainer.resume()
-        return hit
 
     def _lose_head(self, kind: str) -> Hit | None:
         """Kill the only trainer known to hold a state, while those who need it ask for it."""
@@ -214,22 +206,21 @@ class GangFaults(Faults):
         for gang, member in self._at_random():
             run = self.site.nodes[member.node].run
             with locks.hold(run, services.CHANGE, wait=True):  # so that nobody revives it
-                pid = locks.pid_of(run, "agent")
-                if pid is None:
-                    return None
-                agent = psutil.Process(pid)
-                everyone = [agent, *agent.children(recursive=True)]
-                for process in everyone:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        process.suspend()
-                counts = gang in self.gangs()
-                at = time.time()
-                for process in everyone:
-                    with contextlib.suppress(psutil.NoSuchProcess):
+                names = ["agent", *(lock.stem for lock in run.glob("device-*.lock"))]
+                pids = [locks.pid_of(run, name) for name in names]
+                served = [psutil.Process(pid) for pid in pids if pid is not None]
+                # Not all of the agent's children: it may have revived the broker.
+                everyone = [*served, *(child for one in served[1:] for child in one.children())]
+                with contextlib.ExitStack() as stopped:
+                    for process in everyone:
+                        stopped.enter_context(frozen(process))
+                    if gang not in self.gangs():
+                        continue
+                    at = time.time()
+                    for process in everyone:
                         process.kill()
                 time.sleep(self.rng.uniform(*AWAY))
-                if counts:
-                    return Hit(at, kind, gang.trial, anew=True)
+                return Hit(at, kind, gang.trial, anew=True)
         return None
 
     # -- what there is to hit --------------------------------------------------------------------
