@@ -119,18 +119,20 @@ class Snapshot:
     epoch: int
     state_hash: str
     state: dict[str, Any]
-    store: Store
+    store: str
 
 
 class Writer:
     """Writes checkpoints in a thread of its own; ``said(snapshot, uri)`` is called when durable.
 
     Of one trial only the newest waiting state is written: an older one would never be asked for.
-    A write that fails is logged and forgotten; the trial is then replayed from an older one.
+    A write that fails is logged and forgotten; the trial is then replayed from an older one. So is
+    one to a store that cannot be opened: whether a node sees the store is asked when it joins.
     """
 
     def __init__(self, said: Callable[[Snapshot, str], None]) -> None:
         self._said = said
+        self._stores: dict[str, Store] = {}
         self._waiting: dict[str, Snapshot] = {}
         self._changed = threading.Condition()
         self._cost = 0.0
@@ -149,8 +151,8 @@ class Writer:
         """The trial left this trainer; what waits is still written."""
         self._last.pop(trial, None)
 
-    def submit(self, store: Store, trial: str, epoch: int, name: str, state: Any) -> None:
-        """Copy ``state`` (whose hash is ``name``) now, and write it soon."""
+    def submit(self, store: str, trial: str, epoch: int, name: str, state: Any) -> None:
+        """Copy ``state`` (whose hash is ``name``) now, and write it soon to the URL ``store``."""
         self.begin(trial)
         snapshot = Snapshot(trial, epoch, name, copy_state(state), store)
         with self._changed:
@@ -164,7 +166,9 @@ class Writer:
                 snapshot = self._waiting.pop(next(iter(self._waiting)))
             began = time.monotonic()
             try:
-                uri = snapshot.store.save(snapshot.state, snapshot.epoch)
+                if snapshot.store not in self._stores:
+                    self._stores[snapshot.store] = Store(snapshot.store)
+                uri = self._stores[snapshot.store].save(snapshot.state, snapshot.epoch)
             except Exception as error:  # the store is down or full; training goes on
                 print(f"checkpoint of {snapshot.trial} failed: {error}", file=sys.stderr)  # noqa: T201
                 continue

@@ -51,7 +51,7 @@ def warm_up() -> None:
 
 
 class Segments:
-    """The torch side of a trainer: its warm trials, shared data, stores and checkpoint writer."""
+    """The torch side of a trainer: its warm trials, shared data and checkpoint writer."""
 
     def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
         """``identity`` is where other trainers find this one, which listens at ``listen``."""
@@ -59,7 +59,6 @@ class Segments:
         self._identity = identity
         self._data = SharedData()
         self._warm = WarmTrials(warm_capacity())
-        self._stores: dict[str, checkpoint.Store] = {}
         self._writer = checkpoint.Writer(self._durable)
         self._meetings = Meetings(identity, loop.device_here())
         token = Identity.parse(identity).token
@@ -68,13 +67,12 @@ class Segments:
     def run(self, run: Run, code: object) -> None:
         """Train the segment's epochs, each reported as it ends.
 
-        Raises ``Abandoned``, ``GangLost``, ``BackendError`` (the store is out of reach),
-        ``TrialFailed`` and whatever the user's code raises; the trial is then no longer warm.
+        Raises ``Abandoned``, ``GangLost``, ``TrialFailed`` and whatever the user's code raises; the
+        trial is then no longer warm.
         """
         task = run.task
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
-        store = self._store(task.store)
         try:
             warm = self._state_before(run, code)
             run.prepared()
@@ -88,7 +86,7 @@ class Segments:
             self._writer.forget(gone)
         if task.rank == 0 and (task.final or self._writer.due(task.trial)):
             self._writer.submit(
-                store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
+                task.store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
             )
 
     def _train(self, run: Run, warm: WarmTrial) -> None:
@@ -118,11 +116,6 @@ class Segments:
     def release(self, trial: str) -> None:
         self._warm.drop(trial)
         self._writer.forget(trial)
-
-    def _store(self, url: str) -> checkpoint.Store:
-        if url not in self._stores:
-            self._stores[url] = checkpoint.Store(url)
-        return self._stores[url]
 
     def _durable(self, snapshot: checkpoint.Snapshot, uri: str) -> None:
         self._pipe.say(

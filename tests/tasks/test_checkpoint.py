@@ -70,16 +70,29 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path, capsys):
 def test_a_write_that_fails_leaves_nothing_and_the_writer_goes_on(tmp_path, capsys):
     said = queue.SimpleQueue()
     writer = Writer(lambda snapshot, uri: said.put((snapshot.trial, uri)))
-    store = Store(f"file://{tmp_path}/store")
-    broken = Store(f"file://{tmp_path}/broken")
-    (tmp_path / "broken").rmdir()
     (tmp_path / "broken").touch()
-    writer.submit(broken, "s-0000", 1, state_hash(STATE), STATE)
-    writer.submit(store, "s-0001", 1, state_hash(STATE), STATE)
+    writer.submit(f"file://{tmp_path}/broken", "s-0000", 1, state_hash(STATE), STATE)
+    writer.submit(f"file://{tmp_path}/store", "s-0001", 1, state_hash(STATE), STATE)
     trial, uri = said.get(timeout=PATIENCE)
     assert trial == "s-0001"
     assert load(uri, state_hash(STATE))
     assert "checkpoint of s-0000 failed" in capsys.readouterr().err
+
+
+def test_a_store_that_was_away_is_written_to_once_it_is_there(tmp_path, capsys):
+    said = queue.SimpleQueue()
+    writer = Writer(lambda snapshot, uri: said.put((snapshot.trial, uri)))
+    (tmp_path / "store").touch()
+    store = f"file://{tmp_path}/store"
+    writer.submit(store, "s-0000", 1, state_hash(STATE), STATE)
+    writer.submit(f"file://{tmp_path}/another", "s-0001", 1, state_hash(STATE), STATE)
+    assert said.get(timeout=PATIENCE)[0] == "s-0001"  # so that the first one was tried, too
+    (tmp_path / "store").unlink()
+    writer.submit(store, "s-0000", 2, state_hash(STATE), STATE)
+    trial, uri = said.get(timeout=PATIENCE)
+    assert trial == "s-0000"
+    assert load(uri, state_hash(STATE))
+    assert capsys.readouterr().err.count("failed") == 1
 
 
 def test_a_checkpoint_is_due_a_while_after_the_last_one():
