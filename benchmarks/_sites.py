@@ -36,7 +36,7 @@ from ._digits import SPACE, DigitsNet
 LOOK = 0.02
 TRIALS, MIN_EPOCHS, MAX_EPOCHS = 12, 2, 18
 #: The studies of gangs: shards, and trials and epochs where each trial has the full budget.
-SHARDS, FULL_TRIALS, FULL_EPOCHS = 4, 6, 10
+SHARDS, FULL_TRIALS, FULL_EPOCHS = 4, 4, 6
 #: Bytes of the disk that the store of two nodes is on, where one can be made for it.
 DISK = 4 << 30
 

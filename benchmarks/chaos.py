@@ -5,14 +5,21 @@ agent, the scheduler and the broker (with its data and without), in an order dra
 Nobody helps the installation back on its feet: what is killed is revived by what is left. A fault
 counts only when it hit something at work, and an epoch was accepted since the one before.
 
-Then the same studies run undisturbed in an installation of their own, and the tables are compared:
+With ``--gangs`` the trials are elastic: two nodes of two devices train them on one to four devices,
+another number after each epoch, and the faults hit members of gangs, their meetings, the states
+that they send and the checkpoints (``_gang_faults``, ``_store_faults``). The second node's agent
+is revived as by an operating system. A full disk needs root, to mount one; else it is left out.
+
+Then the same studies run undisturbed in an installation of their own, each trial on one device, and
+the tables are compared:
 
 - ``lost``: epochs that are missing
 - ``doubled``: epochs accepted twice, and epochs of an attempt that had been replaced
 - ``wrong``: other parameters, state hash, metrics, or an epoch that should not be there
 - ``recovery_s``: from a fault to the next accepted epoch of what it hit (the trial under the lease;
-  a new attempt after agent or broker's data were lost; any epoch after scheduler or broker). Faults
-  do not wait for each other's recovery, only for an epoch, so this includes what came on top.
+  a new attempt after agent, node or broker's data were lost; any epoch after scheduler, broker or
+  store). Faults do not wait for each other's recovery, only for an epoch, so this includes what
+  came on top; and it counts from a fault's beginning, also where that lasts some seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,11 +49,16 @@ QUICK, QUICK_GANGS = 14, 20
 Tell = Callable[[str], None]
 
 
-def disturb(at: Site, n: int, seed: int, tell: Tell) -> list[Hit]:
-    """Run studies from ``seed`` on while ``n`` faults hit them; then let the last one end."""
+def disturb(
+    at: Site, n: int, seed: int, tell: Tell, only: Collection[str] | None = None
+) -> list[Hit]:
+    """Run studies from ``seed`` on while ``n`` faults hit them; then let the last one end.
+
+    ``only``: the kinds of these faults; None for all that can be done here.
+    """
     rng = random.Random(seed)
     faults = GangFaults(at, rng) if isinstance(at, Nodes) else Faults(at.settings, rng)
-    kinds = _deal([*faults.kinds()], rng)
+    kinds = _deal([kind for kind in faults.kinds() if only is None or kind in only], rng)
     hits: list[Hit] = []
     at.submit(seed)
 
@@ -97,14 +109,19 @@ def recoveries(hits: list[Hit], rows: list[EpochRow]) -> dict[str, list[float]]:
 
 
 def campaign(
-    n: int, seed: int, tell: Tell = lambda _: None, *, gangs: bool = False
+    n: int,
+    seed: int,
+    tell: Tell = lambda _: None,
+    *,
+    gangs: bool = False,
+    only: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """``n`` faults, the undisturbed run, and the figures. Raises Stuck."""
+    """``n`` faults (``only`` of some kinds), the undisturbed run, and the figures. Raises Stuck."""
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     kinds: tuple[type[Site], type[Site]] = (Nodes, GangSite) if gangs else (Site, Site)
     with site(kinds[0]) as disturbed, site(kinds[1]) as undisturbed:
         began = time.monotonic()
-        hits = disturb(disturbed, n, seed, tell)
+        hits = disturb(disturbed, n, seed, tell, only)
         figures["seconds"] = time.monotonic() - began
         disturbed.take_down()
         for number in range(len(disturbed.studies)):
