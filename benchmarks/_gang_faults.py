@@ -26,8 +26,6 @@ PULSE, PULSES = 0.5, 6
 BRIEFLY = 0.8
 #: Seconds that a trainer stands still that does not come to its gang's meeting in time.
 LATE = 3.0
-#: Seconds that a trainer watched for the end of its segment is given to reach it.
-WATCH = 5.0
 #: Seconds until a node that has vanished is back, at least and at most.
 AWAY = (1.0, 4.0)
 
@@ -142,54 +140,65 @@ class GangFaults(Faults):
     # -- between two segments --------------------------------------------------------------------
 
     def _miss_meeting(self, kind: str) -> Hit | None:
-        """A trainer that was claimed for does not come to the meeting: it is dead, or late.
+        """A trainer that was claimed for does not come to the meeting: it is dead, or late."""
 
-        A worker that stands still for a moment keeps its next gang from meeting.
+        def strike(trainer: psutil.Process) -> None:
+            if self.rng.random() < 0.5:
+                trainer.kill()
+            else:
+                time.sleep(LATE)
+
+        return self._before_meeting(
+            kind, lambda gang, _: self.rng.choice(gang.members).trainer(), strike
+        )
+
+    def _lose_head(self, kind: str) -> Hit | None:
+        """The trainer that has a trial's state is silent when it is asked for it, then dead."""
+
+        def strike(trainer: psutil.Process) -> None:
+            time.sleep(self.rng.uniform(0, 1))
+            trainer.kill()
+
+        return self._before_meeting(kind, self._head, strike)
+
+    def _before_meeting(
+        self,
+        kind: str,
+        choose: Callable[[Gang, Member], psutil.Process | None],
+        strike: Callable[[psutil.Process], None],
+    ) -> Hit | None:
+        """Strike a trainer, which stands still meanwhile, while a gang waits for its last rank.
+
+        A worker that stands still for a moment keeps its next gang from meeting; ``choose`` is told
+        of that rank, too, and gives None where the gang will not do.
         """
-        for _, other in self._at_random(lambda member: member.rank > 0):
-            with frozen(psutil.Process(other.worker)):
+        for _, late in self._at_random(lambda member: member.rank > 0):
+            worker = psutil.Process(late.worker)
+            with frozen(worker):
                 until = time.monotonic() + BRIEFLY
                 while time.monotonic() < until:
                     for gang in self.gangs("dispatched"):
-                        member = self.rng.choice(gang.members)
-                        trainer = member.trainer()
+                        trainer = choose(gang, late)
+                        if trainer is None:
+                            continue
                         with frozen(trainer):
                             if gang in self.gangs("dispatched"):
                                 at = time.time()
-                                psutil.Process(other.worker).resume()
-                                if self.rng.random() < 0.5:
-                                    trainer.kill()
-                                else:
-                                    time.sleep(LATE)
+                                worker.resume()
+                                strike(trainer)
                                 return Hit(at, kind, gang.trial)
                     time.sleep(0.005)
         return None
 
-    def _lose_head(self, kind: str) -> Hit | None:
-        """Kill the only trainer known to hold a state, while those who need it ask for it."""
-        for gang, head in self._at_random(lambda member: member.rank == 0):
-            trainer = head.trainer()
-            watched = time.monotonic() + WATCH
-            while gang in self.gangs() and time.monotonic() < watched:
-                time.sleep(0.001)
-            with frozen(trainer):
-                successor = self._successor(gang)
-                if successor is None or head.worker in {m.worker for m in successor.members}:
-                    continue
-                time.sleep(self.rng.uniform(0, 0.5))
-                trainer.kill()
-                return Hit(time.time(), kind, gang.trial)
-        return None
-
-    def _successor(self, gang: Gang) -> Gang | None:
-        """The trial's next attempt, once it runs; None where it comes not soon or not at all."""
-        until = time.monotonic() + BRIEFLY
-        while time.monotonic() < until:
-            for found in self.gangs(at_least=1):
-                if found.trial == gang.trial and found.fence > gang.fence:
-                    return found
-            time.sleep(0.002)
-        return None
+    def _head(self, gang: Gang, late: Member) -> psutil.Process | None:
+        """The trainer that reported the trial's last epoch, if the gang will have to ask it."""
+        rows = self.site.reader.epochs(self.site.studies[-1])
+        devices = [row.device for row in rows if row.trial == gang.trial]
+        members = {member.device for member in (*gang.members, late)}
+        if not devices or devices[-1] in members:
+            return None
+        head = self._member(0, devices[-1])
+        return None if head is None else head.trainer()
 
     # -- nodes and services ----------------------------------------------------------------------
 
@@ -239,11 +248,10 @@ class GangFaults(Faults):
             if members:
                 yield gang, self.rng.choice(members)
 
-    def gangs(self, state: str = "running", at_least: int = 2) -> list[Gang]:
-        """The attempts in ``state``, with their ranks whose leases live and whose workers do.
+    def gangs(self, state: str = "running") -> list[Gang]:
+        """The gangs in ``state``, with the ranks that have claimed; their leases and workers live.
 
-        Those that run have ``at_least`` so many; of those that wait for their ranks, which are
-        gangs all, one is enough.
+        Those that run have two or more; of those that wait for their ranks one is enough.
         """
         pipeline = self._client.pipeline(transaction=False)
         pipeline.hgetall(protocol.DEVICES)
@@ -269,7 +277,7 @@ class GangFaults(Faults):
                 if owners.get(protocol.lease_key(trial, rank)) == fields[f"owner{rank}"]
             ]
             known = tuple(member for member in members if member is not None)
-            least = at_least if state == "running" else 1
+            least = 2 if state == "running" else 1
             if len(known) == len(ranks) >= least:
                 found.append(Gang(trial, int(fields["fence"]), state, known))
         return found
