@@ -7,18 +7,17 @@ is frozen. See ``_faults`` for the rest, and ``_store_faults`` for what befalls 
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import psutil
-from penstock.app import broker, locks, protocol, services
+from penstock.app import broker, locks, services
 
+from ._attempts import Gang, Member, gangs, member_of
 from ._faults import KINDS, NOTICE, Faults, Hit, Kind, frozen
 from ._sites import Nodes
+from ._store_faults import STORE_KINDS, possible
 
 #: Seconds that a slow member stands still at a time, and how often; shorter than its lease.
 PULSE, PULSES = 0.5, 6
@@ -30,32 +29,6 @@ LATE = 3.0
 AWAY = (1.0, 4.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One rank of a gang: its device, the node of it, and the Celery worker's process id."""
-
-    rank: int
-    device: str
-    node: str
-    worker: int
-
-    def trainer(self) -> psutil.Process:
-        """Raises psutil.NoSuchProcess where there is none at this moment."""
-        for child in psutil.Process(self.worker).children():
-            return child
-        raise psutil.NoSuchProcess(self.worker)
-
-
-@dataclass(frozen=True, slots=True)
-class Gang:
-    """An attempt of which several ranks have claimed; ``state`` as in ``protocol``."""
-
-    trial: str
-    fence: int
-    state: str
-    members: tuple[Member, ...]
-
-
 class GangFaults(Faults):
     """Carries out faults on the gangs of two nodes."""
 
@@ -65,8 +38,6 @@ class GangFaults(Faults):
         self.rng = rng
 
     def kinds(self) -> dict[str, Kind]:
-        from ._store_faults import STORE_KINDS, possible
-
         return GANG_KINDS | {name: STORE_KINDS[name] for name in possible(self.site)}
 
     # -- one member ------------------------------------------------------------------------------
@@ -197,7 +168,7 @@ class GangFaults(Faults):
         members = {member.device for member in (*gang.members, late)}
         if not devices or devices[-1] in members:
             return None
-        head = self._member(0, devices[-1])
+        head = member_of(self.site.nodes, 0, devices[-1])
         return None if head is None else head.trainer()
 
     # -- nodes and services ----------------------------------------------------------------------
@@ -249,45 +220,8 @@ class GangFaults(Faults):
                 yield gang, self.rng.choice(members)
 
     def gangs(self, state: str = "running") -> list[Gang]:
-        """The gangs in ``state``, with the ranks that have claimed; their leases and workers live.
-
-        Those that run have two or more; of those that wait for their ranks one is enough.
-        """
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.hgetall(protocol.DEVICES)
-        pipeline.keys(protocol.attempt_key("*"))
-        pipeline.keys(protocol.lease_key("*", 0)[:-1] + "*")
-        devices, attempts, leases = pipeline.execute()
-        for key in sorted(attempts):
-            pipeline.hgetall(key)
-        owners: dict[str, Any] = {}
-        stored = pipeline.execute()
-        if leases:
-            owners = dict(zip(leases, self._client.mget(leases), strict=True))
-        serving = {json.loads(record)["incarnation"]: name for name, record in devices.items()}
-        found = []
-        for key, fields in zip(sorted(attempts), stored, strict=True):
-            if fields.get("state") != state:
-                continue
-            trial = key.removeprefix(protocol.attempt_key(""))
-            ranks = sorted(int(name[5:]) for name in fields if name.startswith("owner"))
-            members = [
-                self._member(rank, serving.get(fields[f"owner{rank}"].partition(".")[0]))
-                for rank in ranks
-                if owners.get(protocol.lease_key(trial, rank)) == fields[f"owner{rank}"]
-            ]
-            known = tuple(member for member in members if member is not None)
-            least = 2 if state == "running" else 1
-            if len(known) == len(ranks) >= least:
-                found.append(Gang(trial, int(fields["fence"]), state, known))
-        return found
-
-    def _member(self, rank: int, device: str | None) -> Member | None:
-        if device is None:
-            return None
-        node = device.split(".")[1]
-        pid = locks.pid_of(self.site.nodes[node].run, f"device-{device}")
-        return None if pid is None else Member(rank, device, node, pid)
+        """See ``_attempts.gangs``."""
+        return gangs(self._client, self.site.nodes, state)
 
 
 GANG_KINDS: dict[str, Kind] = {

@@ -12,15 +12,19 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import sqlalchemy as sa
 from penstock.app import database
 from penstock.app.tables import DURABLE
 
+from ._attempts import Member
 from ._faults import Hit, Kind
-from ._gang_faults import GangFaults
 from ._sites import DISK, Nodes
+
+if TYPE_CHECKING:
+    from ._gang_faults import GangFaults
 
 #: Seconds that the store is away or full, at most until a checkpoint fails, and after that.
 UNTIL_FELT, FURTHER = 8.0, 1.5
@@ -148,7 +152,7 @@ def _trainers(site: Nodes) -> list[psutil.Process]:
     return found
 
 
-def _kill_all(members) -> None:
+def _kill_all(members: tuple[Member, ...]) -> None:
     for member in members:
         with contextlib.suppress(psutil.NoSuchProcess):
             member.trainer().kill()
