@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import psutil
-from penstock.app import broker, locks, services
+from penstock.app import broker, locks, protocol, services
 
 from ._attempts import Gang, Member, gangs, member_of
 from ._faults import KINDS, NOTICE, Faults, Hit, Kind, frozen
@@ -218,6 +218,11 @@ class GangFaults(Faults):
             members = [member for member in gang.members if fits(member)]
             if members:
                 yield gang, self.rng.choice(members)
+
+    def all_serve(self) -> bool:
+        """Whether every device of both nodes is there."""
+        locked = [lock for node in self.site.nodes.values() for lock in node.run.glob("device-*")]
+        return self._client.hlen(protocol.DEVICES) == len(locked)
 
     def gangs(self, state: str = "running") -> list[Gang]:
         """See ``_attempts.gangs``."""

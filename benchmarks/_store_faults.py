@@ -38,7 +38,12 @@ def possible(site: Nodes) -> list[str]:
 
 
 def _refuse(faults: GangFaults, kind: str) -> Hit | None:
-    """Put a file in the store's place. Half of the time a gang's trainers are killed meanwhile."""
+    """Put a file in the store's place. Half of the time a gang's trainers are killed meanwhile.
+
+    An agent that starts meanwhile gives up, so this waits until no node is on its way back.
+    """
+    if not faults.all_serve():
+        return None
     with _away(Path(faults.site.settings.store_url.removeprefix("file://"))):
         return _felt(faults, kind, kill=faults.rng.random() < 0.5)
 
