@@ -23,6 +23,8 @@ from ._store_faults import STORE_KINDS, possible
 PULSE, PULSES = 0.5, 6
 #: Seconds that a worker may stand still without losing its lease.
 BRIEFLY = 0.8
+#: Seconds that a gang is given to end its segment.
+WATCH = 10.0
 #: Seconds that a trainer stands still that does not come to its gang's meeting in time.
 LATE = 3.0
 #: Seconds until a node that has vanished is back, at least and at most.
@@ -140,11 +142,14 @@ class GangFaults(Faults):
     ) -> Hit | None:
         """Strike a trainer, which stands still meanwhile, while a gang waits for its last rank.
 
-        A worker that stands still for a moment keeps its next gang from meeting; ``choose`` is told
-        of that rank, too, and gives None where the gang will not do.
+        A worker that stands still for a moment after a segment keeps its next gang from meeting;
+        ``choose`` is told of that rank, too, and gives None where the gang will not do.
         """
-        for _, late in self._at_random(lambda member: member.rank > 0):
+        for before, late in self._at_random(lambda member: member.rank > 0):
             worker = psutil.Process(late.worker)
+            watched = time.monotonic() + WATCH
+            while before in self.gangs() and time.monotonic() < watched:
+                time.sleep(0.001)
             with frozen(worker):
                 until = time.monotonic() + BRIEFLY
                 while time.monotonic() < until:
