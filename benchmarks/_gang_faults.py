@@ -21,10 +21,10 @@ from ._store_faults import STORE_KINDS, possible
 
 #: Seconds that a slow member stands still at a time, and how often; shorter than its lease.
 PULSE, PULSES = 0.5, 6
-#: Seconds that a worker may stand still without losing its lease.
-BRIEFLY = 0.8
-#: Seconds that a gang is given to end its segment.
-WATCH = 10.0
+#: Seconds that a worker may stand still at a time without losing its lease.
+BRIEFLY = 0.5
+#: Seconds that a worker does so until another one is tried.
+WATCH = 8.0
 #: Seconds that a trainer stands still that does not come to its gang's meeting in time.
 LATE = 3.0
 #: Seconds until a node that has vanished is back, at least and at most.
@@ -142,29 +142,35 @@ class GangFaults(Faults):
     ) -> Hit | None:
         """Strike a trainer, which stands still meanwhile, while a gang waits for its last rank.
 
-        A worker that stands still for a moment after a segment keeps its next gang from meeting;
-        ``choose`` is told of that rank, too, and gives None where the gang will not do.
+        A member's worker that mostly stands still, and wakes up only to renew its lease, keeps its
+        next gang from meeting. ``choose`` is told of it, and gives None where the gang will not do.
         """
-        for before, late in self._at_random(lambda member: member.rank > 0):
+        for _, late in self._at_random(lambda member: member.rank > 0):
             worker = psutil.Process(late.worker)
             watched = time.monotonic() + WATCH
-            while before in self.gangs() and time.monotonic() < watched:
-                time.sleep(0.001)
-            with frozen(worker):
-                until = time.monotonic() + BRIEFLY
-                while time.monotonic() < until:
-                    for gang in self.gangs("dispatched"):
-                        trainer = choose(gang, late)
-                        if trainer is None:
-                            continue
-                        with frozen(trainer):
-                            if gang in self.gangs("dispatched"):
+            while time.monotonic() < watched:
+                with frozen(worker):
+                    wakes = time.monotonic() + BRIEFLY
+                    while time.monotonic() < wakes:
+                        for gang in self.gangs("dispatched"):
+                            trainer = choose(gang, late)
+                            if trainer is not None and self._stopped_in_time(gang, trainer):
                                 at = time.time()
-                                worker.resume()
-                                strike(trainer)
+                                with frozen(trainer):
+                                    worker.resume()
+                                    strike(trainer)
                                 return Hit(at, kind, gang.trial)
-                    time.sleep(0.005)
+                        time.sleep(0.005)
+                time.sleep(BRIEFLY / 5)
         return None
+
+    def _stopped_in_time(self, gang: Gang, trainer: psutil.Process) -> bool:
+        """Stop a trainer; whether the gang still waited by then. If not it goes on."""
+        trainer.suspend()
+        if gang in self.gangs("dispatched"):
+            return True
+        trainer.resume()
+        return False
 
     def _head(self, gang: Gang, late: Member) -> psutil.Process | None:
         """The trainer that reported the trial's last epoch, if the gang will have to ask it."""
