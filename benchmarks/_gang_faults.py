@@ -122,7 +122,7 @@ class GangFaults(Faults):
                 time.sleep(LATE)
 
         return self._before_meeting(
-            kind, lambda gang, _: self.rng.choice(gang.members).trainer(), strike
+            kind, lambda gang: self.rng.choice(gang.members).trainer(), strike
         )
 
     def _lose_head(self, kind: str) -> Hit | None:
@@ -137,13 +137,13 @@ class GangFaults(Faults):
     def _before_meeting(
         self,
         kind: str,
-        choose: Callable[[Gang, Member], psutil.Process | None],
+        choose: Callable[[Gang], psutil.Process | None],
         strike: Callable[[psutil.Process], None],
     ) -> Hit | None:
         """Strike a trainer, which stands still meanwhile, while a gang waits for its last rank.
 
         A member's worker that mostly stands still, and wakes up only to renew its lease, keeps its
-        next gang from meeting. ``choose`` is told of it, and gives None where the gang will not do.
+        next gang from meeting. ``choose`` gives None where that gang will not do.
         """
         for _, late in self._at_random(lambda member: member.rank > 0):
             worker = psutil.Process(late.worker)
@@ -153,7 +153,7 @@ class GangFaults(Faults):
                     wakes = time.monotonic() + BRIEFLY
                     while time.monotonic() < wakes:
                         for gang in self.gangs("dispatched"):
-                            trainer = choose(gang, late)
+                            trainer = choose(gang)
                             if trainer is not None and self._stopped_in_time(gang, trainer):
                                 at = time.time()
                                 with frozen(trainer):
@@ -167,17 +167,21 @@ class GangFaults(Faults):
     def _stopped_in_time(self, gang: Gang, trainer: psutil.Process) -> bool:
         """Stop a trainer; whether the gang still waited by then. If not it goes on."""
         trainer.suspend()
-        if gang in self.gangs("dispatched"):
-            return True
-        trainer.resume()
-        return False
+        waits = False
+        try:
+            waits = gang in self.gangs("dispatched")
+        finally:
+            if not waits:
+                trainer.resume()
+        return waits
 
-    def _head(self, gang: Gang, late: Member) -> psutil.Process | None:
+    def _head(self, gang: Gang) -> psutil.Process | None:
         """The trainer that reported the trial's last epoch, if the gang will have to ask it."""
         rows = self.site.reader.epochs(self.site.studies[-1])
         devices = [row.device for row in rows if row.trial == gang.trial]
-        members = {member.device for member in (*gang.members, late)}
-        if not devices or devices[-1] in members:
+        at_work = self.site.reader.running().items()
+        members = {device for (device, _), work in at_work if work.trial == gang.trial}
+        if not devices or not members or devices[-1] in members:
             return None
         head = member_of(self.site.nodes, 0, devices[-1])
         return None if head is None else head.trainer()
