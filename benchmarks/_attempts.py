@@ -42,8 +42,8 @@ class Gang:
 def gangs(client: redis.Redis, nodes: Mapping[str, Settings], state: str) -> list[Gang]:
     """The gangs in ``state``, with the ranks that have claimed; their leases and workers live.
 
-    Those that run have two or more; of those that wait for their ranks one is enough. ``nodes``:
-    the settings of each node, by its name.
+    Those that run have two or more. Of those that wait for their ranks none may have claimed yet;
+    then it may be one that has a single rank. ``nodes``: the settings of each node, by its name.
     """
     pipeline = client.pipeline(transaction=False)
     pipeline.hgetall(protocol.DEVICES)
@@ -66,7 +66,7 @@ def gangs(client: redis.Redis, nodes: Mapping[str, Settings], state: str) -> lis
             if device is not None and owners.get(protocol.lease_key(trial, rank)) == owner:
                 members.append(member_of(nodes, rank, device))
         alive = tuple(member for member in members if member is not None)
-        least = 2 if state == "running" else 1
+        least = 2 if state == "running" else 0
         if fields.get("state") == state and len(alive) == len(ranks) >= least:
             found.append(Gang(trial, int(fields["fence"]), state, alive))
     return found

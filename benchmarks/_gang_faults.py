@@ -121,9 +121,10 @@ class GangFaults(Faults):
             else:
                 time.sleep(LATE)
 
-        return self._before_meeting(
-            kind, lambda gang: self.rng.choice(gang.members).trainer(), strike
-        )
+        def one_of(gang: Gang) -> psutil.Process | None:
+            return self.rng.choice(gang.members).trainer() if gang.members else None
+
+        return self._before_meeting(kind, one_of, strike)
 
     def _lose_head(self, kind: str) -> Hit | None:
         """The trainer that has a trial's state is silent when it is asked for it, then dead."""
@@ -176,14 +177,14 @@ class GangFaults(Faults):
         return waits
 
     def _head(self, gang: Gang) -> psutil.Process | None:
-        """The trainer that reported the trial's last epoch, if the gang will have to ask it."""
+        """The trainer that reported a gang's last epoch, if those who go on will have to ask it."""
         rows = self.site.reader.epochs(self.site.studies[-1])
-        devices = [row.device for row in rows if row.trial == gang.trial]
+        last = [row for row in rows if row.trial == gang.trial][-1:]
         at_work = self.site.reader.running().items()
         members = {device for (device, _), work in at_work if work.trial == gang.trial}
-        if not devices or not members or devices[-1] in members:
+        if not last or last[0].width == 1 or not members or last[0].device in members:
             return None
-        head = member_of(self.site.nodes, 0, devices[-1])
+        head = member_of(self.site.nodes, 0, last[0].device)
         return None if head is None else head.trainer()
 
     # -- nodes and services ----------------------------------------------------------------------
