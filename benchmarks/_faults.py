@@ -28,11 +28,15 @@ NOTICE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A fault that counts: when (seconds since the epoch), what, and which trial's lease if one."""
+    """A fault that counts: when it began (seconds since the epoch), what, and which trial it hit.
+
+    ``anew``: only epochs of attempts sent after it show that it is overcome.
+    """
 
     at: float
     kind: str
     trial: str | None = None
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,12 @@ class Faults:
     def inject(self, kind: str) -> Hit | None:
         """Carry out one fault of ``kind``; None where there was nothing that it could hit."""
         with contextlib.suppress(redis.RedisError, psutil.NoSuchProcess):
-            return KINDS[kind](self, kind)
+            return self.kinds()[kind](self, kind)
         return None
+
+    def kinds(self) -> dict[str, Kind]:
+        """What can be done here, by name."""
+        return KINDS
 
     def close(self) -> None:
         self._client.close()
@@ -65,7 +73,7 @@ class Faults:
     def _kill_trainer(self, kind: str) -> Hit | None:
         for lease in self._leases():
             for trainer in psutil.Process(lease.worker).children():
-                with _frozen(trainer):
+                with frozen(trainer):
                     if lease in self._leases():
                         trainer.kill()
                         return Hit(time.time(), kind, lease.trial)
@@ -74,7 +82,7 @@ class Faults:
     def _kill_worker(self, kind: str) -> Hit | None:
         for lease in self._leases():
             worker = psutil.Process(lease.worker)
-            with _frozen(worker):
+            with frozen(worker):
                 if lease in self._leases():
                     worker.kill()
                     return Hit(time.time(), kind, lease.trial)
@@ -83,7 +91,7 @@ class Faults:
     def _stop_worker(self, kind: str) -> Hit | None:
         """SIGSTOP until its lease is over and the scheduler has moved the fence, then SIGCONT."""
         for lease in self._leases():
-            with _frozen(psutil.Process(lease.worker)):
+            with frozen(psutil.Process(lease.worker)):
                 if lease not in self._leases():
                     continue
                 at, fence = time.time(), self._fence(lease.trial)
@@ -96,10 +104,10 @@ class Faults:
 
     def _kill_service(self, kind: str) -> Hit | None:
         pid = locks.pid_of(self._settings.run, kind)
-        if pid is None or not self._leases():
+        if pid is None or not self._at_work():
             return None
         psutil.Process(pid).kill()
-        return Hit(time.time(), kind)
+        return Hit(time.time(), kind, anew=kind == "agent")
 
     def _wipe_broker(self, kind: str) -> Hit | None:
         """Kill the broker and delete its log before anyone can revive it."""
@@ -114,9 +122,12 @@ class Faults:
                     shutil.rmtree(self._settings.home / "broker" / "appendonlydir")
             except UsageError:
                 return None  # a scheduler was faster: the data lives on, and the fault counts not
-        return Hit(hit.at, kind)
+        return Hit(hit.at, kind, anew=True)
 
     # -- what there is to hit --------------------------------------------------------------------
+
+    def _at_work(self) -> bool:
+        return bool(self._leases())
 
     def _leases(self) -> list[Lease]:
         """The live leases held by workers that live, in random order."""
@@ -139,8 +150,9 @@ class Faults:
         return self._client.hget(protocol.attempt_key(trial), "fence")
 
 
+Kind = Callable[[Any, str], Hit | None]
 #: The broker's own name is "kill it and keep its data".
-KINDS: dict[str, Callable[[Faults, str], Hit | None]] = {
+KINDS: dict[str, Kind] = {
     "trainer": Faults._kill_trainer,
     "worker": Faults._kill_worker,
     "agent": Faults._kill_service,
@@ -152,7 +164,7 @@ KINDS: dict[str, Callable[[Faults, str], Hit | None]] = {
 
 
 @contextlib.contextmanager
-def _frozen(process: psutil.Process) -> Iterator[None]:
+def frozen(process: psutil.Process) -> Iterator[None]:
     """The process stands still in the block; it may be killed there."""
     process.suspend()
     try:

@@ -158,7 +158,7 @@ class Snapshot:
     epoch: int
     state_hash: str
     state: dict[str, Any]
-    store: Store
+    store: str
     copied: float
 
 
@@ -167,7 +167,8 @@ class Writer:
 
     ``said(snapshot, uri)`` is called when one is durable, ``failed(snapshot, reason)`` when it was
     not written: training goes on, and the trial is then replayed from an older one. Of one trial
-    only the newest waiting state is written: an older one would never be asked for.
+    only the newest waiting state is written: an older one would never be asked for. A store that
+    cannot be opened is one more failed write: whether a node sees it is asked when it joins.
     """
 
     def __init__(
@@ -177,6 +178,8 @@ class Writer:
     ) -> None:
         self._said = said
         self._failed = failed
+        self._stores: dict[str, Store] = {}
+        self._opening = threading.Lock()
         self._waiting: dict[str, Snapshot] = {}
         self._changed = threading.Condition()
         #: Seconds that the last checkpoint cost, copy and write: any trial's, and by trial.
@@ -202,8 +205,15 @@ class Writer:
         self._last.pop(trial, None)
         self._costs.pop(trial, None)
 
-    def submit(self, store: Store, trial: str, epoch: int, name: str, state: Any) -> None:
-        """Copy ``state`` (whose hash is ``name``) now, and write it soon."""
+    def store(self, url: str) -> Store:
+        """The store at ``url``, opened when it is first written to. Raises ``BackendError``."""
+        with self._opening:
+            if url not in self._stores:
+                self._stores[url] = Store(url)
+            return self._stores[url]
+
+    def submit(self, store: str, trial: str, epoch: int, name: str, state: Any) -> None:
+        """Copy ``state`` (whose hash is ``name``) now, and write it soon to the URL ``store``."""
         self.begin(trial)
         began = time.monotonic()
         copied = copy_state(state)
@@ -219,7 +229,7 @@ class Writer:
                 snapshot = self._waiting.pop(next(iter(self._waiting)))
             began = time.monotonic()
             try:
-                uri = snapshot.store.save(snapshot.state, snapshot.epoch)
+                uri = self.store(snapshot.store).save(snapshot.state, snapshot.epoch)
             except Exception as error:  # the store is down or full; training goes on
                 why = reason(error)
                 print(f"checkpoint of {snapshot.trial} failed: {why}", file=sys.stderr)  # noqa: T201

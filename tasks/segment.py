@@ -44,7 +44,7 @@ def warm_up() -> None:
 
 
 class Segments:
-    """The torch side of a trainer: its warm trials, shared data, stores and checkpoint writer."""
+    """The torch side of a trainer: its warm trials, shared data and checkpoint writer."""
 
     def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
         """``identity`` is where other trainers find this one, which listens at ``listen``."""
@@ -52,7 +52,6 @@ class Segments:
         self._identity = identity
         self._data = SharedData()
         self._warm = WarmTrials(warm_capacity())
-        self._stores: dict[str, checkpoint.Store] = {}
         self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._meetings = Meetings(identity, loop.device_here())
         token = Identity.parse(identity).token
@@ -61,21 +60,20 @@ class Segments:
     def run(self, run: Run, code: object) -> None:
         """Train the segment's epochs, each reported as it ends.
 
-        Raises ``Abandoned``, ``Lost``, ``BackendError`` (the store is out of reach, or the machine
-        is ``Unlike`` the trial's), ``TrialFailed`` and whatever the user's code raises; the trial
-        is then no longer warm.
+        Raises ``Abandoned``, ``Lost``, ``BackendError`` (the machine is ``Unlike`` the trial's, or
+        the store of a statistical trial is out of reach), ``TrialFailed`` and whatever the user's
+        code raises; the trial is then no longer warm.
         """
         task = run.task
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
-        store = self._store(task.store)
         configure(deterministic=task.exactness == "bitwise")
         exact.check_machine(task, machine_signature(loop.device_here()))
         try:
             with exact.explained():
                 warm = self._state_before(run, code)
                 run.prepared()
-                self._train(run, warm, store)
+                self._train(run, warm)
         except BaseException:
             self._warm.drop(task.trial)
             self._meetings.leave(run.members)
@@ -87,10 +85,10 @@ class Segments:
         due = task.final or self._writer.due(task.trial, task.mtbf)
         if task.rank == 0 and due and not written:
             self._writer.submit(
-                store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
+                task.store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
             )
 
-    def _train(self, run: Run, warm: WarmTrial, store: checkpoint.Store) -> None:
+    def _train(self, run: Run, warm: WarmTrial) -> None:
         training, task = warm.training, run.task
         closed = False
         while not closed:
@@ -105,7 +103,7 @@ class Segments:
                 closed = _agree(training.gang, task, warm.state_hash, closes=closed, epoch=epoch)
             uri = ""
             if task.exactness == "statistical" and task.rank == 0:
-                uri = self._written(store, task.trial, warm)
+                uri = self._written(task, warm)
             run.epoch(
                 epoch,
                 metrics,
@@ -124,11 +122,6 @@ class Segments:
         self._warm.drop(trial)
         self._writer.forget(trial)
 
-    def _store(self, url: str) -> checkpoint.Store:
-        if url not in self._stores:
-            self._stores[url] = checkpoint.Store(url)
-        return self._stores[url]
-
     def _durable(self, snapshot: checkpoint.Snapshot, uri: str) -> None:
         self._pipe.say(
             "durable",
@@ -138,13 +131,14 @@ class Segments:
             uri=uri,
         )
 
-    def _written(self, store: checkpoint.Store, trial: str, warm: WarmTrial) -> str:
+    def _written(self, task: SegmentTask, warm: WarmTrial) -> str:
         """The URI of the trial's state, once it is durable."""
         try:
-            return store.save(copy_state(warm.training.state()), warm.training.epoch)
+            state = copy_state(warm.training.state())
+            return self._writer.store(task.store).save(state, warm.training.epoch)
         except Exception as error:  # the store is down or full; each has errors of its own
             why = checkpoint.reason(error)
-            self._pipe.say("undurable", trial=trial, reason=why)
+            self._pipe.say("undurable", trial=task.trial, reason=why)
             raise Lost(f"the state after epoch {warm.training.epoch}: {why}") from error
 
     def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:

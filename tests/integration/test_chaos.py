@@ -10,15 +10,30 @@ from penstock.app import locks
 from penstock.benchmarks import _faults, chaos
 
 FAULTS = 32
+#: What only gangs have to bear, apart from what takes long: the rest is the benchmark's.
+OF_GANGS = ("leader's trainer", "member's worker", "meeting missed", "checkpoint changed")
+UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
 
 
 @pytest.mark.integration
 def test_faults_of_every_kind_lose_nothing_double_nothing_and_change_no_bit():
     figures = chaos.campaign(FAULTS, seed=2)
-    for process in locks._started:
-        process.wait(10)
+    reap()
     assert figures["faults"] == FAULTS
     assert figures["faults_by_kind"].keys() == _faults.KINDS.keys()
     assert figures["epochs"] > FAULTS, "a fault counts only after an epoch"
-    unharmed = {"lost": 0, "doubled": 0, "wrong": 0}
-    assert {name: figures[name] for name in unharmed} == unharmed
+    assert {name: figures[name] for name in UNHARMED} == UNHARMED
+
+
+@pytest.mark.integration
+def test_what_befalls_a_gang_changes_no_bit_of_what_one_device_gives():
+    figures = chaos.campaign(len(OF_GANGS), seed=1, gangs=True, only=OF_GANGS)
+    reap()
+    assert figures["faults_by_kind"].keys() == set(OF_GANGS)
+    assert max(figures["epochs_by_width"]) > 1
+    assert {name: figures[name] for name in UNHARMED} == UNHARMED
+
+
+def reap():
+    for process in locks._started:
+        process.wait(10)

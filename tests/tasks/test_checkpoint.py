@@ -116,7 +116,7 @@ writer = checkpoint.Writer(
     lambda snapshot, uri: said.put(("durable", snapshot.epoch, uri)),
     lambda snapshot, reason: said.put(("undurable", snapshot.epoch, reason)),
 )
-store = checkpoint.Store(f"file://{disk}/store")
+store = f"file://{disk}/store"
 ballast = disk / "ballast"
 ballast.write_bytes(bytes(5 << 20))
 states = [{"w": torch.full((n << 18,), 1.0)} for n in (1, 5)]  # 1 and 5 MiB on a disk of 8
@@ -191,16 +191,29 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path, capsys):
 def test_a_write_that_fails_leaves_nothing_and_the_writer_goes_on(tmp_path, capsys):
     said = queue.SimpleQueue()
     writer = Writer(lambda snapshot, uri: said.put((snapshot.trial, uri)), ignore)
-    store = Store(f"file://{tmp_path}/store")
-    broken = Store(f"file://{tmp_path}/broken")
-    (tmp_path / "broken").rmdir()
     (tmp_path / "broken").touch()
-    writer.submit(broken, "s-0000", 1, state_hash(STATE), STATE)
-    writer.submit(store, "s-0001", 1, state_hash(STATE), STATE)
+    writer.submit(f"file://{tmp_path}/broken", "s-0000", 1, state_hash(STATE), STATE)
+    writer.submit(f"file://{tmp_path}/store", "s-0001", 1, state_hash(STATE), STATE)
     trial, uri = said.get(timeout=PATIENCE)
     assert trial == "s-0001"
     assert load(uri, state_hash(STATE))
     assert "checkpoint of s-0000 failed" in capsys.readouterr().err
+
+
+def test_a_store_that_was_away_is_written_to_once_it_is_there(tmp_path, capsys):
+    said = queue.SimpleQueue()
+    writer = Writer(lambda snapshot, uri: said.put((snapshot.trial, uri)), ignore)
+    (tmp_path / "store").touch()
+    store = f"file://{tmp_path}/store"
+    writer.submit(store, "s-0000", 1, state_hash(STATE), STATE)
+    writer.submit(f"file://{tmp_path}/another", "s-0001", 1, state_hash(STATE), STATE)
+    assert said.get(timeout=PATIENCE)[0] == "s-0001"  # so that the first one was tried, too
+    (tmp_path / "store").unlink()
+    writer.submit(store, "s-0000", 2, state_hash(STATE), STATE)
+    trial, uri = said.get(timeout=PATIENCE)
+    assert trial == "s-0000"
+    assert load(uri, state_hash(STATE))
+    assert capsys.readouterr().err.count("failed") == 1
 
 
 def ignore(*_):
@@ -219,17 +232,16 @@ def test_how_long_a_while_follows_from_what_a_checkpoint_costs_and_how_often_one
 ):
     said = queue.SimpleQueue()
     writer = Writer(lambda snapshot, uri: said.put(uri), ignore)
-    store = Store(f"file://{tmp_path}")
     clock = [100.0]
-    save = store.save
+    save = Store.save
 
-    def slowly(state, epoch):
+    def slowly(store, state, epoch):
         clock[0] += 2.0  # of writing
-        return save(state, epoch)
+        return save(store, state, epoch)
 
-    monkeypatch.setattr(store, "save", slowly)
+    monkeypatch.setattr(Store, "save", slowly)
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
-    writer.submit(store, "s-0000", 1, state_hash(STATE), STATE)
+    writer.submit(f"file://{tmp_path}", "s-0000", 1, state_hash(STATE), STATE)
     said.get(timeout=PATIENCE)
     clock[0] = 100.0 + 119.0
     assert not writer.due("s-0000", 3600.0), "Young: sqrt(2 * 2 * 3600) is 120 s"

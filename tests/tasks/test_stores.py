@@ -81,7 +81,7 @@ def test_a_store_that_goes_away_is_said_in_the_same_words_and_written_to_when_it
         lambda snapshot, uri: said.put(("durable", uri)),
         lambda snapshot, reason: said.put(("undurable", reason)),
     )
-    store = Store(f"s3://{BUCKET}/away")
+    store = f"s3://{BUCKET}/away"
 
     def heard(epoch):
         writer.submit(store, "s-0000", epoch, state_hash(STATE), STATE)

@@ -1,0 +1,79 @@
+"""Gangs as they stand on the broker, and the processes of their members."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import redis
+from penstock.app import locks, protocol
+from penstock.app.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank of a gang: its device, the node of it, and the Celery worker's process id."""
+
+    rank: int
+    device: str
+    node: str
+    worker: int
+
+    def trainer(self) -> psutil.Process:
+        """Raises psutil.NoSuchProcess where there is none at this moment."""
+        for child in psutil.Process(self.worker).children():
+            return child
+        raise psutil.NoSuchProcess(self.worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """An attempt of which several ranks have claimed; ``state`` as in ``protocol``."""
+
+    trial: str
+    fence: int
+    state: str
+    members: tuple[Member, ...]
+
+
+def gangs(client: redis.Redis, nodes: Mapping[str, Settings], state: str) -> list[Gang]:
+    """The gangs in ``state``, with the ranks that have claimed; their leases and workers live.
+
+    Those that run have two or more. Of those that wait for their ranks none may have claimed yet;
+    then it may be one that has a single rank. ``nodes``: the settings of each node, by its name.
+    """
+    pipeline = client.pipeline(transaction=False)
+    pipeline.hgetall(protocol.DEVICES)
+    pipeline.keys(protocol.attempt_key("*"))
+    pipeline.keys(protocol.lease_key("*", 0).removesuffix("0") + "*")
+    devices, attempts, leases = pipeline.execute()
+    for key in attempts:
+        pipeline.hgetall(key)
+    stored = pipeline.execute()
+    owners: dict[str, Any] = dict(zip(leases, client.mget(leases), strict=True)) if leases else {}
+    serving = {json.loads(record)["incarnation"]: name for name, record in devices.items()}
+    found = []
+    for key, fields in sorted(zip(attempts, stored, strict=True), key=lambda pair: pair[0]):
+        trial = key.removeprefix(protocol.attempt_key(""))
+        ranks = sorted(int(name[5:]) for name in fields if name.startswith("owner"))
+        members = []
+        for rank in ranks:
+            owner = fields[f"owner{rank}"]
+            device = serving.get(owner.partition(".")[0])
+            if device is not None and owners.get(protocol.lease_key(trial, rank)) == owner:
+                members.append(member_of(nodes, rank, device))
+        alive = tuple(member for member in members if member is not None)
+        least = 2 if state == "running" else 0
+        if fields.get("state") == state and len(alive) == len(ranks) >= least:
+            found.append(Gang(trial, int(fields["fence"]), state, alive))
+    return found
+
+
+def member_of(nodes: Mapping[str, Settings], rank: int, device: str) -> Member | None:
+    """Who serves ``device`` now; None where nobody does."""
+    node = device.split(".")[1]
+    pid = locks.pid_of(nodes[node].run, f"device-{device}")
+    return None if pid is None else Member(rank, device, node, pid)

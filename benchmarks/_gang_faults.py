@@ -1,0 +1,260 @@
+"""Faults on gangs: what happens to one member, to the node it is on, or to the state it sends.
+
+A fault counts only when it hit a gang of two members or more at work, looked at while the victim
+is frozen. See ``_faults`` for the rest, and ``_store_faults`` for what befalls checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+from penstock.app import broker, locks, protocol, services
+
+from ._attempts import Gang, Member, gangs, member_of
+from ._faults import KINDS, NOTICE, Faults, Hit, Kind, frozen
+from ._sites import Nodes
+from ._store_faults import STORE_KINDS, possible
+
+#: Seconds that a slow member stands still at a time, and how often; shorter than its lease.
+PULSE, PULSES = 0.5, 6
+#: Seconds that a worker may stand still at a time without losing its lease.
+BRIEFLY = 0.5
+#: Seconds that a worker does so until another one is tried.
+WATCH = 8.0
+#: Seconds that a trainer stands still that does not come to its gang's meeting in time.
+LATE = 3.0
+#: Seconds until a node that has vanished is back, at least and at most.
+AWAY = (1.0, 4.0)
+
+
+class GangFaults(Faults):
+    """Carries out faults on the gangs of two nodes."""
+
+    def __init__(self, site: Nodes, rng: random.Random) -> None:
+        super().__init__(site.settings, rng)
+        self.site = site
+        self.rng = rng
+
+    def kinds(self) -> dict[str, Kind]:
+        return GANG_KINDS | {name: STORE_KINDS[name] for name in possible(self.site)}
+
+    # -- one member ------------------------------------------------------------------------------
+
+    def _kill_leader(self, kind: str) -> Hit | None:
+        return self._kill(kind, Member.trainer, lambda member: member.rank == 0)
+
+    def _kill_member(self, kind: str) -> Hit | None:
+        return self._kill(kind, Member.trainer, lambda member: member.rank > 0)
+
+    def _kill_members_worker(self, kind: str) -> Hit | None:
+        return self._kill(kind, lambda member: psutil.Process(member.worker))
+
+    def _kill(
+        self,
+        kind: str,
+        process: Callable[[Member], psutil.Process],
+        fits: Callable[[Member], bool] = lambda _: True,
+    ) -> Hit | None:
+        for gang, member in self._at_random(fits):
+            victim = process(member)
+            with frozen(victim):
+                if gang in self.gangs():
+                    victim.kill()
+                    return Hit(time.time(), kind, gang.trial)
+        return None
+
+    def _stop_members_worker(self, kind: str) -> Hit | None:
+        """SIGSTOP until its lease is over and the scheduler has moved the fence, then SIGCONT."""
+        for gang, member in self._at_random():
+            with frozen(psutil.Process(member.worker)):
+                if gang in self.gangs():
+                    at = time.time()
+                    self._until_fenced_off(gang)
+                    return Hit(at, kind, gang.trial)
+        return None
+
+    def _slow_down(self, kind: str) -> Hit | None:
+        """A trainer stands still again and again, while its worker keeps the lease."""
+        for gang, member in self._at_random():
+            trainer, hit = member.trainer(), None
+            for _ in range(PULSES):
+                with frozen(trainer):
+                    if hit is None and gang not in self.gangs():
+                        break
+                    hit = hit or Hit(time.time(), kind, gang.trial)
+                    time.sleep(PULSE)
+                time.sleep(PULSE / 5)
+            if hit is not None:
+                return hit
+        return None
+
+    def _cut_off(self, kind: str) -> Hit | None:
+        """Between a worker and the broker nothing goes, until long after its lease is over."""
+        for gang, member in self._at_random(lambda member: member.node == "b"):
+            with self.site.crossing.cut_off(member.worker):
+                if gang in self.gangs():
+                    at = time.time()
+                    self._until_fenced_off(gang)
+                    time.sleep(self.rng.uniform(0, 3))
+                    return Hit(at, kind, gang.trial)
+        return None
+
+    def _until_fenced_off(self, gang: Gang) -> None:
+        """Until the lease of a member that stands still is over, and the fence has moved."""
+        time.sleep(self._settings.lease_ms / 1000)
+        noticed = time.monotonic() + NOTICE
+        while self._fence(gang.trial) == str(gang.fence) and time.monotonic() < noticed:
+            time.sleep(0.02)
+
+    # -- between two segments --------------------------------------------------------------------
+
+    def _miss_meeting(self, kind: str) -> Hit | None:
+        """A trainer that was claimed for does not come to the meeting: it is dead, or late."""
+
+        def strike(trainer: psutil.Process) -> None:
+            if self.rng.random() < 0.5:
+                trainer.kill()
+            else:
+                time.sleep(LATE)
+
+        def one_of(gang: Gang) -> psutil.Process | None:
+            return self.rng.choice(gang.members).trainer() if gang.members else None
+
+        return self._before_meeting(kind, one_of, strike)
+
+    def _lose_head(self, kind: str) -> Hit | None:
+        """The trainer that has a trial's state is silent when it is asked for it, then dead."""
+
+        def strike(trainer: psutil.Process) -> None:
+            time.sleep(self.rng.uniform(0, 1))
+            trainer.kill()
+
+        return self._before_meeting(kind, self._head, strike)
+
+    def _before_meeting(
+        self,
+        kind: str,
+        choose: Callable[[Gang], psutil.Process | None],
+        strike: Callable[[psutil.Process], None],
+    ) -> Hit | None:
+        """Strike a trainer, which stands still meanwhile, while a gang waits for its last rank.
+
+        A member's worker that mostly stands still, and wakes up only to renew its lease, keeps its
+        next gang from meeting. ``choose`` gives None where that gang will not do.
+        """
+        for _, late in self._at_random(lambda member: member.rank > 0):
+            worker = psutil.Process(late.worker)
+            watched = time.monotonic() + WATCH
+            while time.monotonic() < watched:
+                with frozen(worker):
+                    wakes = time.monotonic() + BRIEFLY
+                    while time.monotonic() < wakes:
+                        for gang in self.gangs("dispatched"):
+                            trainer = choose(gang)
+                            if trainer is not None and self._stopped_in_time(gang, trainer):
+                                at = time.time()
+                                with frozen(trainer):
+                                    worker.resume()
+                                    strike(trainer)
+                                return Hit(at, kind, gang.trial)
+                        time.sleep(0.005)
+                time.sleep(BRIEFLY / 5)
+        return None
+
+    def _stopped_in_time(self, gang: Gang, trainer: psutil.Process) -> bool:
+        """Stop a trainer; whether the gang still waited by then. If not it goes on."""
+        trainer.suspend()
+        waits = False
+        try:
+            waits = gang in self.gangs("dispatched")
+        finally:
+            if not waits:
+                trainer.resume()
+        return waits
+
+    def _head(self, gang: Gang) -> psutil.Process | None:
+        """The trainer that reported a gang's last epoch, if those who go on will have to ask it."""
+        rows = self.site.reader.epochs(self.site.studies[-1])
+        last = [row for row in rows if row.trial == gang.trial][-1:]
+        at_work = self.site.reader.running().items()
+        members = {device for (device, _), work in at_work if work.trial == gang.trial}
+        if not last or last[0].width == 1 or not members or last[0].device in members:
+            return None
+        head = member_of(self.site.nodes, 0, last[0].device)
+        return None if head is None else head.trainer()
+
+    # -- nodes and services ----------------------------------------------------------------------
+
+    def _kill_agent(self, kind: str) -> Hit | None:
+        for gang, member in self._at_random():
+            pid = locks.pid_of(self.site.nodes[member.node].run, "agent")
+            if pid is not None:
+                psutil.Process(pid).kill()
+                return Hit(time.time(), kind, gang.trial, anew=True)
+        return None
+
+    def _lose_node(self, kind: str) -> Hit | None:
+        """Agent, workers and trainers of a node are gone at once; seconds later it is back."""
+        for gang, member in self._at_random():
+            run = self.site.nodes[member.node].run
+            with locks.hold(run, services.CHANGE, wait=True):  # so that nobody revives it
+                names = ["agent", *(lock.stem for lock in run.glob("device-*.lock"))]
+                pids = [locks.pid_of(run, name) for name in names]
+                served = [psutil.Process(pid) for pid in pids if pid is not None]
+                # Not all of the agent's children: it may have revived the broker.
+                everyone = [*served, *(child for one in served[1:] for child in one.children())]
+                with contextlib.ExitStack() as stopped:
+                    for process in everyone:
+                        stopped.enter_context(frozen(process))
+                    if gang not in self.gangs():
+                        continue
+                    at = time.time()
+                    for process in everyone:
+                        process.kill()
+                time.sleep(self.rng.uniform(*AWAY))
+                return Hit(at, kind, gang.trial, anew=True)
+        return None
+
+    # -- what there is to hit --------------------------------------------------------------------
+
+    def _at_work(self) -> bool:
+        return bool(self.gangs())
+
+    def _at_random(
+        self, fits: Callable[[Member], bool] = lambda _: True
+    ) -> Iterator[tuple[Gang, Member]]:
+        """The gangs at work with one member each that fits, in random order."""
+        gangs = self.gangs()
+        self.rng.shuffle(gangs)
+        for gang in gangs:
+            members = [member for member in gang.members if fits(member)]
+            if members:
+                yield gang, self.rng.choice(members)
+
+    def all_serve(self) -> bool:
+        """Whether every device of both nodes is there."""
+        locked = [lock for node in self.site.nodes.values() for lock in node.run.glob("device-*")]
+        return self._client.hlen(protocol.DEVICES) == len(locked)
+
+    def gangs(self, state: str = "running") -> list[Gang]:
+        """See ``_attempts.gangs``."""
+        return gangs(self._client, self.site.nodes, state)
+
+
+GANG_KINDS: dict[str, Kind] = {
+    "leader's trainer": GangFaults._kill_leader,
+    "member's trainer": GangFaults._kill_member,
+    "member's worker": GangFaults._kill_members_worker,
+    "member stopped": GangFaults._stop_members_worker,
+    "member slow": GangFaults._slow_down,
+    "member cut off": GangFaults._cut_off,
+    "meeting missed": GangFaults._miss_meeting,
+    "head lost": GangFaults._lose_head,
+    "agent": GangFaults._kill_agent,
+    "node lost": GangFaults._lose_node,
+    **{name: KINDS[name] for name in ("scheduler", broker.NAME, "broker wiped")},
+}

@@ -1,0 +1,253 @@
+"""Installations for runs under fault, and what their studies came to.
+
+``Site`` is one node that trains each trial on one device. ``Nodes`` is two nodes on this machine,
+with devices, workers and a state folder each and one broker, ledger and store between them: its
+trials run on gangs of one to four devices, another number after each epoch. The second node reaches
+the broker through a ``Crossing``, where single processes can be cut off from it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock import BackendError, FullBudget, SuccessiveHalving
+from penstock.app import broker, locks, services
+from penstock.app.queries import EpochRow, Reader
+from penstock.app.settings import Settings
+from penstock.app.study import Study
+from penstock.app.submission import Plan, make_plan, new_id
+from penstock.scheduler.events import EpochReported
+from penstock.scheduler.study import StrategySpec
+
+from ._crossing import Crossing
+from ._digits import SPACE, DigitsNet
+
+#: Seconds between two looks at the ledger.
+LOOK = 0.02
+TRIALS, MIN_EPOCHS, MAX_EPOCHS = 12, 2, 18
+#: The studies of gangs: shards, and trials and epochs where each trial has the full budget.
+SHARDS, FULL_TRIALS, FULL_EPOCHS = 4, 4, 6
+#: Bytes of the disk that the store of two nodes is on, where one can be made for it.
+DISK = 4 << 30
+
+
+class Stuck(Exception):
+    """The installation did not come back: the text says what was waited for."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study came to: by (trial number, epoch) the bits, and what was counted twice."""
+
+    bits: dict[tuple[int, int], object]
+    doubled: int
+
+
+class Site:
+    """One installation with a state folder of its own."""
+
+    #: Seconds without an accepted epoch, or without anything to hit, after which it is a failure.
+    patience = 60.0
+
+    def __init__(self, home: Path, **given: Any) -> None:
+        """``given``: settings that differ from those of the plain studies."""
+        plain = {"devices": f"cpu:{min(2, len(os.sched_getaffinity(0)))}x1"}
+        self.settings = Settings(home=home, lease_ms=1500, claim_timeout=3.0, **plain | given)
+        self.reader = Reader(self.settings.ledger_url)
+        self.studies: list[str] = []
+
+    def start(self, undo: ExitStack) -> None:
+        """What must be up before the first study; ``undo`` takes down what is none of Penstock."""
+
+    def submit(self, seed: int) -> None:
+        """Have the next study run: the same one for the same seed, wherever it runs."""
+        halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
+        self._submit(_plan(seed, halving), TRIALS)
+
+    def _submit(self, plan: Plan, n_trials: int) -> None:
+        name = f"chaos-{plan.seed}"
+        study = Study(plan, name, new_id(name), self.settings)
+        study.submit(DigitsNet, SPACE, n_trials, devices=self.settings.devices)
+        self.studies.append(study.id)
+
+    def over(self) -> bool:
+        return self.reader.study(self.studies[-1]).finished_at is not None
+
+    def wait(self) -> None:
+        """Until the last study is over. Raises Stuck when its epochs stop coming."""
+        while not self.over():
+            after = self.last_row()
+            self.until(lambda a=after: self.over() or self.last_row() > a, "an epoch")
+
+    def epochs(self) -> list[EpochRow]:
+        return [row for study in self.studies for row in self.reader.epochs(study)]
+
+    def last_row(self) -> int:
+        """The rowid of the last study's newest accepted epoch; 0 where there is none."""
+        rows = self.reader.epochs(self.studies[-1])
+        return rows[-1].rowid if rows else 0
+
+    def until(self, holds: Callable[[], Any], what: str) -> Any:
+        """What ``holds`` gives once it is true. Raises Stuck."""
+        deadline = time.monotonic() + self.patience
+        while not (found := holds()):
+            if time.monotonic() > deadline:
+                where = self.settings.logs
+                raise Stuck(f"{what} did not come in {self.patience:g} s; logs: {where}")
+            time.sleep(LOOK)
+        return found
+
+    def all_up(self) -> bool:
+        run = self.settings.run
+        return all(locks.is_running(run, name) for name in (broker.NAME, "scheduler", "agent"))
+
+    def take_down(self, *, grace: float = services.AGENT_GRACE) -> None:
+        services.take_down(self.settings, grace=grace)
+
+    def outcome(self, study: str) -> Outcome:
+        """The study's table of results, and what its events say of epochs counted twice."""
+        bits: dict[tuple[int, int], object] = {}
+        doubled = 0
+        trials = {trial.id: trial for trial in self.reader.trials(study)}
+        fences = dict.fromkeys(trials, 0)
+        for row in self.reader.epochs(study):
+            trial = trials[row.trial]
+            place = (trial.number, row.epoch)
+            doubled += place in bits or row.fence < fences[row.trial]
+            fences[row.trial] = row.fence
+            bits[place] = (trial.params, row.state_hash, row.metrics, row.signature)
+        for trial in trials:
+            events = [event for _, event in self.reader.events(trial)]
+            seen = Counter(event.epoch for event in events if isinstance(event, EpochReported))
+            doubled += sum(seen.values()) - len(seen)
+        return Outcome(bits, doubled)
+
+
+class GangSite(Site):
+    """An installation whose trials may be as wide as it has devices: one node of them here.
+
+    With one device, which it has by default, no trial is wider than one, and two run side by side.
+    """
+
+    patience = 180.0
+
+    def __init__(self, home: Path, **given: Any) -> None:
+        super().__init__(home, **{"devices": "cpu:1x2*2"} | given)
+
+    def submit(self, seed: int) -> None:
+        if seed % 2:
+            self._submit(_plan(seed, FullBudget(FULL_EPOCHS), shards=SHARDS), FULL_TRIALS)
+        else:
+            halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
+            self._submit(_plan(seed, halving, shards=SHARDS), TRIALS)
+
+
+class Nodes(GangSite):
+    """Two nodes of two devices each, and a store on a disk of its own where one can be made."""
+
+    def __init__(self, folder: Path) -> None:
+        store = {"store": f"file://{folder / 'disk' / 'checkpoints'}"}
+        devices = f"cpu:{min(2, len(os.sched_getaffinity(0)))}x1"
+        plain = {"devices": devices, "policy": "shuffle"}
+        super().__init__(folder / "a", node="a", **plain, **store)
+        crossing = folder / "b.sock"
+        url = f"redis+socket://{crossing}"
+        lease = self.settings.lease_ms
+        self.second = Settings(
+            home=folder / "b", node="b", broker=url, devices=devices, lease_ms=lease, **store
+        )
+        self.crossing = Crossing(crossing, self.settings.run / "broker.sock")
+        #: Where the store's disk is mounted; None where this user may not mount.
+        self.disk: Path | None = None
+
+    def start(self, undo: ExitStack) -> None:
+        disk = self.settings.home.with_name("disk")
+        if _mount(disk, undo):
+            self.disk = disk
+        services.ensure_up(self.settings)
+        self.crossing.start()
+        roster = services.roster(self.second.devices)
+        agents = [service for service in roster if service.name == "agent"]
+        services.ensure_up(self.second, services=agents)
+        # On a node that only trains the operating system's own supervisor revives the agent.
+        undo.enter_context(services.Keeper(self.second))
+        self.until(lambda: self._joined() == {"a", "b"}, "a node")
+
+    @property
+    def nodes(self) -> dict[str, Settings]:
+        """The settings of each node, by its name."""
+        return {"a": self.settings, "b": self.second}
+
+    def all_up(self) -> bool:
+        return super().all_up() and locks.is_running(self.second.run, "agent")
+
+    def take_down(self, *, grace: float = services.AGENT_GRACE) -> None:
+        services.take_down(self.second, grace=grace)
+        super().take_down(grace=grace)
+
+    def _joined(self) -> set[str]:
+        with suppress(BackendError):  # no ledger yet
+            return {found.device.node for found in self.reader.devices()}
+        return set()
+
+
+@contextmanager
+def site(make: Callable[[Path], Site]) -> Iterator[Site]:
+    """An installation, taken down afterwards; its folder stays when something went wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
+    found = make(folder)
+    with ExitStack() as undo:
+        try:
+            found.start(undo)
+            yield found
+        except BaseException:
+            found.take_down(grace=2.0)
+            raise
+        found.take_down()
+    shutil.rmtree(folder)
+
+
+def compare(disturbed: Site, undisturbed: Site) -> dict[str, int]:
+    """Epochs in all, and those that are missing, counted twice or different."""
+    sums = Counter(epochs=0, lost=0, doubled=0, wrong=0)
+    for one, other in zip(disturbed.studies, undisturbed.studies, strict=True):
+        found, expected = disturbed.outcome(one), undisturbed.outcome(other)
+        sums["epochs"] += len(found.bits)
+        sums["lost"] += len(expected.bits.keys() - found.bits.keys())
+        sums["doubled"] += found.doubled
+        sums["wrong"] += sum(expected.bits.get(place) != b for place, b in found.bits.items())
+    return dict(sums)
+
+
+def _plan(seed: int, strategy: StrategySpec, shards: int | None = None) -> Plan:
+    return make_plan(
+        direction="maximize",
+        metric="accuracy",
+        sampler="random",
+        sampler_options=None,
+        strategy=strategy,
+        seed=seed,
+        epoch_timeout=None,
+        retries=0,
+        shards=shards,
+    )
+
+
+def _mount(disk: Path, undo: ExitStack) -> bool:
+    """Make ``disk`` a disk of its own, if this user may."""
+    disk.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(words, check=False).returncode:
+        return False
+    undo.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=False)
+    return True
