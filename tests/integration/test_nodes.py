@@ -17,7 +17,7 @@ from network import network
 
 pytestmark = pytest.mark.integration
 
-TRIALS, EPOCHS = 2, 8
+TRIALS, EPOCHS = 2, 12
 STEPS, SHARDS = 8, 4
 #: It computes for as long as the file beside it says (seconds a shard and step).
 STUDY = f"""
@@ -153,7 +153,54 @@ def test_a_trial_at_random_widths_over_two_nodes_has_the_bits_of_one_left_alone(
     study = nodes.submit()
     assert nodes.bits(study) == nodes.expected
     rows = nodes.epochs(study)
-    print([(row.trial[-4:], row.epoch, row.width, row.device, round(row.seconds, 3), round(row.at-rows[0].at,3)) for row in rows])
-    print(nodes.a.logs())
-    print(nodes.b.logs())
-    devices = {row.device.split(".")[1] for row in rows}
+    assert {row.width for row in rows} == {1, 2}
+    assert {row.device.split(".")[1] for row in rows} == {"a", "b"}
+
+
+@pytest.fixture(scope="module")
+def in_turn(nodes):
+    nodes.lead("fifo")
+    return nodes
+
+import time, json
+from penstock.scheduler.events import *
+
+def show(nodes, study, t0):
+    print()
+    from penstock.app import database
+    import sqlite3
+    c = sqlite3.connect(nodes.head.settings.home / "ledger.db")
+    for at, kind, body in c.execute("select at, kind, body from event where at > ? order by seq", (t0,)):
+        b = json.loads(body)
+        if kind in ("AttemptLost","DeviceLeft","DeviceJoined","AttemptFailed","EpochReported"):
+            print(f"{at-t0:7.2f}", kind, {k: v for k, v in b.items() if k in ("trial","fence","reason","ranks","epoch","seconds","holder","message", "device")})
+    c.close()
+
+
+def test_a_cut_cable(in_turn):
+    nodes, head = in_turn, in_turn.head
+    t0 = time.time()
+    nodes.pace(0.02)
+    study = nodes.submit(1)
+    head.until(lambda: any(r.width == 2 for r in nodes.epochs(study)), 30, "wide")
+    print("wide at", time.time() - t0)
+    try:
+        nodes.net.cut("b")
+        tc = time.time(); n = len(nodes.epochs(study))
+        print("cut at", tc - t0)
+        head.until(lambda: len(nodes.epochs(study)) > n + 1, 40, "it goes on")
+    finally:
+        nodes.net.mend("b")
+    print("mended at", time.time() - t0)
+    n = len(nodes.epochs(study))
+    nodes.pace(0.04)
+    try:
+        head.until(lambda: any(r.width == 2 for r in nodes.epochs(study)[n:]), 40, "wide again")
+        nodes.pace(0)
+        bits = nodes.bits(study)
+    finally:
+        show(nodes, study, t0)
+        print(nodes.head.penstock("story", f"{study}/0"))
+        print([(r.epoch, r.width, r.device, round(r.at-t0,2), round(r.seconds, 2)) for r in nodes.epochs(study)])
+        print(nodes.a.logs()); print(nodes.b.logs())
+    assert bits.items() <= nodes.expected.items()
