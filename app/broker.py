@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..profiling.errors import BackendError
+from ..profiling.urls import hide_password
 from . import locks
-from .settings import Settings, hide_password
+from .settings import Settings
 
 if TYPE_CHECKING:
     import redis

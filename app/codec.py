@@ -45,6 +45,7 @@ KINDS: dict[str, type[Event]] = {
     "DevicesGivenBack": events.DevicesGivenBack,
     "EpochReported": events.EpochReported,
     "Durable": events.Durable,
+    "Undurable": events.Undurable,
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,
     "AttemptLost": events.AttemptLost,

@@ -15,9 +15,10 @@ from typing import Literal
 from ..profiling.discovery import find
 from ..profiling.errors import PenstockError
 from ..profiling.nvml import NoNvml, open_nvml
+from ..profiling.urls import hide_password
 from . import broker, locks, protocol, services, store
 from .machine import machine
-from .settings import PREFIX, Settings, hide_password
+from .settings import PREFIX, Settings
 
 #: Less free space than this is worth a word (bytes).
 LITTLE_SPACE = 1 << 30

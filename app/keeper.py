@@ -167,7 +167,7 @@ class Keeper(threading.Thread):
             return  # a session has taken it meanwhile
         try:
             while (line := trainer.receive(0)) is not None:
-                if line.get("op") == "durable":
+                if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
         except TrainerGone as error:
             self.leave(trainer)

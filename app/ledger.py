@@ -38,6 +38,7 @@ class Batch:
     """What one transaction writes. Records replace those of the same id; the rest is added.
 
     ``events`` are (sequence number, event) in order; ``durables`` (trial, state, time in seconds);
+    ``discarded`` (trial, epoch) of durable states that are let go;
     ``commands`` (command id, reply text); ``snapshot`` (last event that it covers, text).
     """
 
@@ -46,6 +47,7 @@ class Batch:
     trials: Sequence[Trial] = ()
     epochs: Sequence[AcceptedEpoch] = ()
     durables: Sequence[tuple[str, Parent, float]] = ()
+    discarded: Sequence[tuple[str, int]] = ()
     devices: Sequence[DeviceRecord] = ()
     commands: Sequence[tuple[str, str]] = ()
     snapshot: tuple[int, str] | None = None

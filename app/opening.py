@@ -32,6 +32,7 @@ def create_study(
     retries: int = 0,
     shards: int | None = None,
     max_width: int | None = None,
+    keep_checkpoints: int = 1,
     load_if_exists: bool = False,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
@@ -54,6 +55,8 @@ def create_study(
             ``max_width``, but no shard of less than 32 examples.
         max_width: on how many devices at once one trial may run; at most ``shards``. None: as many
             as there are ``shards``, and 1 where neither is given. Never part of what is learnt.
+        keep_checkpoints: of so many of the best trials the last state stays in the store when the
+            study is over.
         load_if_exists: take up the study of this name if there is one.
 
     Raises:
@@ -70,6 +73,7 @@ def create_study(
         retries=retries,
         shards=shards,
         max_width=max_width,
+        keep_checkpoints=keep_checkpoints,
     )
     name = check_name(study_name)
     settings = load_settings()

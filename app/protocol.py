@@ -32,8 +32,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ..profiling.errors import BackendError, UsageError
+from ..profiling.urls import hide_password
 from ..tasks.messages import seal
-from .settings import hide_password
 
 PREFIX = "penstock:"
 REPORTS = f"{PREFIX}reports"

@@ -22,10 +22,12 @@ from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Scalar
 from ..scheduler.trial import TrialState
 from . import codec, database
-from .tables import DEVICE, EPOCH, EVENT, HEAD, STUDY, TRIAL
+from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
 NAMED = 5
+#: So many values are put in one query.
+AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,15 @@ class Reader:
         """The events of these sequence numbers: what other events name as their cause."""
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.seq.in_(seqs))
         return {row.seq: codec.decode(row.kind, row.body) for row in self._rows(query)}
+
+    def named(self, uris: Sequence[str]) -> set[str]:
+        """Those of ``uris`` that a durable state names: files that are in use."""
+        found: set[str] = set()
+        for first in range(0, len(uris), AT_ONCE):
+            some = uris[first : first + AT_ONCE]
+            rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(some)))
+            found.update(row.uri for row in rows)
+        return found
 
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""

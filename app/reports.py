@@ -15,6 +15,7 @@ from ..scheduler.events import (
     EpochReported,
     Event,
     TrialReturned,
+    Undurable,
 )
 from ..scheduler.retry import KINDS
 
@@ -82,6 +83,12 @@ def _durable(body: Mapping[str, Any], at: float) -> Event:
     )
 
 
+def _undurable(body: Mapping[str, Any], at: float) -> Event:
+    return Undurable(
+        at=at, cause=_text(body, "cause"), trial=_text(body, "trial"), reason=_text(body, "reason")
+    )
+
+
 def _returned(body: Mapping[str, Any], at: float) -> Event:
     value = body["value"]
     return TrialReturned(
@@ -137,6 +144,7 @@ def _whole(body: Mapping[str, Any], name: str) -> int:
 _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "epoch": _epoch,
     "durable": _durable,
+    "undurable": _undurable,
     "returned": _returned,
     "failed": _failed,
     "lost": _lost,

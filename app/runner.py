@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
-from ..scheduler.decisions import Ask, Cut, Decision, Dispatch, Finish, Release, Revoke
+from ..scheduler.decisions import Ask, Cut, Decision, Discard, Dispatch, Finish, Release, Revoke
 from ..scheduler.engine import Engine, Refused
 from ..scheduler.events import (
     Event,
@@ -60,6 +60,7 @@ class _Turn:
     cuts: list[Cut] = field(default_factory=list)
     revokes: list[Revoke] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
+    discards: list[str] = field(default_factory=list)
     answers: list[tuple[str, str]] = field(default_factory=list)
     replies: list[tuple[str, str]] = field(default_factory=list)
 
@@ -76,7 +77,9 @@ class Runner:
         clock: Clock,
         claim_timeout: float = 6.0,
         survey_every: float = SURVEY_EVERY,
+        discard: Callable[[Sequence[str]], None] = lambda uris: None,
     ) -> None:
+        """``discard`` deletes checkpoints by their URIs, soon and in the background."""
         self.engine = engine
         #: A commit failed: the engine is ahead of the ledger, and must be rebuilt from it.
         self.broken = False
@@ -86,6 +89,7 @@ class Runner:
         self._clock = clock
         self._reaper = Reaper(claim_timeout)
         self._survey_every = survey_every
+        self._discard = discard
         self._next_survey = 0.0
         self._blind_until = 0.0
         self._snapshot_due = engine.state.seq + SNAPSHOT_EVERY
@@ -236,6 +240,8 @@ class Runner:
             turn.revokes.append(decision)
         elif isinstance(decision, Release):
             turn.releases.append(decision)
+        elif isinstance(decision, Discard):
+            turn.discards.extend(decision.uris)
         elif isinstance(decision, Finish):
             self._samplers.forget(decision.study)
 
@@ -277,6 +283,8 @@ class Runner:
             self.broken = True
             self._ledger.commit(self._batch(turn))
             self.broken = False
+        if turn.discards:
+            self._discard(turn.discards)
         acting = (turn.dispatches, turn.cuts, turn.revokes, turn.releases, turn.answers, messages)
         if any(acting):
             self._transport.carry_out(
@@ -301,7 +309,10 @@ class Runner:
             studies=list(changes.studies.values()),
             trials=list(changes.trials.values()),
             epochs=changes.epochs,
-            durables=changes.durables,
+            durables=[
+                (trial, *made) for (trial, _), made in changes.durables.items() if made is not None
+            ],
+            discarded=[key for key, made in changes.durables.items() if made is None],
             devices=list(changes.devices.values()),
             commands=turn.replies,
             snapshot=snapshot,

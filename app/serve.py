@@ -21,7 +21,9 @@ from ..scheduler.events import PolicyChosen
 from ..scheduler.policies import find_policy
 from . import broker, locks, store
 from .clock import WallClock
+from .janitor import Janitor
 from .ledger import SqlLedger
+from .queries import Reader
 from .runner import Runner, restore
 from .samplers import SamplerHost
 from .services import Keeper, stop_if_idle
@@ -66,6 +68,9 @@ class Scheduler:
     def serve(self, stop: threading.Event) -> None:
         """Turn after turn until ``stop`` is set or nobody has wanted anything for long."""
         key = installation_key(self._settings)
+        janitor = Janitor(
+            store.checkpoints(self._settings.store_url, key), Reader(self._settings.ledger_url)
+        )
         while not stop.is_set():
             try:
                 ledger = SqlLedger.open(self._settings.ledger_url)
@@ -76,6 +81,8 @@ class Scheduler:
                 log.error("%s", error)
                 stop.wait(1.0)
                 continue
+            if not janitor.is_alive():
+                janitor.start()
             log.info("took up %d events of %s", engine.state.seq, self._settings.home)
             transport = RedisTransport(
                 broker.broker_url(self._settings),
@@ -92,6 +99,7 @@ class Scheduler:
                 SamplerHost(),
                 self._clock,
                 claim_timeout=self._settings.claim_timeout,
+                discard=janitor.discard,
             )
             try:
                 self._run(runner, stop)

@@ -145,7 +145,7 @@ class Session:
         if op == "ready":
             self._set_due()
             return None
-        if op == "durable":  # of any trial: it was written in the background
+        if op in ("durable", "undurable"):  # of any trial: it was written in the background
             self._durable(trainer, line)
             return None
         if line.get("trial") != self.task.trial or line.get("fence") != self.task.fence:

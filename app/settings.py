@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,18 +15,13 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..profiling.errors import UsageError
+from ..profiling.urls import hide_password
 
 PREFIX = "PENSTOCK_"
 BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
 #: Written to a new state folder to see that it takes data (bytes). Less free space than this is
 #: as good as none: the ledger and the broker's log grow past it within a minute.
 PROBE_BYTES = 1 << 20
-
-
-def hide_password(url: str) -> str:
-    """``url`` without user and password, fit for messages; safe for malformed URLs as well."""
-    hidden = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
-    return re.sub(r"((?:password|pass|username)=)[^&#]*", r"\1***", hidden)
 
 
 def _broker(url: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from ..profiling.errors import BackendError
-from .settings import hide_password
+from ..profiling.urls import hide_password
+from ..tasks.stores import open_store, unusable
 
 
 def mark(url: str, key: bytes) -> None:
@@ -21,11 +22,11 @@ def mark(url: str, key: bytes) -> None:
     Raises BackendError when the store cannot be written.
     """
     try:
-        files, root = _open(url)
+        files, root = open_store(url)
         files.makedirs(root, exist_ok=True)
         files.pipe_file(_mark(root, key), b"the checkpoint store of a Penstock installation\n")
     except Exception as error:  # whatever the store's library raises
-        raise _unreachable(url, error) from error
+        raise unusable(url, error) from error
 
 
 def check(url: str, key: bytes) -> None:
@@ -34,12 +35,12 @@ def check(url: str, key: bytes) -> None:
     Raises BackendError with the reason.
     """
     try:
-        files, root = _open(url)
+        files, root = open_store(url)
         marked = files.exists(_mark(root, key))
         if marked:
             _probe(files, f"{root}/probe-{uuid4().hex}")
     except Exception as error:  # whatever the store's library raises
-        raise _unreachable(url, error) from error
+        raise unusable(url, error) from error
     if not marked:
         raise BackendError(
             f"the checkpoint store {hide_password(url)}, seen from this node, is not the "
@@ -51,22 +52,28 @@ def check(url: str, key: bytes) -> None:
 def probe(url: str) -> None:
     """See that the store at ``url`` takes and gives data. Raises BackendError with the reason."""
     try:
-        files, root = _open(url)
+        files, root = open_store(url)
         _probe(files, f"{root}/probe-{uuid4().hex}")
     except Exception as error:  # whatever the store's library raises
-        raise _unreachable(url, error) from error
+        raise unusable(url, error) from error
 
 
-def _open(url: str) -> tuple[Any, str]:
-    import fsspec.core
+def checkpoints(url: str, key: bytes) -> str:
+    """Where in the store at ``url`` the installation with this key has its checkpoints.
 
-    files, root = fsspec.core.url_to_fs(url)
-    return files, str(root).rstrip("/")
+    A folder of its own: what its ledger does not name is deleted there, so it must not hold what
+    another installation has stored at the same URL.
+    """
+    return f"{url.rstrip('/')}/checkpoints-{_name(key)}"
 
 
 def _mark(root: str, key: bytes) -> str:
+    return f"{root}/installation-{_name(key)}"
+
+
+def _name(key: bytes) -> str:
     # Not the key itself: whoever reads checkpoints may not sign tasks.
-    return f"{root}/installation-{sha256(b'mark' + key).hexdigest()[:16]}"
+    return sha256(b"mark" + key).hexdigest()[:16]
 
 
 def _probe(files: Any, path: str) -> None:
@@ -78,8 +85,3 @@ def _probe(files: Any, path: str) -> None:
     finally:
         if files.exists(path):
             files.rm_file(path)
-
-
-def _unreachable(url: str, error: Exception) -> BackendError:
-    shown = hide_password(url)
-    return BackendError(f"the checkpoint store {shown} cannot be used from this node: {error}")

@@ -77,6 +77,8 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
             text = _epoch(event, metric, accepted.get((event.epoch, event.fence)))
         case happened.Durable():
             text = f"the state after epoch {event.epoch} is in the store"
+        case happened.Undurable():
+            text = f"its state could not be written to the store: {event.reason}"
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():

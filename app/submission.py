@@ -46,6 +46,7 @@ class Plan:
     retries: int
     shards: int | None
     max_width: int
+    keep_checkpoints: int = 1
     space: Space | None = None
 
     @classmethod
@@ -67,6 +68,7 @@ def make_plan(
     retries: int,
     shards: int | None = None,
     max_width: int | None = None,
+    keep_checkpoints: int = 1,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
     if direction not in DIRECTIONS:
@@ -93,6 +95,7 @@ def make_plan(
         retries=whole("retries", retries, low=0),
         shards=None if shards is None else whole("shards", shards, low=1),
         max_width=_max_width(max_width, shards),
+        keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, low=0),
         space=space,
     )
 
@@ -133,6 +136,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         shards=plan.shards,
         max_width=plan.max_width,
         batch_size=code.batch_size if torch and isinstance(code.batch_size, int) else 64,
+        keep_checkpoints=plan.keep_checkpoints,
     )
 
 

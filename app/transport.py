@@ -21,7 +21,7 @@ from ..profiling.errors import BackendError
 from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
 from ..scheduler.study import StudySpec
 from ..tasks.messages import CodeRef, Forged, ParentRef, SegmentTask, check_seal, seal
-from . import protocol
+from . import protocol, store
 from .celery import message
 
 log = logging.getLogger(__name__)
@@ -256,7 +256,8 @@ class RedisTransport:
                 ),
                 expect=dispatch.expect,
                 holder=dispatch.holder,
-                store=self._store,
+                store=store.checkpoints(self._store, self._key) if self._store else "",
+                mtbf=dispatch.mtbf,
                 epoch_timeout=spec.epoch_timeout,
                 lease_ms=self._lease_ms,
             )

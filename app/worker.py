@@ -28,6 +28,11 @@ from .trainers import Slot, Trainer
 
 log = logging.getLogger(__name__)
 
+#: What a trainer says of a state that it wrote, or could not write.
+_STATE_FIELDS = {
+    "durable": ("trial", "epoch", "state_hash", "uri"),
+    "undurable": ("trial", "reason"),
+}
 #: Seconds for the last words of a worker whose agent is gone.
 LAST_WORDS = 2.0
 
@@ -165,14 +170,15 @@ class Worker:
     # -- what the keeper hears -------------------------------------------------------------------
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """A state is in the store: say so, whoever runs now."""
+        """A state is in the store, or could not be written: say so, whoever runs now."""
+        kind = str(line.get("op"))
         try:
-            body = {name: line[name] for name in ("trial", "epoch", "state_hash", "uri")}
+            body = {name: line[name] for name in _STATE_FIELDS[kind]}
         except KeyError as error:
             log.warning("trainer %d said what is no message: %r", trainer.pid, error)
             return
         cause = trainer.causes.get(str(body["trial"]), "")
-        self._keeper.post(self._link.durable({"kind": "durable", "cause": cause, **body}))
+        self._keeper.post(self._link.durable({"kind": kind, "cause": cause, **body}))
 
     def ended(self, slot: Slot, trainer: Trainer, how: str) -> None:
         """An idle trainer is gone. Only time was lost: its trials are replayed."""

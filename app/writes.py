@@ -47,6 +47,11 @@ _STUDY = _sql(_upsert(STUDY, "name", "created_at", "spec"))
 _TRIAL = _sql(_upsert(TRIAL, "study", "number", "created_at"))
 _EPOCH = _sql(_insert(EPOCH))
 _DURABLE = _sql(_upsert(DURABLE))
+_DISCARDED = _sql(
+    delete(DURABLE).where(
+        DURABLE.c.trial == bindparam("trial"), DURABLE.c.epoch == bindparam("epoch")
+    )
+)
 _DEVICE = _sql(_upsert(DEVICE))
 _COMMAND = _sql(_insert(COMMAND))
 _SNAPSHOT = _sql(_upsert(SNAPSHOT))
@@ -66,6 +71,7 @@ def writes(batch: Batch) -> Iterator[tuple[str, _Rows]]:
     yield _TRIAL, [_trial(trial) for trial in batch.trials]
     yield _EPOCH, [_epoch(epoch) for epoch in batch.epochs]
     yield _DURABLE, [_durable(*durable) for durable in batch.durables]
+    yield _DISCARDED, [{"trial": trial, "epoch": epoch} for trial, epoch in batch.discarded]
     yield _DEVICE, [_device(record) for record in batch.devices]
     yield _COMMAND, [{"id": id_, "reply": reply} for id_, reply in batch.commands]
     yield _SNAPSHOT, [{"seq": seq, "body": body} for seq, body in filter(None, [batch.snapshot])]

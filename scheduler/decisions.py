@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..profiling.faults import PRIOR
 from .study import Params
 
 
@@ -55,7 +56,8 @@ class Dispatch(Decision):
 
     ``parents`` are durable states, newest first; ``expect`` is the accepted state hash at epoch
     ``segment.first - 1`` (empty at the start): the trainer replays from a parent, or from nothing,
-    until it has it, or gets it from ``holder``.
+    until it has it, or gets it from ``holder``. ``mtbf`` is how many seconds such an attempt lasts
+    on average until it is lost: how often its state becomes durable follows from it.
     """
 
     study: str
@@ -67,6 +69,7 @@ class Dispatch(Decision):
     expect: str
     holder: str
     final: bool
+    mtbf: float = PRIOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,13 @@ class Release(Decision):
     """The trial will not run again: devices may drop its warm state."""
 
     trial: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard(Decision):
+    """Nobody needs these durable states any more. A file that another state names must stay."""
+
+    uris: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

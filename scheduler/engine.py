@@ -8,8 +8,9 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Four classes, each a floor on the other: ``Record`` keeps the books, ``Placing`` gives slots to
-trials, ``Holding`` takes devices out for the operator, ``Engine`` knows what each event means.
+Five classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
+store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator, and
+``Engine`` knows what each event means.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from .decisions import (
     Ask,
     Decision,
     Member,
-    Parent,
     Release,
     Revoke,
 )
@@ -45,6 +45,7 @@ from .events import (
     Tick,
     TrialEnqueued,
     TrialReturned,
+    Undurable,
 )
 from .holding import Holding
 from .policies import find_policy
@@ -58,8 +59,6 @@ from .trial import FINAL, AcceptedEpoch, Failure, Step, Trial
 #: Losses in a row after which a device rests, and the longest rest (seconds).
 BACKOFF_AFTER = 3
 BACKOFF_LONGEST = 30.0
-#: Durable states that a trial may be restarted from; older ones are not offered.
-PARENTS_KEPT = 3
 
 __all__ = ["Engine", "Refused"]
 
@@ -217,6 +216,7 @@ class Engine(Holding):
         # Closed first: what a lost trial sets free must not come back to this device.
         self.state.devices[device].draining = True
         for fence in self._fences_on(device):
+            self.state.faults.saw_loss()
             trial = self.state.trials[self.state.attempts[fence].segment.trial]
             self._lose(trial, [device], reason)
 
@@ -294,6 +294,7 @@ class Engine(Holding):
         score = study.spec.sign * trial.values[trial.epoch]
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             self._move(study, trial, Step.FINISH)
+            self._over(study, trial)
             self._decide(Release, trial=trial.id)
         else:
             self._move(study, trial, Step.REACH)
@@ -310,17 +311,6 @@ class Engine(Holding):
         # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
         self._wait(trial, first=not self.state.shuffle)
         self._fill()
-
-    def _on_durable(self, event: Durable) -> None:
-        trial = self._trial(event.trial)
-        if trial.hashes.get(event.epoch) != event.state_hash:
-            raise Refused(f"{trial.id} epoch {event.epoch} was not accepted with these bits")
-        if any(parent.epoch == event.epoch for parent in trial.parents):
-            raise Refused(f"{trial.id} epoch {event.epoch} is durable already")
-        parent = Parent(event.epoch, event.uri, event.state_hash)
-        newest_first = sorted((parent, *trial.parents), key=lambda p: -p.epoch)
-        trial.parents = tuple(newest_first[:PARENTS_KEPT])
-        self._changes.durables.append((trial.id, parent, event.at))
 
     def _on_trial_returned(self, event: TrialReturned) -> None:
         trial = self._trial(event.trial)
@@ -343,6 +333,8 @@ class Engine(Holding):
         trial.failures += 1
         trial.failure = Failure(event.kind, event.message, event.traceback)
         self._close_attempt(trial)
+        if event.kind == "died":
+            self.state.faults.saw_loss()
         if retry_failure(event.kind, event.message, trial.failures, study.spec.retries):
             self._move(study, trial, Step.RETRY)
             self._wait(trial, first=True)
@@ -362,6 +354,8 @@ class Engine(Holding):
             study.refused |= dict.fromkeys(at, event.reason)
             study.message = f"{', '.join(at)} refused {trial.id}: {event.reason}"
             self._touch_study(study)
+        else:
+            self.state.faults.saw_loss()
         self._lose(trial, at, event.reason)
         self._fill()
 
@@ -394,6 +388,7 @@ class Engine(Holding):
     def _leave(self, study: StudyState, trial: Trial) -> None:
         """The trial will reach no further target."""
         self.state.dirty = True
+        self._over(study, trial)
         self._decide(Release, trial=trial.id)
         self._enter(study, study.strategy.left(trial.id))
         self._settle(study)
@@ -415,6 +410,7 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     DevicesGivenBack: Engine._on_devices_given_back,
     EpochReported: Engine._on_epoch_reported,
     Durable: Engine._on_durable,
+    Undurable: Engine._on_undurable,
     TrialReturned: Engine._on_trial_returned,
     AttemptFailed: Engine._on_attempt_failed,
     AttemptLost: Engine._on_attempt_lost,

@@ -145,6 +145,14 @@ class Durable(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Undurable(Event):
+    """A state of the trial could not be written to the store; ``reason`` is for the user."""
+
+    trial: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReturned(Event):
     """The objective returned ``value``: the trial has no further epochs."""
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 
 from ..profiling.errors import IllegalTransition
 from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
+from .durables import Durables
 from .policies import find_policy
-from .record import Record
 from .segments import segment_length
 from .snapshot import Candidate, Snapshot
 from .state import Attempt, StudyState
@@ -32,7 +32,7 @@ REPLAN_EVERY = 1.0
 ORDER_FREE = frozenset({"grid", "random"})
 
 
-class Placing(Record):
+class Placing(Durables):
     """Gives free slots to trials, and pulls the strategies for more."""
 
     def _enter(self, study: StudyState, group: TrialGroup) -> None:
@@ -252,6 +252,7 @@ class Placing(Record):
             expect=trial.state_hash,
             holder=trial.holder,
             final=segment.last == trial.target,
+            mtbf=self.state.faults.mtbf / len(segment.members),
         )
         self.state.attempts[segment.fence] = Attempt(dispatch.id, study.spec.id, segment, self._at)
         self._out.append(dispatch)
@@ -272,6 +273,7 @@ class Placing(Record):
         study.status, study.finished_at = status, self._at
         if status == "failed" and not study.message:
             study.message = "every trial failed"
+        self._end(study)
         self._touch_study(study)
         self._decide(Finish, study=study.spec.id, status=status)
         # The ledger keeps what a finished study was; the engine only that its id is taken.

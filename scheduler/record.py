@@ -65,6 +65,7 @@ class Record:
         for member in attempt.segment.members:
             fences = self.state.devices[member.device].fences
             fences[:] = [0 if fence == trial.fence else fence for fence in fences]
+            self.state.faults.saw_work(self._at - attempt.dispatched_at)
             if member.device in self.state.held:
                 self._note_device(member.device)
         trial.fence = 0

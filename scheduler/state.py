@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..profiling.cost import CostTable
 from ..profiling.devices import Device
+from ..profiling.faults import FaultTable
 from .asha import Asha
 from .decisions import Ask, Member, Parent, Segment
 from .full import FullBudget
@@ -17,7 +18,11 @@ from .trial import AcceptedEpoch, Trial
 
 @dataclass(slots=True)
 class StudyState:
-    """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered."""
+    """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered.
+
+    ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
+    why its last checkpoint could not be written.
+    """
 
     spec: StudySpec
     strategy: FullBudget | SuccessiveHalving | Asha
@@ -32,10 +37,28 @@ class StudyState:
     active: int = 0
     succeeded: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    best: list[str] = field(default_factory=list)
+    undurable: dict[str, str] = field(default_factory=dict)
 
     @property
     def record(self) -> StudyRecord:
-        return StudyRecord(self.spec, self.status, self.created_at, self.finished_at, self.message)
+        words = [self.message] if self.message else []
+        if self.undurable:
+            trials = "1 trial" if len(self.undurable) == 1 else f"{len(self.undurable)} trials"
+            reason = next(reversed(self.undurable.values()))
+            words.append(f"the newest checkpoint of {trials} could not be written: {reason}")
+        return StudyRecord(
+            self.spec, self.status, self.created_at, self.finished_at, "; ".join(words)
+        )
+
+
+@dataclass(slots=True)
+class EndedTrial:
+    """One of the best trials of a study that is over: its last epoch, and what is durable."""
+
+    epoch: int
+    state_hash: str
+    parents: tuple[Parent, ...]
 
 
 @dataclass(slots=True)
@@ -104,9 +127,11 @@ class Attempt:
 class EngineState:
     """Everything the engine knows.
 
-    ``held`` are the devices that the operator took out, joined or not. Of the standing plan:
-    ``ready`` are waiting trials in its order, ``widths`` what it gives each trial (1 where nothing
-    is said), ``shuffle`` as in ``Plan``.
+    ``finished`` are the names of studies that are over; ``ended`` the best trials of the last
+    few of them: what is needed to check a report of a durable state that comes late. ``held`` are
+    the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are
+    waiting trials in its order, ``widths`` what it gives each trial (1 where nothing is said),
+    ``shuffle`` as in ``Plan``.
     """
 
     seq: int = 0
@@ -114,6 +139,7 @@ class EngineState:
     policy: str = "fifo"
     studies: dict[str, StudyState] = field(default_factory=dict)
     finished: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, dict[str, EndedTrial]] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     devices: dict[str, DeviceState] = field(default_factory=dict)
@@ -124,6 +150,7 @@ class EngineState:
     dirty: bool = False
     planned_at: float | None = None
     costs: CostTable = field(default_factory=CostTable)
+    faults: FaultTable = field(default_factory=FaultTable)
 
     def free_slots(self) -> Iterator[Member]:
         """Slots that may take a segment, in the order in which their devices joined."""
@@ -160,10 +187,13 @@ class EngineState:
 
 @dataclass(slots=True)
 class Changes:
-    """What handling events changed since it was last taken: what the projections must follow."""
+    """What handling events changed since it was last taken: what the projections must follow.
+
+    ``durables`` by (trial, epoch): the state and when it became durable, None where it is let go.
+    """
 
     studies: dict[str, StudyRecord] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     epochs: list[AcceptedEpoch] = field(default_factory=list)
-    durables: list[tuple[str, Parent, float]] = field(default_factory=list)
+    durables: dict[tuple[str, int], tuple[Parent, float] | None] = field(default_factory=dict)
     devices: dict[str, DeviceRecord] = field(default_factory=dict)

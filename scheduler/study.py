@@ -48,6 +48,7 @@ class StudySpec:
     is tried again (crashes of its process have their own limit, see ``scheduler.retry``).
     ``max_width`` is on how many devices one trial may run, ``shards`` into how many its batches are
     cut (None: see ``shards_of``), ``batch_size`` the code's own, where no hyperparameter says it.
+    ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
     """
 
     id: str
@@ -68,6 +69,7 @@ class StudySpec:
     shards: int | None = None
     max_width: int = 1
     batch_size: int = 64
+    keep_checkpoints: int = 1
 
     @property
     def sign(self) -> float:

@@ -7,9 +7,12 @@ folder. It is read with ``weights_only=True``; its state must have the hash that
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
+import re
+import shutil
 import sys
 import threading
 import time
@@ -18,13 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import torch
 
 from ..profiling.errors import BackendError
-from .state import copy_state, state_hash
+from ..profiling.faults import checkpoint_interval
+from ..profiling.urls import hide_password
+from .state import canonical, copy_state, state_hash
+from .stores import is_local, open_store, unusable
 
 FORMAT = 1
+#: What a checkpoint must leave free on a local disk: so many bytes, or on a small disk this share.
+#: Ledger and broker write there too, and a disk that is full stops them.
+RESERVE = 1 << 30
+RESERVE_SHARE = 0.05
+#: A checkpoint's name in the words of a store's library.
+_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.[\w.]+")
 
 
 class Store:
@@ -33,31 +44,57 @@ class Store:
     def __init__(self, url: str) -> None:
         """Open ``url``; raises ``BackendError`` where this node cannot write there."""
         try:
-            self._files, self._root = fsspec.core.url_to_fs(url)
+            self._files, self._root = open_store(url)
             self._files.makedirs(self._root, exist_ok=True)
         except Exception as error:  # each file system raises its own kinds
-            raise BackendError(f"the checkpoint store {url} is not reachable: {error}") from error
-        self._local = "file" in _protocols(self._files)
+            raise unusable(url, error) from error
+        self._local = is_local(self._files)
+        self._made: set[str] = set()
         if self._local and not os.access(self._root, os.W_OK | os.X_OK):
             raise BackendError(f"the checkpoint store {url} cannot be written by this user")
 
     def save(self, state: dict[str, Any], epoch: int) -> str:
-        """Write ``state`` (after ``epoch``) durably and return its URI. Raises ``OSError``."""
+        """Write ``state`` (after ``epoch``) durably and return its URI. Raises ``OSError``.
+
+        A state that is there already is not written again. Readers see all of a file or nothing of
+        it: locally by rename, in an object store because an upload appears when it is complete.
+        """
         buffer = io.BytesIO()
-        torch.save({"format": FORMAT, "epoch": epoch, "state": state}, buffer)
+        torch.save(canonical({"format": FORMAT, "epoch": epoch, "state": state}), buffer)
         content = buffer.getbuffer()
         digest = hashlib.sha256(content).hexdigest()
-        path = f"{self._root.rstrip('/')}/{digest[:2]}/{digest}.pt"
-        if self._local:
-            _write_synced(Path(path), content)
-        else:
-            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._files.pipe_file(path, bytes(content))
+        folder = f"{self._root}/{digest[:2]}"
+        path = f"{folder}/{digest}.pt"
+        if not self._holds(path, len(content)):
+            if self._local:
+                check_space(Path(self._root), len(content))
+                _write_synced(Path(path), content)
+            else:
+                if folder not in self._made:
+                    self._files.makedirs(folder, exist_ok=True)
+                    self._made.add(folder)
+                self._files.pipe_file(path, bytes(content))
         return str(self._files.unstrip_protocol(path))
 
+    def _holds(self, path: str, size: int) -> bool:
+        """Whether the file is there in its length: its name says what its bytes should be."""
+        try:
+            return bool(self._files.info(path)["size"] == size)
+        except FileNotFoundError:
+            return False
 
-def _protocols(files: Any) -> tuple[str, ...]:
-    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
+
+def check_space(folder: Path, size: int) -> None:
+    """Raise ``OSError`` where ``size`` bytes more would leave less than the reserve free."""
+    disk = shutil.disk_usage(folder)
+    reserve = min(RESERVE, int(RESERVE_SHARE * disk.total))
+    if disk.free - size < reserve:
+        mib = 1 << 20
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk of the checkpoint store is full: {reserve / mib:.0f} MiB of its "
+            f"{disk.total / mib:.0f} MiB are kept free",
+        )
 
 
 def _write_synced(path: Path, content: memoryview) -> None:
@@ -70,7 +107,7 @@ def _write_synced(path: Path, content: memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
@@ -92,10 +129,12 @@ def load(uri: str, expected: str) -> dict[str, Any]:
     Raises ``BackendError`` where it is missing, torn, changed, or another state than the ledger's.
     """
     try:
-        files, path = fsspec.core.url_to_fs(uri)
+        files, path = open_store(uri)
         content = files.cat_file(path)
     except Exception as error:  # each file system raises its own kinds
-        raise BackendError(f"checkpoint {uri} cannot be read: {error}") from error
+        why = hide_password(str(error))
+        raise BackendError(f"checkpoint {hide_password(uri)} cannot be read: {why}") from error
+    uri = hide_password(uri)
     if hashlib.sha256(content).hexdigest() != path.rpartition("/")[2].removesuffix(".pt"):
         raise BackendError(f"checkpoint {uri} is corrupt: its bytes do not match its name")
     try:
@@ -113,27 +152,36 @@ def load(uri: str, expected: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A copied state waiting to be written."""
+    """A copied state waiting to be written; ``copied`` is what the copy cost (seconds)."""
 
     trial: str
     epoch: int
     state_hash: str
     state: dict[str, Any]
     store: Store
+    copied: float
 
 
 class Writer:
-    """Writes checkpoints in a thread of its own; ``said(snapshot, uri)`` is called when durable.
+    """Writes checkpoints in a thread of its own.
 
-    Of one trial only the newest waiting state is written: an older one would never be asked for.
-    A write that fails is logged and forgotten; the trial is then replayed from an older one.
+    ``said(snapshot, uri)`` is called when one is durable, ``failed(snapshot, reason)`` when it was
+    not written: training goes on, and the trial is then replayed from an older one. Of one trial
+    only the newest waiting state is written: an older one would never be asked for.
     """
 
-    def __init__(self, said: Callable[[Snapshot, str], None]) -> None:
+    def __init__(
+        self,
+        said: Callable[[Snapshot, str], None],
+        failed: Callable[[Snapshot, str], None],
+    ) -> None:
         self._said = said
+        self._failed = failed
         self._waiting: dict[str, Snapshot] = {}
         self._changed = threading.Condition()
+        #: Seconds that the last checkpoint cost, copy and write: any trial's, and by trial.
         self._cost = 0.0
+        self._costs: dict[str, float] = {}
         self._last: dict[str, float] = {}
         threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
 
@@ -141,18 +189,25 @@ class Writer:
         """The trial's state was made or loaded now: its next checkpoint is due some time later."""
         self._last[trial] = time.monotonic()
 
-    def due(self, trial: str) -> bool:
-        """Whether the last checkpoint is older than 50 times what one costs, and 1 s at least."""
-        return time.monotonic() - self._last.get(trial, 0.0) > max(1.0, 50 * self._cost)
+    def due(self, trial: str, mtbf: float) -> bool:
+        """Whether the last checkpoint is older than Young's interval for what one costs here.
+
+        ``mtbf``: mean seconds between two losses of such an attempt, as the scheduler observed.
+        """
+        interval = checkpoint_interval(self._costs.get(trial, self._cost), mtbf)
+        return time.monotonic() - self._last.get(trial, 0.0) > interval
 
     def forget(self, trial: str) -> None:
         """The trial left this trainer; what waits is still written."""
         self._last.pop(trial, None)
+        self._costs.pop(trial, None)
 
     def submit(self, store: Store, trial: str, epoch: int, name: str, state: Any) -> None:
         """Copy ``state`` (whose hash is ``name``) now, and write it soon."""
         self.begin(trial)
-        snapshot = Snapshot(trial, epoch, name, copy_state(state), store)
+        began = time.monotonic()
+        copied = copy_state(state)
+        snapshot = Snapshot(trial, epoch, name, copied, store, time.monotonic() - began)
         with self._changed:
             self._waiting[trial] = snapshot
             self._changed.notify()
@@ -166,7 +221,17 @@ class Writer:
             try:
                 uri = snapshot.store.save(snapshot.state, snapshot.epoch)
             except Exception as error:  # the store is down or full; training goes on
-                print(f"checkpoint of {snapshot.trial} failed: {error}", file=sys.stderr)  # noqa: T201
+                why = _reason(error)
+                print(f"checkpoint of {snapshot.trial} failed: {why}", file=sys.stderr)  # noqa: T201
+                self._failed(snapshot, why)
                 continue
-            self._cost = time.monotonic() - began
+            self._cost = snapshot.copied + time.monotonic() - began
+            if snapshot.trial in self._last:  # else it has left meanwhile
+                self._costs[snapshot.trial] = self._cost
             self._said(snapshot, uri)
+
+
+def _reason(error: Exception) -> str:
+    """Why a write failed, in the same words each time: without the file's name or credentials."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return hide_password(_NAME.sub("…", words)) or type(error).__name__

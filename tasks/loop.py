@@ -62,8 +62,13 @@ class Training:
         }
 
     def load(self, state: dict[str, Any], epoch: int) -> None:
-        """Become the state after ``epoch`` that ``state()`` gave there."""
-        self.model.load_state_dict(state["model"])
+        """Become the state after ``epoch`` that ``state()`` gave there.
+
+        Weights that are the model's own tensors, filled in place, are not copied onto themselves.
+        """
+        own = self.model.state_dict()
+        if not all(_same_memory(value, own.get(name)) for name, value in state["model"].items()):
+            self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
@@ -211,6 +216,12 @@ def _evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
         for name, value in values.items():
             totals[name] = totals[name] + value * size
     return {name: float(total) / examples for name, total in totals.items()}
+
+
+def _same_memory(one: Any, other: Any) -> bool:
+    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return False
+    return one.nbytes > 0 and one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
 def _wide(value: Tensor | float) -> Tensor | float:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..profiling.errors import UsageError
+from ..profiling.faults import PRIOR
 
 VERSION = 1
 Scalar = str | int | float | bool | None
@@ -68,6 +69,8 @@ class SegmentTask(_Frozen):
     expect: str = ""
     holder: str = ""
     store: str = ""
+    #: Mean seconds between two losses of such an attempt: how often its state becomes durable.
+    mtbf: float = Field(default=PRIOR, gt=0)
     epoch_timeout: float | None = Field(default=None, gt=0)
     lease_ms: int = Field(ge=100)
 

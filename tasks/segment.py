@@ -60,7 +60,7 @@ class Segments:
         self._data = SharedData()
         self._warm = WarmTrials(warm_capacity())
         self._stores: dict[str, checkpoint.Store] = {}
-        self._writer = checkpoint.Writer(self._durable)
+        self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._meetings = Meetings(identity, loop.device_here())
         token = Identity.parse(identity).token
         neighbours.Neighbours(listen, token, self._warm.lend, self._meetings.store_port).start()
@@ -86,7 +86,7 @@ class Segments:
         warm.training.gang = None
         for gone in self._warm.put(task.trial, warm):
             self._writer.forget(gone)
-        if task.rank == 0 and (task.final or self._writer.due(task.trial)):
+        if task.rank == 0 and (task.final or self._writer.due(task.trial, task.mtbf)):
             self._writer.submit(
                 store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
             )
@@ -132,6 +132,9 @@ class Segments:
             state_hash=snapshot.state_hash,
             uri=uri,
         )
+
+    def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:
+        self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
 
     def _state_before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
         """The trial after epoch ``first`` - 1 with the hash that the ledger expects.

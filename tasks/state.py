@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import struct
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,48 @@ def tensors_of(value: Any) -> list[Tensor]:
 def copy_state(value: Any) -> Any:
     """A deep copy with every tensor on the CPU, so that training may go on while it is written."""
     return map_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
+
+
+def canonical(value: Any) -> Any:
+    """``value`` in the one form whose pickled bytes depend on nothing but what ``state_hash`` sees.
+
+    Pickle writes keys in the order of their insertion and an object met twice as a reference, and
+    torch the whole storage behind a view. So: keys sorted, equal texts one object (interned, as the
+    names that torch itself puts beside them), all else an object of its own, tensors dense. Dicts
+    keep their kind; tensors that are dense already are not copied.
+    """
+    match value:
+        case torch.Tensor():
+            return _dense(value)
+        case str():
+            return sys.intern(value) if type(value) is str else value
+        case bytes():
+            return bytes(bytearray(value))  # never the same object twice
+        case dict():
+            ordered = copy.copy(value)  # the same kind of dict: schedules keep Counters
+            ordered.clear()
+            for name in sorted(value, key=_order):
+                ordered[canonical(name)] = canonical(value[name])
+            for name, hung in getattr(ordered, "__dict__", {}).items():
+                setattr(ordered, name, canonical(hung))  # a module's _metadata
+            return ordered
+        case list() | tuple():
+            items = [canonical(item) for item in value]
+            return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` on the CPU with a storage that holds it alone, and the strides of its shape."""
+    dense = tensor.detach().cpu().contiguous()
+    if dense.untyped_storage().nbytes() != dense.nbytes:
+        dense = dense.clone()
+    strides, step = [], 1
+    for size in reversed(dense.shape):
+        strides.append(step)
+        step *= max(1, size)
+    # Of a dimension of one element, and of an empty tensor's offset, torch keeps what was there.
+    return dense.as_strided(dense.shape, strides[::-1], 0)
 
 
 def state_bytes(value: Any) -> int:

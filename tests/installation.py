@@ -97,7 +97,8 @@ class Installation:
     def close(self) -> None:
         services.take_down(self.settings, grace=2.0)
         for process in locks._started:
-            process.wait(10)
+            if f"{self.settings.run}/" in " ".join(map(str, process.args)):
+                process.wait(10)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import penstock
@@ -118,7 +119,11 @@ def test_every_file_that_the_code_reads_is_shipped():
 
 def test_every_direct_dependency_is_pinned_for_ci():
     pins = set(re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
-    wanted = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["dependency-groups"]["dev"]]
+    wanted = [
+        *PYPROJECT["project"]["dependencies"],
+        *chain.from_iterable(PYPROJECT["project"]["optional-dependencies"].values()),
+        *PYPROJECT["dependency-groups"]["dev"],
+    ]
     names = {re.match(r"[\w-]+", requirement).group().lower() for requirement in wanted}
     assert names - pins == set()
 

@@ -269,3 +269,40 @@ def test_a_sampler_that_raises_fails_its_study_and_the_loop_goes_on(desk):
         "the sampler random raised ZeroDivisionError('nothing to divide by')",
     )
     runner.turn(1.0)
+
+
+class ToldLedger(MemoryLedger):
+    """Keeps what was committed of durable states, in one list with what else happens."""
+
+    def __init__(self, told):
+        super().__init__()
+        self._told = told
+
+    def commit(self, batch):
+        super().commit(batch)
+        self._told += [("row gone", f"u{epoch}") for _, epoch in batch.discarded]
+
+
+def test_a_file_is_discarded_only_when_the_ledger_no_longer_names_it(desk):
+    told = []
+    runner = Runner(
+        Engine(),
+        ToldLedger(told),
+        desk,
+        SamplerHost(),
+        desk.clock,
+        discard=lambda uris: told.extend(("file gone", uri) for uri in uris),
+    )
+    study = spec(StrategySpec("full", max_epochs=9), n_trials=1, max_segment=1)
+    runner.start(StudySubmitted(at=0.0, study=study))
+    said = 0
+    while (trial := runner.engine.state.trials.get("s-1-0000")) is None or trial.epoch < 5:
+        runner.turn(1.0)
+        trial = runner.engine.state.trials.get("s-1-0000")
+        if trial is not None and trial.epoch > said:
+            said = trial.epoch
+            body = {"kind": "durable", "trial": trial.id, "epoch": said, "uri": f"u{said}"}
+            body["state_hash"] = trial.state_hash
+            desk.inbox.append(Message(f"d{said}", "reports", body))
+    runner.turn(0.0)
+    assert told == [(what, uri) for uri in ("u1", "u2") for what in ("row gone", "file gone")]

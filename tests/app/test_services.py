@@ -138,6 +138,14 @@ def test_nothing_is_started_when_the_broker_does_not_answer(tmp_path):
     assert not any(locks.is_running(settings.run, name) for name in NAMES)
 
 
+def test_nothing_is_started_for_a_store_of_no_known_kind_and_its_password_is_not_said(tmp_path):
+    settings = load(home=tmp_path / "home", store="nosuchfs://me:s3cret@host/x")
+    with pytest.raises(BackendError, match=r"nosuchfs://\*\*\*@host/x cannot be used") as refused:
+        ensure_up(settings, services=STAND_INS)
+    assert "s3cret" not in str(refused.value)
+    assert wanted(settings) is None
+
+
 def test_nothing_is_started_for_devices_that_are_not_there(settings):
     with pytest.raises(UsageError, match=r"cpu:999x1.*this machine has"):
         ensure_up(settings, "cpu:999x1", services=STAND_INS)

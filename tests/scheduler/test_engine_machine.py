@@ -22,6 +22,7 @@ from penstock.scheduler.events import (
     Tick,
     TrialEnqueued,
     TrialReturned,
+    Undurable,
 )
 from penstock.scheduler.freeing import choose, freeable
 from penstock.scheduler.policies import POLICIES
@@ -205,9 +206,15 @@ class EngineMachine(RuleBasedStateMachine):
                 trial=name,
                 epoch=epoch,
                 state_hash=f"{name}@{epoch}",
-                uri=f"u{epoch}",
+                uri=f"{name}@{epoch}",
             )
         )
+
+    @precondition(lambda self: self.dispatched)
+    @rule(data=st.data(), reason=st.sampled_from(["full", "away"]))
+    def undurable(self, data, reason):
+        name = self.some(data, self.dispatched).segment.trial
+        self.send(Undurable(at=self.world.at, trial=name, reason=reason))
 
     @rule(number=st.integers(1, 4))
     def cancel(self, number):

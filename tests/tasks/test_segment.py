@@ -174,7 +174,7 @@ def test_a_cut_closes_the_segment_at_the_end_of_the_epoch(trainer):
 
 def test_a_store_that_cannot_be_reached_is_refused_before_training(trainer, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BackendError, match="not reachable"):
+    with pytest.raises(BackendError, match="cannot be used from this node"):
         trainer.train(trainees.Small, store=f"file://{tmp_path}/file/store")
     assert trainer.said == []
 
@@ -182,7 +182,7 @@ def test_a_store_that_cannot_be_reached_is_refused_before_training(trainer, tmp_
 def test_a_segment_that_is_not_the_last_is_saved_only_when_due(trainer, monkeypatch):
     first = trainer.train(trainees.Small)
     assert trainer.durable.empty()
-    monkeypatch.setattr(checkpoint.Writer, "due", lambda self, trial: True)
+    monkeypatch.setattr(checkpoint.Writer, "due", lambda self, trial, mtbf: True)
     trainer.train(trainees.Small, 2, 1, expect=first[0]["state_hash"])
     assert trainer.durable.get(timeout=PATIENCE)["epoch"] == 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trainees
@@ -78,6 +79,30 @@ def test_a_segment_is_trained_saved_and_resumed_in_another_trainer(shared, tmp_p
         moved = other.carry_out(task)
     # The first run's checkpoints came from the same bits, so nothing else can be equal.
     assert [m["state_hash"] for m in moved] == [m["state_hash"] for m in whole[2:]]
+
+
+def test_a_checkpoint_with_a_flipped_bit_is_found_and_the_one_before_is_used(shared, tmp_path):
+    store = f"file://{tmp_path}/store"
+    fields = {"trial": "s-0002", "store": store}
+    whole = shared.carry_out(segment(trainees.Small, 1, 4, **fields))
+    parents = []
+    for last in (1, 3):
+        shared.carry_out(segment(trainees.Small, 1, last, final=True, fence=1 + last, **fields))
+        said = shared.hear()
+        parents.append({name: said[name] for name in ("epoch", "uri", "state_hash")})
+    file = Path(parents[-1]["uri"].removeprefix("file://"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    expect = whole[2]["state_hash"]
+    task = segment(trainees.Small, 4, 1, parents=parents, expect=expect, fence=9, **fields)
+    log = tmp_path / "log"
+    with TrainerProcess(log) as other:
+        moved = other.carry_out(task)
+    assert moved[-1]["state_hash"] == whole[3]["state_hash"]
+    replayed = [m["text"] for m in moved if m["op"] == "progress"]
+    assert replayed == ["replaying epoch 2 of 3", "replaying epoch 3 of 3"]
+    assert "is corrupt: its bytes do not match its name; an older state is taken" in log.read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""The engine's second floor: what is durable, what of it is kept, and what is heard too late.
+
+Theory of operation. A trial's ``parents`` are exactly its rows in the ledger's table of durable
+states. When a state is added, or a trial or study ends, ``retention`` says which stay. The others
+lose their rows in the same commit, and ``Discard`` has their files deleted behind the loop, unless
+another row names the same file (files go by their content). A file whose deletion was lost in a
+crash has no row; that is how the janitor finds it again.
+
+The last state of a trial is often durable only when its study is over already. So the best trials
+of the studies that ended last are remembered, with what such a report is checked by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .decisions import Discard, Parent
+from .events import Durable, Undurable
+from .record import Record, Refused
+from .retention import best_at_the_end, best_completed, edges, retained
+from .state import EndedTrial, StudyState
+from .trial import FINAL, Trial, TrialState
+
+#: Studies that are over of which the best trials are remembered.
+ENDED_KEPT = 32
+
+
+class Durables(Record):
+    """Keeps each trial's durable states, and lets go of those that nobody needs any more."""
+
+    def _on_durable(self, event: Durable) -> None:
+        if event.trial not in self.state.trials:
+            self._durable_late(event)
+            return
+        trial = self._trial(event.trial)
+        if trial.hashes.get(event.epoch) != event.state_hash:
+            raise Refused(f"{trial.id} epoch {event.epoch} was not accepted with these bits")
+        study = self.state.studies[trial.study]
+        parent = _parent(event)
+        trial.parents = self._with(trial.id, trial.parents, parent)
+        if study.undurable.pop(trial.id, None):
+            self._touch_study(study)
+        self._retain(study, (trial,))
+
+    def _on_undurable(self, event: Undurable) -> None:
+        trial = self._trial(event.trial)
+        study = self.state.studies[trial.study]
+        if study.undurable.get(trial.id) == event.reason:
+            raise Refused(f"that no checkpoint of {trial.id} can be written is known")
+        study.undurable[trial.id] = event.reason
+        self._touch_study(study)
+
+    def _durable_late(self, event: Durable) -> None:
+        """Of a study that is over: the last state of one of its best trials, or one too many."""
+        ended = self.state.ended.get(event.trial.rpartition("-")[0])
+        if ended is None:
+            raise Refused(f"trial {event.trial} is not of a study that is known here")
+        trial = ended.get(event.trial)
+        if trial is None:
+            self._decide(Discard, uris=(event.uri,))
+            return
+        if (event.epoch, event.state_hash) != (trial.epoch, trial.state_hash):
+            raise Refused(
+                f"epoch {event.epoch} of {event.trial} is not its last, or has other bits"
+            )
+        trial.parents = self._with(event.trial, trial.parents, _parent(event))
+        self._drop(event.trial, trial.parents[1:])
+        trial.parents = trial.parents[:1]
+
+    def _with(self, name: str, parents: tuple[Parent, ...], new: Parent) -> tuple[Parent, ...]:
+        if any(parent.epoch == new.epoch for parent in parents):
+            raise Refused(f"{name} epoch {new.epoch} is durable already")
+        self._changes.durables[name, new.epoch] = (new, self._at)
+        return tuple(sorted((new, *parents), key=lambda parent: -parent.epoch))
+
+    def _over(self, study: StudyState, trial: Trial) -> None:
+        """A trial is over: its states go, or those of the one that it beats do."""
+        before = [self.state.trials[name] for name in study.best]
+        if trial.state is TrialState.COMPLETED:
+            spec = study.spec
+            study.best = best_completed((*before, trial), spec.sign, spec.keep_checkpoints)
+        self._retain(study, (*before, trial))
+
+    def _retain(self, study: StudyState, trials: Iterable[Trial]) -> None:
+        rung_edges = edges(study.spec.strategy)
+        for trial in trials:
+            kept = retained(trial, rung_edges, best=trial.id in study.best)
+            self._drop(trial.id, [state for state in trial.parents if state not in kept])
+            trial.parents = kept
+            needed = trial.state not in FINAL or trial.id in study.best
+            if not needed and trial.id in study.undurable:
+                del study.undurable[trial.id]
+                self._touch_study(study)
+
+    def _drop(self, name: str, states: Iterable[Parent]) -> None:
+        gone = tuple(states)
+        for state in gone:
+            self._changes.durables[name, state.epoch] = None
+        if gone:
+            self._decide(Discard, uris=tuple(state.uri for state in gone))
+
+    def _end(self, study: StudyState) -> None:
+        """The study is over, and so are all its trials; the best of them are remembered."""
+        trials = self._trials_of(study)
+        assert all(trial.state in FINAL for trial in trials)
+        spec = study.spec
+        study.best = best_at_the_end(trials, spec.sign, spec.keep_checkpoints)
+        self._retain(study, trials)
+        best = [self.state.trials[name] for name in study.best]
+        self.state.ended[spec.id] = {
+            trial.id: EndedTrial(trial.epoch, trial.state_hash, trial.parents) for trial in best
+        }
+        for name in list(self.state.ended)[:-ENDED_KEPT]:
+            del self.state.ended[name]
+
+
+def _parent(event: Durable) -> Parent:
+    return Parent(event.epoch, event.uri, event.state_hash)

@@ -1,0 +1,59 @@
+"""What is kept of a trial's durable states, and of whose."""
+
+from __future__ import annotations
+
+import pytest
+from penstock.scheduler.decisions import Parent
+from penstock.scheduler.retention import best_at_the_end, best_completed, edges, retained
+from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.trial import Trial, TrialState
+
+
+def trial(number=0, state=TrialState.RUNNING, value=None, epoch=0, states=()):
+    parents = tuple(Parent(n, f"u{n}", f"h{n}") for n in sorted(states, reverse=True))
+    name = f"s-{number:04d}"
+    return Trial(name, "s", number, (), 0.0, state, epoch=epoch, value=value, parents=parents)
+
+
+def epochs(states):
+    return [state.epoch for state in states]
+
+
+def test_a_trial_in_the_race_keeps_its_newest_states_and_those_of_its_rungs():
+    plan = StrategySpec("halving", max_epochs=9)
+    assert edges(plan) == {1, 3, 9}
+    running = trial(states=range(1, 9))
+    assert epochs(retained(running, edges(plan), best=False)) == [8, 7, 6, 3, 1]
+
+
+@pytest.mark.parametrize("plan", [StrategySpec("full", max_epochs=9), StrategySpec("full")])
+def test_without_rungs_only_the_newest_are_kept(plan):
+    assert epochs(retained(trial(states=range(1, 9)), edges(plan), best=False)) == [8, 7, 6]
+
+
+@pytest.mark.parametrize("state", ["completed", "stopped", "failed", "cancelled"])
+def test_a_trial_that_is_over_keeps_its_last_state_if_it_is_among_the_best(state):
+    over = trial(state=TrialState(state), states=range(1, 5))
+    assert epochs(retained(over, frozenset({1}), best=True)) == [4]
+    assert retained(over, frozenset({1}), best=False) == ()
+
+
+def test_the_best_are_completed_trials_by_value_and_then_by_number():
+    done = TrialState.COMPLETED
+    trials = [trial(n, done, value) for n, value in enumerate([0.5, 0.9, 0.9, 0.1])]
+    trials.append(trial(4, TrialState.STOPPED, 1.0))
+    assert best_completed(trials, 1.0, 2) == ["s-0001", "s-0002"]
+    assert best_completed(trials, -1.0, 1) == ["s-0003"]
+    assert best_at_the_end(trials, 1.0, 3) == ["s-0001", "s-0002", "s-0000"]
+    assert best_at_the_end(trials, 1.0, 0) == []
+
+
+def test_without_a_completed_trial_the_best_of_those_trained_longest_are_kept():
+    stopped, cancelled = TrialState.STOPPED, TrialState.CANCELLED
+    trials = [
+        trial(0, stopped, 0.9, epoch=1),
+        trial(1, cancelled, 0.4, epoch=3),
+        trial(2, stopped, 0.5, epoch=3),
+        trial(3, TrialState.FAILED, 1.0, epoch=3),
+    ]
+    assert best_at_the_end(trials, 1.0, 2) == ["s-0002", "s-0001"]
