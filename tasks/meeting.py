@@ -135,8 +135,10 @@ class Meetings:
             check()
             try:
                 return neighbours.store_port(leader, timeout=1.0)
+            except neighbours.OutOfReach as error:
+                raise GangLost(str(error)) from error
             except BackendError as error:
-                if "refused" in str(error) or time.monotonic() > until:
+                if time.monotonic() > until:
                     raise GangLost(str(error)) from error
 
     def remember(self, keys: list[str]) -> None:
