@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -21,6 +22,10 @@ from penstock.app import broker
 
 #: The password of the brokers here.
 PASSWORD = secrets.token_urlsafe(12)
+_LISTENING = """
+import psutil
+print(*(at.laddr.ip for at in psutil.net_connections("tcp") if at.status == "LISTEN"))
+"""
 
 
 class Network:
@@ -97,6 +102,12 @@ class Network:
         for pid in map(int, found.stdout.split() if found else ()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    def listening(self, node: str) -> set[str]:
+        """The addresses at which processes of the node wait for connections over TCP."""
+        found = _run(*self.inside(node), sys.executable, "-c", _LISTENING)
+        assert found is not None
+        return set(found.stdout.split())
 
     @contextmanager
     def broker(self, node: str) -> Iterator[str]:
