@@ -113,8 +113,10 @@ class Meetings:
     def _store_of(self, leader: str, check: Check) -> TCPStore:
         if leader == self.identity:
             return self._own_store()
+        # Asked for every time: a connection that is kept does not tell that its other end has gone,
+        # and on a network that is cut a store's calls wait for more than a minute.
+        port = self._port_of(leader, check)
         if leader not in self._stores:
-            port = self._port_of(leader, check)
             try:
                 self._stores[leader] = TCPStore(
                     Identity.parse(leader).address,
