@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench bench-peers clean
+.PHONY: help run test check bench bench-peers gpu-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,6 +39,10 @@ bench-peers: .venv-peers/installed ## Ray Tune's figures beside ours; an environ
 	    echo "== $$name"; \
 	    .venv-peers/bin/python $$file --json build/bench/$$name.json || exit 1; \
 	done
+
+gpu-check: .venv/installed ## on a GPU: bits at every width, what determinism and a resize cost
+	@mkdir -p build/bench
+	@$(BIN)/python -m benchmarks.gpu --json build/bench/gpu.json
 
 clean: ## remove what these commands made, .venv included; studies are kept
 	@rm -rf .venv .venv-peers .typing build dist *.egg-info

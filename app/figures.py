@@ -174,6 +174,10 @@ def learning_curves(
     return {"data": traces, "layout": layout}
 
 
+def _members(row: EpochRow) -> tuple[tuple[str, int], ...]:
+    return row.members or ((row.device, row.slot),)
+
+
 def timeline(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
@@ -182,18 +186,22 @@ def timeline(
         return None
     known = {trial.id: trial for trial in trials}
     colour = colours(study, trials)
-    bars: list[list[EpochRow]] = []
+    runs: list[list[EpochRow]] = []
     # By end time within a trial; ties (epochs reported together) in the order of the epochs.
     for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
-        before = bars[-1][-1] if bars else None
+        before = runs[-1][-1] if runs else None
         if before and (before.trial, before.fence) == (row.trial, row.fence):
-            bars[-1].append(row)
+            runs[-1].append(row)
         else:
-            bars.append([row])
-    several = {row.device for row in epochs if row.slot > 0}
+            runs.append([row])
+    # A gang's epochs are on the lanes of all its members.
+    placed = [(place, bar) for bar in runs for place in _members(bar[0])]
+    bars = [bar for _, bar in placed]
+    places = {place for row in epochs for place in _members(row)}
+    several = {device for device, slot in places if slot > 0}
     lane_of = {
-        (r.device, r.slot): f"{r.device} · {r.slot}" if r.device in several else r.device
-        for r in epochs
+        (device, slot): f"{device} · {slot}" if device in several else device
+        for device, slot in places
     }
     lanes = [lane_of[key] for key in sorted(lane_of)]
     scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
@@ -208,7 +216,7 @@ def timeline(
         "orientation": "h",
         "base": [(start - study.created_at) / scale for start, _ in spans],
         "x": [(end - start) / scale for start, end in spans],
-        "y": [escape(lane_of[bar[0].device, bar[0].slot]) for bar in bars],
+        "y": [escape(lane_of[place]) for place, _ in placed],
         "text": [str(trial.number) for trial in names],
         "textposition": "inside",
         "insidetextanchor": "middle",

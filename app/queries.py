@@ -76,7 +76,10 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """An accepted epoch. ``rowid`` grows in the order of acceptance, over all studies."""
+    """An accepted epoch. ``rowid`` grows in the order of acceptance, over all studies.
+
+    ``device`` and ``slot`` are the first member's; ``members`` are all of them.
+    """
 
     rowid: int
     trial: str
@@ -89,8 +92,13 @@ class EpochRow:
     device: str
     slot: int
     fence: int
-    width: int
     at: float
+    members: tuple[tuple[str, int], ...]
+
+    @property
+    def width(self) -> int:
+        """On how many devices it was trained."""
+        return max(1, len(self.members))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +247,7 @@ def _epoch(row: Row[Any]) -> EpochRow:
         | {
             "value": math.nan if row.value is None else row.value,
             "metrics": json.loads(row.metrics),
+            "members": tuple((device, slot) for device, slot in json.loads(row.members)),
         },
     )
 

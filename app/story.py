@@ -99,6 +99,8 @@ def _epoch(event: happened.EpochReported, metric: str, row: EpochRow | None) -> 
     if row is None:
         return f"epoch {event.epoch} was reported by attempt {event.fence} and did not count"
     where = row.device + (f", slot {row.slot}" if row.slot else "")
+    if row.width > 1:
+        where = ", ".join(device for device, _ in row.members)
     took, value = duration(event.seconds), number(row.value)
     return f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
 

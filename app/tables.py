@@ -94,7 +94,7 @@ EPOCH = Table(
     Column("slot", Integer, nullable=False),
     Column("fence", Integer, nullable=False),
     Column("at", Float, nullable=False),
-    Column("width", Integer, nullable=False, server_default="1"),
+    Column("members", Text, nullable=False, server_default="[]"),
     UniqueConstraint("trial", "epoch"),
 )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Delete, Table, bindparam, delete, func, select
 from sqlalchemy.dialects.sqlite import Insert, dialect, insert
 
-from ..scheduler.decisions import Parent
+from ..scheduler.decisions import Member, Parent
 from ..scheduler.events import Event
 from ..scheduler.study import StudyRecord
 from ..scheduler.trial import AcceptedEpoch, Trial
@@ -108,7 +108,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "value": trial.value,
         "device": trial.device,
         "slot": trial.slot,
-        "members": json.dumps([(member.device, member.slot) for member in trial.members]),
+        "members": _members(trial.members),
         "created_at": trial.created_at,
         "dispatched_at": trial.dispatched_at,
         "finished_at": trial.finished_at,
@@ -131,8 +131,12 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "slot": epoch.slot,
         "fence": epoch.fence,
         "at": epoch.at,
-        "width": epoch.width,
+        "members": _members(epoch.members),
     }
+
+
+def _members(members: tuple[Member, ...]) -> str:
+    return json.dumps([(member.device, member.slot) for member in members])
 
 
 def _durable(trial: str, state: Parent, at: float) -> dict[str, Any]:

@@ -6,7 +6,10 @@ is none of ours. In processor time, which other programs disturb less. The overh
 gang, beside torch's DistributedDataParallel on the same micro-batches, by the clock. All in turns,
 one thread a process, medians. The plans: trials resized, moved, abandoned in the middle of an
 epoch, replayed and trained twice, at random; each epoch's state and metrics are compared with those
-of the trial trained alone in one process. All in the trainer's own code, with no Celery in between.
+of the trial trained alone in one process. Most in the trainers' own code, with no Celery in
+between; some through real Celery workers, where trainers are killed as well (``_plans``). The
+resizes: from step to step through real workers (``_resizes``), beside a copy of the same bytes, and
+beside Ray Tune's where `make bench-peers` has left them.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import Any
 
 import penstock.tasks.segment
 
-from benchmarks import _gangs, _sharded
+from benchmarks import _gangs, _plans, _resizes, _sharded
 from benchmarks._gangs import Pool, Stage, straight
 
 SHARDS = (1, 2, 4, 8)
@@ -31,6 +34,8 @@ WIDTHS = (1, 2, 3, 4, 8)
 EPOCHS = 3
 #: Steps of an epoch of the plans' models.
 STEPS = 3
+#: What `make bench-peers` has measured.
+PEERS = Path("build/bench/ray_resize.json")
 #: Shards of a batch of 128 by the default rule (batch size // 32), on four devices or more.
 DEFAULT = 4
 
@@ -133,6 +138,12 @@ def main() -> None:
     figures |= overhead(runs)
     figures["load_between"] = os.getloadavg()[0]
     figures |= plans(options.plans or (27 if options.quick else 1000), options.seed)
+    for mb in (20,) if options.quick else (1, 20, 140):
+        figures |= _resizes.resizes(mb, *((15, 1) if options.quick else (200, 5)))
+    if PEERS.exists():
+        ray = json.loads(PEERS.read_text())
+        figures |= {name: value for name, value in ray.items() if name.endswith((".p50", ".p99"))}
+    figures |= _plans.plans(1 if options.quick else 12, options.seed)
     figures["load_after"] = os.getloadavg()[0]
     for name, value in figures.items():
         print(f"{name:32} {value:10.4f}" if isinstance(value, float) else f"{name:32} {value:10}")

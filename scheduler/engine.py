@@ -279,7 +279,7 @@ class Engine(Holding):
                 slot=members[0].slot,
                 fence=event.fence,
                 at=event.at,
-                width=len(members),
+                members=members,
             )
         )
 

@@ -74,7 +74,7 @@ class AcceptedEpoch:
     """One accepted epoch: its result, its bits, and where and when it was computed.
 
     ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock.
-    ``device`` and ``slot`` are the first member's, ``width`` counts all members.
+    ``device`` and ``slot`` are the first member's; ``members`` are all of them.
     """
 
     trial: str
@@ -88,7 +88,7 @@ class AcceptedEpoch:
     slot: int
     fence: int
     at: float
-    width: int = 1
+    members: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

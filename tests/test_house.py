@@ -27,6 +27,7 @@ PURE = {
     "dataclasses",
     "enum",
     "functools",
+    "hashlib",
     "heapq",
     "itertools",
     "math",

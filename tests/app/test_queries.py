@@ -73,7 +73,7 @@ EPOCHS = st.builds(
     device=text,
     slot=small,
     fence=small,
-    width=small,
+    members=st.tuples(st.builds(Member, text, small)),
     at=numbers,
 )
 DEVICES = st.builds(

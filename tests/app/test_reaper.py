@@ -37,18 +37,18 @@ def fence(world):
 
 
 def test_an_attempt_at_work_is_left_alone(world):
-    assert findings(world, AttemptSeen(fence(world), "running", 1)) == []
+    assert findings(world, AttemptSeen(fence(world), "running", ())) == []
 
 
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
         (lambda f: None, "the broker has lost its fence"),
-        (lambda f: AttemptSeen(None, None, 0), "the broker has lost its fence"),
-        (lambda f: AttemptSeen(f - 1, "done", 0), "its task was never published"),
-        (lambda f: AttemptSeen(f + 1, "running", 1), "it was fenced off"),
-        (lambda f: AttemptSeen(f, "dispatched", 0), "no worker claimed it in 6 s"),
-        (lambda f: AttemptSeen(f, "running", 0), "its lease ran out"),
+        (lambda f: AttemptSeen(None, None, (0,)), "the broker has lost its fence"),
+        (lambda f: AttemptSeen(f - 1, "done", (0,)), "its task was never published"),
+        (lambda f: AttemptSeen(f + 1, "running", ()), "it was fenced off"),
+        (lambda f: AttemptSeen(f, "dispatched", (0,)), "no worker claimed it in 6 s"),
+        (lambda f: AttemptSeen(f, "running", (0,)), "its lease ran out"),
     ],
 )
 def test_a_lost_attempt_is_told_with_the_reason(world, seen, reason):
@@ -61,15 +61,15 @@ def test_a_lost_attempt_is_told_with_the_reason(world, seen, reason):
     "seen",
     [
         lambda f: None,
-        lambda f: AttemptSeen(f - 1, "x", 0),
-        lambda f: AttemptSeen(f, "dispatched", 0),
+        lambda f: AttemptSeen(f - 1, "x", (0,)),
+        lambda f: AttemptSeen(f, "dispatched", (0,)),
     ],
 )
 def test_what_was_just_dispatched_gets_time_to_arrive(world, seen):
     assert findings(world, seen(fence(world)), at=PUBLISH_TIMEOUT) == []
 
 
-@pytest.mark.parametrize("seen", [lambda f: None, lambda f: AttemptSeen(f - 1, "x", 0)])
+@pytest.mark.parametrize("seen", [lambda f: None, lambda f: AttemptSeen(f - 1, "x", (0,))])
 def test_a_fence_that_is_gone_is_lost_even_while_leases_prove_nothing(world, seen):
     [event] = findings(world, seen(fence(world)), blind=True)
     assert isinstance(event, AttemptLost)
@@ -77,7 +77,7 @@ def test_a_fence_that_is_gone_is_lost_even_while_leases_prove_nothing(world, see
 
 @pytest.mark.parametrize(
     "seen",
-    [lambda f: AttemptSeen(f, "running", 0), lambda f: AttemptSeen(f, "dispatched", 0)],
+    [lambda f: AttemptSeen(f, "running", (0,)), lambda f: AttemptSeen(f, "dispatched", (0,))],
 )
 def test_after_an_outage_what_expired_meanwhile_is_not_lost_yet(world, seen):
     assert findings(world, seen(fence(world)), devices=[], blind=True) == []
@@ -85,7 +85,7 @@ def test_after_an_outage_what_expired_meanwhile_is_not_lost_yet(world, seen):
 
 def test_an_attempt_that_is_done_is_lost_only_when_its_report_stays_away(world):
     reaper = Reaper(claim_timeout=6.0)
-    done = AttemptSeen(fence(world), "done", 0)
+    done = AttemptSeen(fence(world), "done", (0,))
     assert findings(world, done, reaper=reaper) == []
     assert findings(world, done, at=AT + REPORT_TIMEOUT, reaper=reaper) == []
     [event] = findings(world, done, at=AT + REPORT_TIMEOUT + 1, reaper=reaper)
@@ -93,7 +93,7 @@ def test_an_attempt_that_is_done_is_lost_only_when_its_report_stays_away(world):
 
 
 def test_devices_come_go_and_drain(world):
-    running = AttemptSeen(fence(world), "running", 1)
+    running = AttemptSeen(fence(world), "running", ())
     [left] = findings(world, running, devices=[])
     assert isinstance(left, DeviceLeft)
     [joined] = findings(world, running, devices=["cpu.a.0", "cpu.a.1"])
@@ -103,5 +103,5 @@ def test_devices_come_go_and_drain(world):
 
 
 def test_a_worker_started_anew_joins_anew(world):
-    [joined] = findings(world, AttemptSeen(fence(world), "running", 1), incarnation="i2")
+    [joined] = findings(world, AttemptSeen(fence(world), "running", ()), incarnation="i2")
     assert joined.incarnation == "i2"

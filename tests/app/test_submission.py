@@ -158,12 +158,21 @@ def test_a_trainable_becomes_a_study_of_the_torch_contract():
     assert Plan.of(made) == plan(sampler_options={"n_startup_trials": 5}, epoch_timeout=60)
 
 
-def test_shards_are_one_unless_the_user_says_how_many():
-    assert spec().shards == 1
-    assert spec(shards=64).shards == 64
+def test_shards_follow_from_the_widest_allocation_unless_the_user_says_how_many():
+    assert (spec().shards, spec().max_width) == (None, 1)
+    assert (spec(max_width=4).shards, spec(max_width=4).max_width) == (None, 4)
+    assert (spec(shards=64).shards, spec(shards=64).max_width) == (64, 64)
+    assert (spec(shards=8, max_width=2).shards, spec(shards=8, max_width=2).max_width) == (8, 2)
     assert spec(shards=128, space={"batch_size": [256, 128]}).shards == 128
     assert Plan.of(spec(shards=4)) == plan(shards=4)
-    assert differences(spec(), spec(shards=4)) == ["shards was 1 and is 4"]
+    assert differences(spec(), spec(max_width=4)) == ["max_width was 1 and is 4"]
+
+
+def test_a_trial_is_no_wider_than_its_shards():
+    with pytest.raises(UsageError, match=r"max_width = 4 is refused: allowed is 1 to .* 2"):
+        spec(shards=2, max_width=4)
+    with pytest.raises(UsageError, match="max_width = 2 is refused: allowed is 1 for an objective"):
+        spec(objective, None, 5, metric=None, strategy=None, max_width=2)
 
 
 def test_an_objective_needs_nothing_but_a_number_of_trials():

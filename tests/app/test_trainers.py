@@ -10,7 +10,7 @@ from penstock.tasks.messages import CodeRef, SegmentTask
 
 @pytest.fixture
 def slot(tmp_path):
-    slot = Slot(Device("cpu.n.0", "n", "cpu", (), None, 1), 0, tmp_path)
+    slot = Slot(Device("cpu.n.0", "n", "cpu", (), None, 1), 0, tmp_path, "127.0.0.1")
     yield slot
     for trainer in slot.trainers():
         trainer.close()

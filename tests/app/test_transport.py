@@ -111,7 +111,7 @@ def test_a_turn_is_carried_out_whole(at, redis):
     at.transport.carry_out(
         dispatches=[(at.dispatch("st-0001", fence=running.segment.fence + 1), SPEC)],
         cuts=[Cut(id="1.0", cause=1, trial="st-0002", fence=cut.segment.fence)],
-        revokes=[Revoke(id="1.1", cause=1, trial="st-0001", fence=running.segment.fence)],
+        revokes=[Revoke(id="1.1", cause=1, trial="st-0001", fence=running.segment.fence, ranks=1)],
         releases=[Release(id="1.2", cause=1, trial="st-0003")],
         answers=[("reply:abc", '{"ok":true}')],
     )

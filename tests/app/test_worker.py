@@ -189,7 +189,7 @@ def test_a_cut_closes_the_segment_with_the_epoch_it_is_in(shared):
     sent = shared.send("st-0016", objective(shared, "waits"), n=50)
     shared.reports(1)
     shared.transport.carry_out(
-        cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence)]
+        cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence, ranks=1)]
     )
     # The beat after this one brings the cut; the epoch ends only after it.
     with client(shared) as redis:
@@ -210,7 +210,7 @@ def test_a_fenced_off_trainer_that_does_not_stop_is_killed_and_says_nothing(shar
     shared.reports(1)
     before = {p.pid for p in trainers(shared)}
     shared.transport.carry_out(
-        revokes=[Revoke(id="1", cause=1, trial="st-0017", fence=sent.segment.fence)]
+        revokes=[Revoke(id="1", cause=1, trial="st-0017", fence=sent.segment.fence, ranks=1)]
     )
     wait_for(lambda: before - {p.pid for p in trainers(shared)})
     shared.send("st-0018")
@@ -284,7 +284,7 @@ def test_a_killed_worker_loses_its_lease_its_trainers_end_and_a_late_copy_is_sta
     worker.kill()
     worker.wait()
     assert psutil.wait_procs(orphans, timeout=5)[1] == []
-    wait_for(lambda: own.seen().leases == 0)
+    wait_for(lambda: own.seen().absent == (0,))
     assert own.seen().state == "running"
     wait_for(lambda: not own.transport.survey([]).devices)
     own.start_worker()
@@ -298,7 +298,7 @@ def test_a_worker_stopped_past_its_lease_reports_nothing_that_counts(own):
     own.send("st-0000", objective(own, "waits"), n=9)
     own.reports(1)
     worker.send_signal(signal.SIGSTOP)
-    wait_for(lambda: own.seen().leases == 0)
+    wait_for(lambda: own.seen().absent == (0,))
     go.touch()  # its trainer goes on, and its reports wait in the pipe
     own.send("st-0000", first=2)  # what the scheduler does with a lost attempt
     worker.send_signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Trials know on which devices they run and since when, epochs on how many they were trained."""
+"""Trials know on which devices they run and since when, epochs on which they were trained."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ down_revision = "0001"
 def upgrade() -> None:
     op.add_column("trial", sa.Column("members", sa.Text, nullable=False, server_default="[]"))
     op.add_column("trial", sa.Column("dispatched_at", sa.Float))
-    op.add_column("epoch", sa.Column("width", sa.Integer, nullable=False, server_default="1"))
+    op.add_column("epoch", sa.Column("members", sa.Text, nullable=False, server_default="[]"))
