@@ -35,6 +35,7 @@ from .keeper import AGENT_VARIABLE
 from .machine import devices_of
 from .services import Keeper
 from .settings import Settings
+from .trainers import listen
 
 if TYPE_CHECKING:
     import redis
@@ -93,6 +94,8 @@ class Agent:
     def __init__(self, settings: Settings, wake: int) -> None:
         self._settings = settings
         self._wake = wake
+        if settings.address is not None:
+            _check_address(settings.address)
         self._served = [Served(device) for device in devices_of(settings)]
         self._url = broker.broker_url(settings)
         # Nothing is ever written: that the writing end closes is the message.
@@ -310,6 +313,14 @@ def _bound_to(cores: tuple[int, ...]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def _check_address(address: str) -> None:
+    try:
+        listen(address).close()
+    except OSError as error:
+        allowed = f"an address of this machine ({error.strerror})"
+        raise UsageError.refuse("PENSTOCK_ADDRESS", address, allowed) from error
 
 
 def _identity(file: Path) -> str:

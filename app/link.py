@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -59,11 +60,23 @@ class Link:
         return installation.key
 
     def address(self) -> str:
-        """This node's address as the broker sees it: other nodes' trainers find ours there."""
+        """This node's address on the way to the broker: other nodes' trainers find ours there.
+
+        Not as the broker sees it: behind a NAT or a proxy that is another machine's.
+        """
         if self.url.startswith("redis+socket://"):
-            return "127.0.0.1"  # nobody is elsewhere
-        info: Any = self._patiently(REPORT_PATIENCE, self.client.client_info)
-        return str(info["addr"]).rpartition(":")[0].strip("[]")
+            return "127.0.0.1"
+        at: Any = self.client.get_connection_kwargs()
+
+        def look() -> str:
+            try:
+                where = (at["host"], at["port"])
+                with socket.create_connection(where, protocol.CONNECT_TIMEOUT) as way:
+                    return str(way.getsockname()[0])
+            except OSError as error:
+                raise redis.ConnectionError(str(error)) from error
+
+        return self._patiently(REPORT_PATIENCE, look)
 
     def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
         """``ok``, or why not: ``stale``, ``done``, ``dup``. Raises BackendError.

@@ -63,6 +63,11 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z0-9-]{1,40}$",
         description="1 to 40 letters, digits and hyphens, or unset: the host's name",
     )
+    address: str | None = Field(
+        default=None,
+        min_length=1,
+        description="an address of this machine, or unset: its own on the way to the broker",
+    )
     devices: str = Field(
         default="auto", min_length=1, description="auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1"
     )

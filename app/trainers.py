@@ -66,7 +66,7 @@ class Trainer:
 
     def __init__(self, device: Device, output: Path, address: str) -> None:
         ours, theirs = socket.socketpair()
-        with theirs, _listen(address) as listening, output.open("ab") as file:
+        with theirs, listen(address) as listening, output.open("ab") as file:
             port = listening.getsockname()[1]
             self.identity = str(Identity(address, port, token_hex(8)))
             variables = {
@@ -218,7 +218,8 @@ class Slot:
         return list(self._trainers.values())
 
 
-def _listen(address: str) -> socket.socket:
+def listen(address: str) -> socket.socket:
+    """A socket for other trainers, at a free port. OSError where the address is not ours."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, 0), family=family)
 

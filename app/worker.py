@@ -49,7 +49,7 @@ class Worker:
         self._show = show
         self._link = Link(url)
         self._keeper = Keeper(device, url, settings.lease_ms, self)
-        address = self._link.address()
+        address = settings.address or self._link.address()
         slots = [Slot(device, i, settings.logs, address) for i in range(device.slots)]
         self._slots = {slot.queue: slot for slot in slots}
         self._count = itertools.count()

@@ -72,6 +72,7 @@ class Placing(Durables):
         for name, device in self.state.devices.items():
             if 0.0 < device.backoff_until <= self._at:
                 device.backoff_until = 0.0
+                self.state.dirty = True
                 self._note_device(name)
 
     def _place(self, free: list[Member]) -> None:
@@ -101,6 +102,8 @@ class Placing(Durables):
             names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
             drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
             return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
+        if trial.losses > 1:
+            return 1  # whatever keeps its members apart, alone it goes on
         return min(widest, self.state.widths.get(trial.id, 1))
 
     def _widest(self, study: StudyState, trial: Trial) -> int:

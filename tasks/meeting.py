@@ -113,8 +113,10 @@ class Meetings:
     def _store_of(self, leader: str, check: Check) -> TCPStore:
         if leader == self.identity:
             return self._own_store()
+        # Asked for every time: a connection that is kept does not tell that its other end has gone,
+        # and on a network that is cut a store's calls wait for more than a minute.
+        port = self._port_of(leader, check)
         if leader not in self._stores:
-            port = self._port_of(leader, check)
             try:
                 self._stores[leader] = TCPStore(
                     Identity.parse(leader).address,
@@ -135,8 +137,10 @@ class Meetings:
             check()
             try:
                 return neighbours.store_port(leader, timeout=1.0)
+            except neighbours.OutOfReach as error:
+                raise GangLost(str(error)) from error
             except BackendError as error:
-                if "refused" in str(error) or time.monotonic() > until:
+                if time.monotonic() > until:
                     raise GangLost(str(error)) from error
 
     def remember(self, keys: list[str]) -> None:

@@ -41,6 +41,13 @@ IDLE = 600.0
 REQUEST = 4096
 #: Connections that a client keeps.
 KEPT = 16
+#: Seconds for a connection to be made: the kernel answers, however busy the trainer is. Enough for
+#: a second try of TCP's, so that one lost packet is none too many.
+CONNECT = 3.0
+
+
+class OutOfReach(BackendError):
+    """No connection can be made: the trainer has gone, or the way to it is cut."""
 
 
 class Neighbours:
@@ -160,7 +167,10 @@ def fetch(
 
 
 def store_port(identity: str, timeout: float = 5.0) -> int:
-    """The port of the rendezvous store of the trainer ``identity``. Raises ``BackendError``."""
+    """The port of the rendezvous store of the trainer ``identity``.
+
+    Raises ``OutOfReach``, and ``BackendError`` where there is a connection and no answer.
+    """
     with _asked(identity, {"op": "port"}, timeout) as (_, answer):
         port: int = json.loads(answer)["port"]
     return port
@@ -169,9 +179,12 @@ def store_port(identity: str, timeout: float = 5.0) -> int:
 class _Line:
     """A connection to a holder, and the memory shared with it, which is asked for when needed."""
 
-    def __init__(self, holder: Identity, timeout: float) -> None:
+    def __init__(self, holder: Identity) -> None:
         self._token = holder.token
-        self.sock = socket.create_connection((holder.address, holder.port), timeout)
+        try:
+            self.sock = socket.create_connection((holder.address, holder.port), CONNECT)
+        except OSError as error:
+            raise OutOfReach(f"the trainer at {holder.where} does not answer: {error}") from error
         _no_delay(self.sock)
         self.ring: Ring | None = None
         self._asked_for_ring = False
@@ -258,7 +271,7 @@ def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Li
     if kept is not None:
         with suppress(ConnectionError):  # it has broken since it was last used
             return kept, kept.ask(request, timeout)
-    line = _Line(holder, timeout)
+    line = _Line(holder)
     return line, line.ask(request, timeout)
 
 

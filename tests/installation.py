@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from penstock import BackendError
 from penstock.app import locks, services
 from penstock.app.queries import Reader
 from penstock.app.settings import load
@@ -107,3 +108,27 @@ def variables_of(site: Installation) -> Iterator[None]:
         for name, value in site.settings.environment().items():
             patch.setenv(name, value)
         yield
+
+
+@contextmanager
+def working(site: Installation, *before: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """``penstock worker`` on a node, with what it says in a file; it is gone afterwards."""
+    log = site.settings.home.with_suffix(".log")
+    with log.open("w") as output:
+        command = [*site.inside, *before, sys.executable, "-P", "-m", "penstock", "worker"]
+        process = subprocess.Popen(command, env=site.environment, stdout=output, stderr=output)
+    try:
+        yield process, log
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def serving(site: Installation) -> set[str]:
+    """The nodes that have joined."""
+    try:
+        known = site.reader.devices()
+    except BackendError:  # no ledger yet
+        return set()
+    return {found.device.node for found in known if found.state == "joined"}

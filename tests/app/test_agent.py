@@ -204,3 +204,9 @@ def test_binding_to_cores_reaches_the_child_and_not_the_agent():
         )
     assert child.stdout.strip() == str({core})
     assert os.sched_getaffinity(0) == before
+
+
+def test_an_address_that_is_not_this_machines_is_refused(tmp_path):
+    settings = load(home=tmp_path, devices="cpu:1x1", address="192.0.2.1")  # nobody's: RFC 5737
+    with pytest.raises(UsageError, match=r"PENSTOCK_ADDRESS = '192\.0\.2\.1'.*of this machine"):
+        agent.main(settings)

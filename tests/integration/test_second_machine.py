@@ -1,30 +1,24 @@
 """A second machine is one command: over TCP, with a state folder of its own.
 
-Both nodes are on this host's network; and once each is in a network namespace of its own, and a
-cable (a veth pair) joins the two.
+Both nodes are on this host's network; and once each is in a network namespace of its own.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import textwrap
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
-from installation import Installation
-from penstock import BackendError
-from penstock.app import broker
+from installation import Installation, serving, working
+from network import PASSWORD, network, tcp_broker
 
 pytestmark = pytest.mark.integration
 
-PASSWORD = secrets.token_urlsafe(12)
 STUDY = """
     import time
     import penstock
@@ -42,38 +36,6 @@ STUDY = """
 """
 
 
-def ip(*arguments):
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-
-
-@contextmanager
-def two_namespaces():
-    """Addresses and entrances of two network namespaces with a cable between them."""
-    tag = f"{os.getpid() % 10_000}{secrets.token_hex(1)}"
-    names = (f"penstock-{tag}a", f"penstock-{tag}b")
-    ends = (f"ps{tag}a", f"ps{tag}b")
-    # A private net of its own for each run, so that two runs on one machine do not meet.
-    net = f"10.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
-    with ExitStack() as undo:
-        for name in names:
-            if ip("netns", "add", name).returncode:
-                pytest.skip("no network namespaces here: they need root and the ip command")
-            undo.callback(ip, "netns", "del", name)
-        steps = [("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])]
-        for number, (name, end) in enumerate(zip(names, ends, strict=True), start=1):
-            steps += [
-                ("link", "set", end, "netns", name),
-                ("-n", name, "addr", "add", f"{net}.{number}/24", "dev", end),
-                ("-n", name, "link", "set", end, "up"),
-                ("-n", name, "link", "set", "lo", "up"),
-            ]
-        for step in steps:
-            done = ip(*step)
-            if done.returncode:
-                pytest.skip(f"ip {' '.join(step)}: {done.stderr.strip()}")
-        yield f"{net}.1", *(("ip", "netns", "exec", name) for name in names)
-
-
 ON_ONE_HOST = pytest.mark.parametrize("nodes", ["one host"], indirect=True)
 ON_BOTH = pytest.mark.parametrize("nodes", ["one host", "two network namespaces"], indirect=True)
 
@@ -85,9 +47,8 @@ def nodes(request, tmp_path_factory):
     with ExitStack() as undo:
         address, here, there = "127.0.0.1", (), ()
         if request.param != "one host":
-            if shutil.which("ip") is None:
-                pytest.skip("no ip command here (package iproute2)")
-            address, here, there = undo.enter_context(two_namespaces())
+            net = undo.enter_context(network("first", "second"))
+            address, here, there = net.address("first"), *map(net.inside, ("first", "second"))
         url = undo.enter_context(tcp_broker(address, here))
         common = {"broker": url, "devices": "cpu:1x1"}
         first = Installation(folder / "first", inside=here, node="first", **common)
@@ -96,38 +57,6 @@ def nodes(request, tmp_path_factory):
         first.penstock("up")
         first.until(lambda: serving(first) == {"first"}, 60, "the first node serves")
         yield first, second
-
-
-@contextmanager
-def tcp_broker(address, inside):
-    """The URL of a broker with a password, as an operator would run one for several machines."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ("--bind", address, "--port", str(port), "--requirepass", PASSWORD, "--save", "")
-    process = subprocess.Popen(
-        [*inside, broker.find_server(), *options], stdout=subprocess.DEVNULL, cwd="/"
-    )
-    try:
-        yield f"redis://:{PASSWORD}@{address}:{port}/0"
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-@contextmanager
-def working(site, *before):
-    """``penstock worker`` on a node, with what it says in a file; it is gone afterwards."""
-    log = site.settings.home.with_suffix(".log")
-    with log.open("w") as output:
-        command = [*site.inside, *before, sys.executable, "-P", "-m", "penstock", "worker"]
-        process = subprocess.Popen(command, env=site.environment, stdout=output, stderr=output)
-    try:
-        yield process, log
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
 
 
 def script(tmp_path, n_trials):
@@ -146,15 +75,6 @@ def by_node(site, study):
     """How many epochs each node has trained."""
     nodes = [row.device.split(".")[1] for row in site.reader.epochs(study)]
     return {node: nodes.count(node) for node in nodes}
-
-
-def serving(site):
-    """The nodes that have joined."""
-    try:
-        known = site.reader.devices()
-    except BackendError:  # no ledger yet
-        return set()
-    return {found.device.node for found in known if found.state == "joined"}
 
 
 @ON_BOTH

@@ -150,3 +150,37 @@ def test_the_rule_for_shards():
     assert shards_of(at, (("batch_size", 16),)) == 1
     assert shards_of(elastic(shards=None, max_width=2), (("batch_size", 512),)) == 2
     assert shards_of(elastic(shards=8), (("batch_size", 16),)) == 8
+
+
+def test_a_trial_whose_gang_is_lost_twice_goes_on_alone_and_grows_again_after_an_epoch():
+    at = world("d0", "d1", epochs=20)
+    run_epoch(at, seconds=5.0)
+    run_epoch(at, seconds=5.0)
+    seen = widths(at)
+    for _ in range(2):
+        [dispatch] = at.open.values()
+        where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
+        at.send(AttemptLost(at=at.at, reason="its members do not reach each other", **where))
+        seen += widths(at)
+    assert seen == [2, 2, 1]
+    run_epoch(at, seconds=5.0)
+    assert widths(at) == [2]
+    check_invariants(at.engine)
+
+
+def test_a_trial_grows_back_onto_a_device_that_has_rested():
+    at = world("d0", "d1", epochs=40)
+    run_epoch(at, seconds=5.0)
+    run_epoch(at, seconds=5.0)
+    while not at.engine.state.devices["d1"].backoff_until:
+        [dispatch] = at.open.values()
+        if len(dispatch.segment.members) == 1:
+            run_epoch(at, seconds=5.0)
+            continue
+        where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
+        at.at += 2.0
+        at.send(AttemptLost(at=at.at, reason="its lease ran out", ranks=(1,), **where))
+    assert widths(at) == [1]
+    for _ in range(2):
+        run_epoch(at, seconds=5.0)
+    assert widths(at) == [2]

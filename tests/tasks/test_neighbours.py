@@ -11,7 +11,7 @@ import torch
 from holder import EPOCH, TOKEN, Holder, fds, odd, trained
 from penstock.profiling.errors import BackendError
 from penstock.tasks import channel
-from penstock.tasks.neighbours import KEPT, fetch, store_port
+from penstock.tasks.neighbours import KEPT, OutOfReach, fetch, store_port
 from penstock.tasks.state import copy_state, map_tensors, state_hash, tensors_of
 
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"  # the second is another node: its client has the first
@@ -127,7 +127,7 @@ def test_a_holder_killed_in_the_middle_is_an_error(address):
             fetch(holder.identity, "fatal", EPOCH, into=mine)
         holder.process.join()
         assert mine["first"][0] == 1, "what had come was put in place, as the docstring warns"
-        with pytest.raises(BackendError, match="refused"):
+        with pytest.raises(OutOfReach, match="refused"):
             fetch(holder.identity, "fatal", EPOCH, into=mine)
 
 
