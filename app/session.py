@@ -126,6 +126,9 @@ class Session:
     def _overdue(self, trainer: Trainer) -> Result | None:
         now = time.monotonic()
         if self.fenced_off:
+            if trainer.starting:
+                # Its successor would only import the same again: it reads the stop when it has.
+                return {"dropped": "fenced off"}
             if now < self._stop_by:
                 return None
             trainer.kill()
@@ -184,7 +187,8 @@ class Session:
 
     def _hear_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._preparing = True
-        self._set_due(max(START_LIMIT, self.task.epoch_timeout or 0.0))
+        if self.task.epoch_timeout is not None:
+            self._set_due(max(START_LIMIT, self.task.epoch_timeout))
 
     def _hear_prepared(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._preparing = False

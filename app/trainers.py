@@ -37,6 +37,8 @@ IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
 #: Studies of objectives that keep a trainer in a slot; the least recently used one is closed.
 STUDIES_KEPT = 4
+#: Seconds after which a trainer that has done nothing yet no longer counts as starting.
+STARTING = 60.0
 #: Seconds that a study's trainer stays idle when none of its trials will run again. The study's
 #: next trial may be on its way.
 LINGER = 5.0
@@ -86,6 +88,8 @@ class Trainer:
             _bind(self._process.pid, device.cores)
         self.reading = threading.Lock()
         self.ready = False
+        self._began = time.monotonic()
+        self._worked = False
         #: Trials that it keeps, and the decision behind each one's last segment.
         self.causes: dict[str, str] = {}
         #: When its last segment ended (monotonic).
@@ -141,7 +145,14 @@ class Trainer:
             raise TrainerGone(f"it said what is no message: {line[:80]!r}")
         if message.get("op") == "ready":
             self.ready = True
+        elif message.get("op") != "preparing":
+            self._worked = True
         return message
+
+    @property
+    def starting(self) -> bool:
+        """Whether it is new and imports what its first work needs."""
+        return not self._worked and time.monotonic() - self._began < STARTING
 
     def last_words(self) -> str:
         """How the process ended: ``signal 11 (SIGSEGV)`` or ``exit code 3``."""

@@ -100,9 +100,8 @@ class Run:
 
     def preparing(self) -> None:
         """Say that code and data are loaded now, which does not count as an epoch's time."""
-        if self.task.epoch_timeout is not None:
-            self._preparing = True
-            self.say("preparing")
+        self._preparing = True
+        self.say("preparing")
 
     def prepared(self) -> None:
         """Say that the segment's first epoch begins now, where anything went before it."""

@@ -36,6 +36,14 @@ def dies(trial):
 def returns(trial):
     return 0.5
 
+def loads_for_long(trial):
+    return 0.0
+
+if os.path.exists("slow_import"):
+    open("importing.%d" % os.getpid(), "w").close()
+    while os.path.exists("slow_import"):
+        time.sleep(0.01)
+
 def tidies(trial):
     try:
         for step in range(9):
@@ -189,7 +197,7 @@ def test_a_cut_closes_the_segment_with_the_epoch_it_is_in(shared):
     sent = shared.send("st-0016", objective(shared, "waits"), n=50)
     shared.reports(1)
     shared.transport.carry_out(
-        cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence, ranks=1)]
+        cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence)]
     )
     # The beat after this one brings the cut; the epoch ends only after it.
     with client(shared) as redis:
@@ -215,6 +223,24 @@ def test_a_fenced_off_trainer_that_does_not_stop_is_killed_and_says_nothing(shar
     wait_for(lambda: before - {p.pid for p in trainers(shared)})
     shared.send("st-0018")
     assert [m.body["trial"] for m in shared.reports(1)] == ["st-0018"]
+
+
+def test_a_trainer_that_is_fenced_off_while_it_starts_is_kept_for_the_next_segment(own):
+    """What it imports would only have to be imported again."""
+    own.start_worker()
+    home = own.settings.home
+    (home / "slow_import").touch()
+    spec = objective(own, "loads_for_long")
+    sent = own.send("st-0000", spec)
+    wait_for(lambda: list(home.glob("importing.*")))
+    own.transport.carry_out(
+        revokes=[Revoke(id="1", cause=1, trial="st-0000", fence=sent.segment.fence, ranks=1)]
+    )
+    own.send("st-0000", spec)
+    wait_for(lambda: own.seen().state == "running")
+    (home / "slow_import").unlink()
+    assert own.reports(1)[0].body["value"] == 0.0
+    assert len(list(home.glob("importing.*"))) == 1, "another process had to import it"
 
 
 def test_a_studys_objectives_share_a_process_that_ends_when_all_are_released(own):
