@@ -13,10 +13,10 @@ help: ## this list
 run: .venv/installed ## the quickstart: tune a small network on handwritten digits
 	@$(BIN)/penstock run examples/digits.py
 
-test: .venv/installed ## the tests, with a real broker and real workers
+test: .venv/dev ## the tests, with a real broker and real workers
 	@$(BIN)/pytest -q
 
-check: .venv/installed ## all that CI asks for: style, types, import contracts, tests
+check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@mkdir -p .typing && ln -sfn .. .typing/penstock  # mypy wants a folder of the package's name
@@ -24,7 +24,7 @@ check: .venv/installed ## all that CI asks for: style, types, import contracts, 
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest -q
 
-bench: .venv/installed ## the quick form of every benchmark; figures in build/bench
+bench: .venv/dev ## the quick form of every benchmark; figures in build/bench
 	@mkdir -p build/bench
 	@for file in benchmarks/[a-z]*.py; do \
 	    name=$$(basename $$file .py); \
@@ -40,7 +40,7 @@ bench-peers: .venv-peers/installed ## Ray Tune's figures beside ours; an environ
 	    .venv-peers/bin/python $$file --json build/bench/$$name.json || exit 1; \
 	done
 
-gpu-check: .venv/installed ## on a GPU: bits at every width, what determinism and a resize cost
+gpu-check: .venv/dev ## on a GPU: bits at every width, what determinism and a resize cost
 	@mkdir -p build/bench
 	@$(BIN)/python -m benchmarks.gpu --json build/bench/gpu.json
 
@@ -56,6 +56,11 @@ clean: ## remove what these commands made, .venv included; studies are kept
 	@echo "Installing Penstock into .venv (once; some minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/dev: .venv/installed
+	@echo "Installing what the tests need (once)"
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
 	@touch $@
 
