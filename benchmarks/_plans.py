@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from penstock.app import broker, services
 from penstock.app.locks import pid_of
 from penstock.app.queries import Reader
 from penstock.app.settings import Settings, load
+from penstock.profiling.errors import BackendError
 
 from ._gangs import MODELS, OPTIMIZERS, SHARDS
 from ._studies import installation
@@ -86,7 +88,7 @@ def policy(name: str) -> Iterator[None]:
 
 @contextmanager
 def second_node(first: Settings) -> Iterator[Settings]:
-    """A node agent with a state folder and two devices of its own, joined to ``first``'s broker."""
+    """A node with a state folder and two devices of its own, joined to ``first``'s two."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         second = load(
             home=Path(home),
@@ -103,6 +105,10 @@ def second_node(first: Settings) -> Iterator[Settings]:
             stderr=subprocess.DEVNULL,
         )
         try:
+            while sum(not each.gone for each in Reader(first.ledger_url).devices()) < 4:
+                if agent.poll() is not None:
+                    raise BackendError(f"the second node's agent ended: status {agent.returncode}")
+                time.sleep(0.1)
             yield second
         finally:
             agent.terminate()
