@@ -29,6 +29,10 @@ ROWS = (
     ("overhead_share_1s", "Device time that is not training, 1-second epochs", "{:.2%}"),
     ("overhead_share_50ms", "the same, 50-millisecond epochs", "{:.2%}"),
     ("startup_s", "From `penstock run` to the first training step", "{:.1f} s"),
+    ("resize_ms.140.p50", "A resize of a trial of 140 MB, from step to step: median", "{:.0f} ms"),
+    ("resize_ms.140.p99", "the same, 99th percentile", "{:.0f} ms"),
+    ("plans", "Random plans of widths, moves and replays", "{:,}"),
+    ("mismatches", "of them, with other bits than on one device", "{}"),
     (
         "faults",
         "Faults injected into running studies (`kill -9`, lost data, stopped workers)",
