@@ -119,7 +119,8 @@ def test_what_is_committed_is_read_back_equal(record, trial, epoch, device):
         failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback)
     assert failure == trial.failure
     [row] = epochs
-    assert replace(epoch, metrics=row.metrics) == AcceptedEpoch(
+    assert row.members == tuple((member.device, member.slot) for member in epoch.members)
+    assert replace(epoch, metrics=row.metrics, members=row.members) == AcceptedEpoch(
         **{name: getattr(row, name) for name in AcceptedEpoch.__slots__}
     )
     assert row.metrics == dict(epoch.metrics)

@@ -94,7 +94,7 @@ def test_a_trial_paused_moved_killed_and_replayed_has_the_bits_of_one_left_alone
     trial.send(other, LAST)  # warm there
     trial.hear(one, lambda: len(trial.epochs) > 4)
     other_worker.kill()
-    wait_for(lambda: not one.seen(trial.name).leases)
+    wait_for(lambda: one.seen(trial.name).absent)
     trial.hear(one, lambda: True)  # what it had reported before
     killed_after = len(trial.epochs)
     assert 4 < killed_after < LAST, "killed in the middle of its segment"
