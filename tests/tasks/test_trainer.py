@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -45,6 +46,7 @@ def test_an_empty_epoch_is_reported_at_once_and_needs_no_code(trainer):
         "signature": "empty",
         "seconds": 0,
         "closes": False,
+        "uri": "",
     }
 
 
@@ -195,7 +197,7 @@ def test_a_released_trial_starts_from_nothing_again(shared):
 
 def test_a_segmentation_fault_ends_the_process_by_its_signal(trainer):
     trainer.run(segment(trainees.Dies))
-    assert trainer.lines.readline() == b""
+    assert [json.loads(line)["op"] for line in trainer.lines] == ["preparing"]
     assert trainer.process.wait(timeout=PATIENCE) == -signal.SIGSEGV
     assert "Segmentation fault" in trainer.log.read_text()
 
