@@ -31,7 +31,7 @@ ROWS = (
     ("startup_s", "From `penstock run` to the first training step", "{:.1f} s"),
     ("resize_ms.140.p50", "A resize of a trial of 140 MB, from step to step: median", "{:.0f} ms"),
     ("resize_ms.140.p99", "the same, 99th percentile", "{:.0f} ms"),
-    ("plans", "Random plans of widths, moves and replays", "{:,}"),
+    ("plans", "Random plans of widths, moves and replays, some on Celery workers", "{:,}"),
     ("mismatches", "of them, with other bits than on one device", "{}"),
     (
         "faults",
