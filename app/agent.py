@@ -30,12 +30,12 @@ from uuid import uuid4
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
+from ..tasks.identity import listen
 from . import broker, locks, protocol, store
 from .keeper import AGENT_VARIABLE
 from .machine import devices_of
 from .services import Keeper
 from .settings import Settings
-from .trainers import listen
 
 if TYPE_CHECKING:
     import redis

@@ -26,7 +26,7 @@ from secrets import token_hex
 from typing import Any
 
 from ..profiling.devices import Device
-from ..tasks.identity import Identity
+from ..tasks.identity import Identity, listen
 from ..tasks.messages import SegmentTask, dumps
 
 log = logging.getLogger(__name__)
@@ -227,12 +227,6 @@ class Slot:
 
     def trainers(self) -> list[Trainer]:
         return list(self._trainers.values())
-
-
-def listen(address: str) -> socket.socket:
-    """A socket for other trainers, at a free port. OSError where the address is not ours."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, 0), family=family)
 
 
 def _is_over(trainer: Trainer) -> bool:

@@ -28,15 +28,20 @@ class CostTable:
     trial_widths: dict[str, int] = field(default_factory=dict)
     segment_overhead: float = FIRST_OVERHEAD
 
-    def saw_epoch(self, study: str, trial: str, seconds: float, width: int = 1) -> None:
-        """Take in one epoch's training time (seconds) on ``width`` devices."""
+    def saw_epoch(self, study: str, trial: str, seconds: float, width: int) -> bool:
+        """Take in one epoch's training time (seconds) on ``width`` devices.
+
+        True for the study's first at this width: what follows from it is to be planned anew.
+        """
         # What a trial took at another width says nothing of this one.
         same = self.trial_widths.get(trial, 1) == width
         self.trials[trial] = _blend(self.trials.get(trial) if same else None, seconds)
         self.trial_widths[trial] = width
         self.studies[study] = _blend(self.studies.get(study), seconds)
         known = self.widths.setdefault(study, {})
+        first = width not in known
         known[width] = _blend(known.get(width), seconds)
+        return first
 
     def saw_segment(self, seconds: float, training: float) -> None:
         """Take in one closed segment: dispatched-to-accepted and training time within it (seconds).

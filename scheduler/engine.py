@@ -25,7 +25,6 @@ from .decisions import (
     Member,
     Parent,
     Release,
-    Revoke,
 )
 from .events import (
     AttemptFailed,
@@ -127,11 +126,8 @@ class Engine(Numerics):
         for trial in self._trials_of(study):
             if trial.state in FINAL:
                 continue
-            attempt = self.state.attempts.get(trial.fence)
-            if attempt is not None:
-                fence, ranks = trial.fence, len(attempt.segment.members)
-                self._close_attempt(trial)
-                self._decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)
+            if trial.fence:
+                self._revoke(trial)
             self._move(study, trial, Step.CANCEL)
             self._decide(Release, trial=trial.id)
         self._finish(study, status)
@@ -275,10 +271,9 @@ class Engine(Numerics):
         for member in members:
             self.state.devices[member.device].losses = 0
         self._saw(study, members)
-        if len(members) not in dict(self.state.costs.speeds(study.spec.id)):
-            self.state.dirty = True
         attempt.trained += event.seconds
-        self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds, len(members))
+        if self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds, len(members)):
+            self.state.dirty = True
         self._changes.trials[trial.id] = trial
         self._changes.epochs.append(
             AcceptedEpoch(
@@ -402,9 +397,7 @@ class Engine(Numerics):
                 device.backoff_until = self._at + rest
                 self._note_device(name, f"{device.losses} losses in a row")
         trial.losses += 1
-        fence = trial.fence
-        ranks = len(self._close_attempt(trial).segment.members)
-        self._decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)
+        self._revoke(trial)
         if retry_loss(trial.losses):
             self._move(study, trial, Step.LOSE)
             self._wait(trial, first=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .decisions import Revoke
 from .events import DevicesGivenBack, DevicesTakenOut
 from .placing import Placing
 from .record import Refused
@@ -77,8 +76,6 @@ class Holding(Placing):
                     self._take_away(self.state.trials[self.state.attempts[fence].segment.trial])
 
     def _take_away(self, trial: Trial) -> None:
-        fence = trial.fence
-        ranks = len(self._close_attempt(trial).segment.members)
-        self._decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)
+        self._revoke(trial)
         self._move(self.state.studies[trial.study], trial, Step.LOSE)
         self._wait(trial, first=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .decisions import Cut, Decision
+from .decisions import Cut, Decision, Revoke
 from .events import Event
 from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
 from .trial import FINAL, Step, Trial, TrialState
@@ -70,6 +70,12 @@ class Record:
                 self._note_device(member.device)
         trial.fence = 0
         return attempt
+
+    def _revoke(self, trial: Trial) -> None:
+        """Close the trial's attempt and fence it off."""
+        fence = trial.fence
+        ranks = len(self._close_attempt(trial).segment.members)
+        self._decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)
 
     def _check_fence(self, trial: Trial, fence: int) -> None:
         if fence != trial.fence:

@@ -5,6 +5,7 @@ Apart from ``neighbours`` because the worker makes a trainer's identity, and nev
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 
 from ..profiling.errors import UsageError
@@ -36,3 +37,9 @@ class Identity:
 
     def __str__(self) -> str:
         return f"{self.where}:{self.token}"
+
+
+def listen(address: str) -> socket.socket:
+    """A socket for other trainers, at a free port. OSError where the address is not ours."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, 0), family=family)

@@ -11,7 +11,6 @@ mostly has the same members. It is used again only if all of them still have it.
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections import OrderedDict
@@ -26,7 +25,7 @@ from ..profiling.errors import BackendError
 from . import neighbours
 from .failure import GangLost
 from .gang import Gang
-from .identity import Identity
+from .identity import Identity, listen
 
 #: Gangs that stay connected, and leaders whose stores stay open.
 GANGS_KEPT = 8
@@ -51,7 +50,7 @@ class Meetings:
         self._own: TCPStore | None = None
         self._stores: OrderedDict[str, TCPStore] = OrderedDict()
         self._gangs: OrderedDict[tuple[str, ...], Gang] = OrderedDict()
-        self._said: list[str] = []
+        self._led: Meeting | None = None
 
     def store_port(self) -> int:
         """Where this trainer's store listens; from any thread."""
@@ -60,12 +59,13 @@ class Meetings:
     def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Meeting:
         """Meet the other ``members``. Raises ``GangLost``, and whatever ``check`` raises."""
         store = self._store_of(members[0], check)
-        if members[0] == self.identity:
+        meeting = Meeting(self, store, members, members.index(self.identity), fence, check)
+        if meeting.rank == 0:
             # What was said at the meeting before has been heard by all, or its segment is over.
-            for key in self._said:
+            for key in self._led.said if self._led is not None else ():
                 store.delete_key(key)
-            self._said.clear()
-        return Meeting(self, store, members, members.index(self.identity), fence, check)
+            self._led = meeting
+        return meeting
 
     def gang(self, meeting: Meeting) -> Gang:
         """The meeting's gang: the one its members had before, if all of them still have it."""
@@ -98,8 +98,7 @@ class Meetings:
     def _own_store(self) -> TCPStore:
         with self._lock:
             if self._own is None:
-                family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
-                with socket.create_server((self._address, 0), family=family) as listening:
+                with listen(self._address) as listening:
                     self._own = TCPStore(
                         self._address,
                         listening.getsockname()[1],
@@ -143,10 +142,6 @@ class Meetings:
                 if time.monotonic() > until:
                     raise GangLost(str(error)) from error
 
-    def remember(self, keys: list[str]) -> None:
-        """Note what is being said, for the store's owner to clear it away later."""
-        self._said += keys
-
     def forget(self, leader: str) -> None:
         """Drop the connection to a store that does not answer."""
         self._stores.pop(leader, None)
@@ -168,13 +163,15 @@ class Meeting:
         self.members = members
         self.rank = rank
         self.fence = fence
+        #: Where in the store its words are.
+        self.said: list[str] = []
         self._meetings = meetings
         self._check = check
 
     def tell(self, topic: str, word: Any) -> list[Any]:
         """Every member's ``word`` on ``topic``, by rank. Each topic is told once a meeting."""
         keys = [f"{self.fence}/{topic}/{rank}" for rank in range(len(self.members))]
-        self._meetings.remember(keys)
+        self.said += keys
         until = time.monotonic() + PATIENCE
         pause = 0.0001
         try:
@@ -189,10 +186,6 @@ class Meeting:
         except RuntimeError as error:
             self._meetings.forget(self.members[0])
             raise GangLost(f"the leader's store does not answer: {error}") from error
-
-    def gang(self) -> Gang:
-        """Its process group."""
-        return self._meetings.gang(self)
 
 
 def _place(device: torch.device) -> str:

@@ -30,7 +30,7 @@ from .identity import Identity
 from .meeting import Meetings
 from .messages import ParentRef, SegmentTask
 from .pipe import Pipe, Run
-from .state import copy_state, machine_signature, signature
+from .state import machine_signature, signature
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
 
 
@@ -134,8 +134,8 @@ class Segments:
     def _written(self, task: SegmentTask, warm: WarmTrial) -> str:
         """The URI of the trial's state, once it is durable."""
         try:
-            state = copy_state(warm.training.state())
-            return self._writer.store(task.store).save(state, warm.training.epoch)
+            store = self._writer.store(task.store)
+            return store.save(warm.training.state(), warm.training.epoch)
         except Exception as error:  # the store is down or full; each has errors of its own
             why = checkpoint.reason(error)
             self._pipe.say("undurable", trial=task.trial, reason=why)
@@ -208,7 +208,7 @@ class Segments:
             if warm.training.epoch < newest:
                 raise GangLost("no member has the state that one of them had")
             meeting.tell("has it", word=True)
-        warm.training.gang = meeting.gang()
+        warm.training.gang = self._meetings.gang(meeting)
         return warm
 
     def _from_neighbour(
