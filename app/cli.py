@@ -7,44 +7,31 @@ error. Heavy modules are imported inside the commands: ``--help`` answers at onc
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from ..profiling.errors import PenstockError, TrialFailed, UsageError
+from ..profiling.errors import TrialFailed, UsageError
+from .cli_devices import capacity
+from .terminal import (
+    BACKEND,
+    FAILED,
+    Commands,
+    Json,
+    client_of,
+    present,
+    reader_of,
+    scheduler_runs,
+    settings_of,
+)
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from .client import Client
     from .queries import Reader
     from .settings import Settings
     from .study import Study
 
-FAILED, USAGE, BACKEND = 1, 2, 3
 STUDIES, MACHINE = "Studies", "This machine"  # how --help groups the commands
-CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
-
-
-class Commands(TyperGroup):
-    """Prints our errors as one line and gives each its exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except PenstockError as error:
-            typer.secho(f"penstock: {error}", err=True, fg="red")
-            code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
-            raise typer.Exit(code) from error
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None  # as a shell says it: ended by SIGINT
-
 
 app = typer.Typer(
     cls=Commands,
@@ -59,7 +46,6 @@ app = typer.Typer(
 #: A script's own options are the script's: nothing after its name is ours.
 _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
 Name = Annotated[
     str | None, typer.Argument(metavar="STUDY", help="A study's name or id; else the newest.")
 ]
@@ -76,12 +62,6 @@ Devices = Annotated[
         metavar="DEVICES", help="auto, cpu:2x1 (two devices of one core), gpu:all or gpu:0,1."
     ),
 ]
-Names = Annotated[
-    list[str],
-    typer.Argument(metavar="NAME...", help="Devices: their names, or unique beginnings of them."),
-]
-_WITHIN = typer.Option(metavar="SECONDS", help="What still runs then is revoked.")
-Within = Annotated[float | None, _WITHIN]
 
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
@@ -127,9 +107,9 @@ def watch(name: Name = None) -> None:
     """
     from .live import follow
 
-    settings = _settings()
-    reader = _reader(settings)
-    study = follow(reader, _study(reader, name).id, alive=lambda: _scheduler_runs(settings))
+    settings = settings_of()
+    reader = reader_of(settings)
+    study = follow(reader, _study(reader, name).id, alive=lambda: scheduler_runs(settings))
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
 
@@ -139,8 +119,8 @@ def list_studies(as_json: Json = False) -> None:
     """List all studies and how they stand."""
     from .listing import study_facts, study_table
 
-    reader = _reader()
-    _print([study_facts(reader, row) for row in reader.studies()], as_json, study_table)
+    reader = reader_of()
+    present([study_facts(reader, row) for row in reader.studies()], as_json, study_table)
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -148,9 +128,9 @@ def status(name: Name = None, as_json: Json = False) -> None:
     """Show how a study stands, with its failures in full."""
     from .listing import standing_facts, standing_view
 
-    reader = _reader()
+    reader = reader_of()
     study = _study(reader, name)
-    _print(study, as_json, lambda s: standing_view(reader, s), lambda s: standing_facts(reader, s))
+    present(study, as_json, lambda s: standing_view(reader, s), lambda s: standing_facts(reader, s))
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -165,9 +145,9 @@ def story(
 
     from .story import find_trial, render, tell
 
-    reader = _reader()
+    reader = reader_of()
     told = tell(reader, *find_trial(reader, trial))
-    _print(told, as_json, render, asdict)
+    present(told, as_json, render, asdict)
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -181,8 +161,8 @@ def report(
     """Write a study's report, one HTML file, and print its path."""
     from .report import write_report
 
-    settings = _settings()
-    reader = _reader(settings)
+    settings = settings_of()
+    reader = reader_of(settings)
     study = _study(reader, name)
     typer.echo(write_report(reader, study.id, output or _report_path(settings, study.id)))
 
@@ -192,11 +172,11 @@ def cancel(
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or id.")],
 ) -> None:
     """Cancel a study. What has run stays, and can be read."""
-    settings = _settings()
-    study = _reader(settings).study(name)
+    settings = settings_of()
+    study = reader_of(settings).study(name)
     if study.finished_at is not None:
         raise UsageError(f"{study.name} is {study.status} already")
-    _client(settings).cancel(study.id)
+    client_of(settings).cancel(study.id)
     typer.echo(f"{study.name} is cancelled")
 
 
@@ -208,8 +188,8 @@ def doctor(as_json: Json = False) -> None:
     from .doctor import diagnose
     from .listing import findings_view
 
-    findings = diagnose(_settings())
-    _print(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
+    findings = diagnose(settings_of())
+    present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
     if any(finding.grade == "fail" for finding in findings):
         raise typer.Exit(BACKEND)
 
@@ -219,7 +199,7 @@ def up(devices: Devices = None) -> None:
     """Start broker, scheduler and workers, and keep them running."""
     from .services import ensure_up, statuses
 
-    settings = _settings(devices)
+    settings = settings_of(devices)
     ensure_up(settings, devices, stays=True)
     for service in statuses(settings):
         typer.echo(f"{service.name} runs as process {service.pid}, its log is {service.log}")
@@ -230,7 +210,7 @@ def down() -> None:
     """Stop what runs here. Studies go on when it is started again."""
     from .services import take_down
 
-    ended = take_down(_settings())
+    ended = take_down(settings_of())
     typer.echo(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
 
 
@@ -242,7 +222,7 @@ def worker(devices: Devices = None) -> None:
     """
     from . import agent
 
-    raise typer.Exit(agent.main(_settings(devices)))
+    raise typer.Exit(agent.main(settings_of(devices)))
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -255,7 +235,7 @@ def flower(
     from . import flower as flowers
     from .broker import connect
 
-    settings = _settings()
+    settings = settings_of()
     settings.ensure_home()
     connect(settings).close()
     port = port or settings.flower_port
@@ -264,55 +244,7 @@ def flower(
     flowers.become(settings, port)
 
 
-capacity = typer.Typer(invoke_without_command=True)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
-
-
-@capacity.callback()
-def devices(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the devices of the installation, take some out, give them back."""
-    if ctx.invoked_subcommand is None:
-        list_devices(as_json)
-
-
-@capacity.command("list")
-def list_devices(as_json: Json = False) -> None:
-    """List every device, how it stands, and what runs there."""
-    from .devices import device_facts, device_table
-
-    _print(device_facts(_reader()), as_json, device_table)
-
-
-@capacity.command()
-def drain(names: Names, within: Within = None) -> None:
-    """Take devices out: what runs there ends its epoch, and nothing new comes.
-
-    Their workers stay up. With --within, what still runs then is revoked, and the command waits.
-    """
-    if within is None:
-        drained = _client(_settings()).drain(names)
-        typer.echo(f"taken out: {', '.join(drained)}")
-    else:
-        _wait_free(lambda client: client.drain(names, within), within)
-
-
-@capacity.command()
-def undrain(names: Names) -> None:
-    """Give devices back that were drained or freed."""
-    given = _client(_settings()).undrain(names)
-    typer.echo(f"given back: {', '.join(given)}")
-
-
-@capacity.command()
-def free(
-    n: Annotated[int, typer.Argument(metavar="N", help="How many devices.")],
-    within: Annotated[float, _WITHIN],
-) -> None:
-    """Take N devices out, of the scheduler's choice, and wait until nothing runs there.
-
-    Idle ones come first, then those that lose least. Ctrl-C ends the waiting, not the freeing.
-    """
-    _wait_free(lambda client: client.free(n, within), within)
 
 
 @app.command(hidden=True)
@@ -320,45 +252,12 @@ def scheduler() -> None:
     """Run the scheduler in the foreground."""
     from . import serve
 
-    serve.main(_settings())
+    serve.main(settings_of())
 
 
 def main() -> None:
     """The console script."""
     app()
-
-
-def _settings(devices: str | None = None) -> Settings:
-    from .settings import load
-
-    return load(devices=devices)
-
-
-def _reader(settings: Settings | None = None) -> Reader:
-    from .queries import Reader
-
-    return Reader((settings or _settings()).ledger_url)
-
-
-def _client(settings: Settings) -> Client:
-    """Who sends commands, and a scheduler that hears them."""
-    from .client import Client
-    from .services import ensure_up
-
-    if settings.broker is None and not _scheduler_runs(settings):
-        ensure_up(settings)  # only a scheduler can act, and nobody else would start ours
-    return Client(settings)
-
-
-def _wait_free(take_out: Callable[[Client], list[str]], within: float) -> None:
-    """Take devices out and tell of each as it becomes free."""
-    from .devices import wait_free
-
-    settings = _settings()
-    reader = _reader(settings)
-    reader.devices()  # nothing is taken out where the ledger, which says when, is out of reach
-    names = take_out(_client(settings))
-    wait_free(reader, names, within, lambda name: typer.echo(f"{name} is free"))
 
 
 def _study(reader: Reader, name: str | None) -> Any:
@@ -368,12 +267,6 @@ def _study(reader: Reader, name: str | None) -> Any:
     if not studies:
         raise UsageError("no study is here yet: penstock run SCRIPT starts one")
     return studies[-1]
-
-
-def _scheduler_runs(settings: Settings) -> bool:
-    from .locks import is_running
-
-    return is_running(settings.run, "scheduler")
 
 
 def _report_path(settings: Settings, study_id: str) -> Path:
@@ -400,8 +293,8 @@ def _show_outcomes(studies: list[Study], since: float) -> bool:
     from .script import outcome, show
     from .study import goes_on
 
-    settings = _settings()
-    console, reader, failed = Console(highlight=False), _reader(settings), False
+    settings = settings_of()
+    console, reader, failed = Console(highlight=False), reader_of(settings), False
     for study in dict.fromkeys(studies):
         row = reader.study(study.id)
         if row.finished_at is None:
@@ -413,20 +306,3 @@ def _show_outcomes(studies: list[Study], since: float) -> bool:
         show(console, outcome(reader, row.id, path, begin))
         failed = failed or row.status == "failed"
     return failed
-
-
-def _print(
-    value: Any,
-    as_json: bool,
-    render: Callable[[Any], RenderableType],
-    plain: Callable[[Any], Any] = lambda value: value,
-) -> None:
-    """Print ``plain(value)`` as JSON, or ``render(value)`` for people."""
-    if as_json:
-        json.dump(plain(value), sys.stdout, indent=2, allow_nan=False)
-        sys.stdout.write("\n")
-        return
-    from rich.console import Console
-
-    # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
-    Console(highlight=False).print(render(value), soft_wrap=True)

@@ -11,8 +11,9 @@ import optuna
 import penstock
 import pytest
 import torch
-from penstock.app.cli import BACKEND, FAILED, USAGE, app
+from penstock.app.cli import app
 from penstock.app.settings import PREFIX, Settings
+from penstock.app.terminal import BACKEND, FAILED, USAGE
 from penstock.scheduler.retry import KINDS
 from penstock.scheduler.trial import FINAL, TRANSITIONS, TrialState
 from penstock.tasks import loop

@@ -1,0 +1,88 @@
+"""What all commands share: settings, readers, clients; errors as exit codes; JSON or a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..profiling.errors import PenstockError, TrialFailed, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from .client import Client
+    from .queries import Reader
+    from .settings import Settings
+
+FAILED, USAGE, BACKEND = 1, 2, 3
+CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
+
+
+class Commands(TyperGroup):
+    """Prints our errors as one line and gives each its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except PenstockError as error:
+            typer.secho(f"penstock: {error}", err=True, fg="red")
+            code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
+            raise typer.Exit(code) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None  # as a shell says it: ended by SIGINT
+
+
+def settings_of(devices: str | None = None) -> Settings:
+    """This process's settings; ``devices`` as a command was given them."""
+    from .settings import load
+
+    return load(devices=devices)
+
+
+def reader_of(settings: Settings | None = None) -> Reader:
+    """The ledger, to be read."""
+    from .queries import Reader
+
+    return Reader((settings or settings_of()).ledger_url)
+
+
+def client_of(settings: Settings) -> Client:
+    """Who sends commands, and a scheduler that hears them."""
+    from .client import Client
+    from .services import ensure_up
+
+    if settings.broker is None and not scheduler_runs(settings):
+        ensure_up(settings)  # only a scheduler can act, and nobody else would start ours
+    return Client(settings)
+
+
+def scheduler_runs(settings: Settings) -> bool:
+    """Whether this state folder's scheduler is up."""
+    from .locks import is_running
+
+    return is_running(settings.run, "scheduler")
+
+
+def present(
+    value: Any,
+    as_json: bool,
+    render: Callable[[Any], RenderableType],
+    plain: Callable[[Any], Any] = lambda value: value,
+) -> None:
+    """Print ``plain(value)`` as JSON, or ``render(value)`` for people."""
+    if as_json:
+        json.dump(plain(value), sys.stdout, indent=2, allow_nan=False)
+        sys.stdout.write("\n")
+        return
+    from rich.console import Console
+
+    # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
+    Console(highlight=False).print(render(value), soft_wrap=True)

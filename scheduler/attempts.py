@@ -1,0 +1,238 @@
+"""What becomes of an attempt: its epochs, its end, its failure and its loss.
+
+Theory of operation. An attempt is one dispatched segment, and counts while its fence is the
+trial's. Each epoch that it reports is accepted singly; the one that closes it gives its devices
+back, and the trial goes on under the standing plan, rests at its target, or is over. What the
+user's code did wrong and what the infrastructure lost are told apart: the former is the trial's
+own, by its kind; the latter counts against the devices that it was lost at, which rest after
+several in a row.
+"""
+
+from __future__ import annotations
+
+from .decisions import Member, Parent, Release
+from .events import AttemptFailed, AttemptLost, EpochReported, TrialReturned
+from .numerics import Numerics
+from .record import Refused
+from .retry import ENDS_STUDY, retry_failure, retry_loss
+from .state import StudyState
+from .strategy import UNBOUNDED
+from .trial import FINAL, AcceptedEpoch, Failure, Step, Trial
+
+#: Losses in a row after which a device rests, and the longest rest (seconds).
+BACKOFF_AFTER = 3
+BACKOFF_LONGEST = 30.0
+
+
+class Attempts(Numerics):
+    """Takes in what is reported of attempts, and ends them."""
+
+    def _on_epoch_reported(self, event: EpochReported) -> None:
+        trial = self._trial(event.trial)
+        study = self.state.studies[trial.study]
+        if event.fence != trial.fence:
+            self._compare(study, trial, event)
+            return
+        if event.epoch != trial.epoch + 1:
+            raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
+        value = dict(event.metrics).get(study.spec.metric)
+        if value is None:
+            raise Refused(f"a report of {trial.id} without {study.spec.metric}")
+        if event.signature != trial.signature and not self._admits(
+            study, trial, event.epoch, event.signature
+        ):
+            device = self.state.attempts[event.fence].segment.members[0].device
+            reason = self._refuse_unlike(study, trial, device, event.signature)
+            self._lose(trial, [device], reason)
+            self._end_if_stranded(study)
+            self._fill()
+            return
+        self._accept(study, trial, event, value)
+        if event.closes:
+            self._close(study, trial)
+
+    def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
+        """A late report of an accepted epoch is a free check of its bits, and otherwise nothing."""
+        accepted = trial.hashes.get(event.epoch, "")
+        statistical = study.spec.exactness == "statistical"
+        if statistical or not accepted or accepted == event.state_hash:
+            raise Refused(f"fence {event.fence} of {trial.id} is not the open one")
+        study.message = (
+            f"{trial.id} epoch {event.epoch}: a repeated run has state {event.state_hash[:12]}, "
+            f"accepted was {accepted[:12]}; the training code or the machine is not deterministic"
+        )
+        self._touch_study(study)
+
+    def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> None:
+        trial.epoch = event.epoch
+        trial.value = value
+        trial.values[event.epoch] = value
+        trial.hashes[event.epoch] = event.state_hash
+        trial.state_hash = event.state_hash
+        trial.signature = event.signature
+        trial.holder = event.holder
+        trial.failures = trial.losses = 0
+        attempt = self.state.attempts[trial.fence]
+        members = attempt.segment.members
+        for member in members:
+            self.state.devices[member.device].losses = 0
+        self._saw(study, members)
+        attempt.trained += event.seconds
+        if self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds, len(members)):
+            self.state.dirty = True
+        self._changes.trials[trial.id] = trial
+        self._changes.epochs.append(
+            AcceptedEpoch(
+                trial=trial.id,
+                epoch=event.epoch,
+                value=value,
+                metrics=event.metrics,
+                state_hash=event.state_hash,
+                signature=event.signature,
+                seconds=event.seconds,
+                device=members[0].device,
+                slot=members[0].slot,
+                fence=event.fence,
+                at=event.at,
+                members=members,
+            )
+        )
+        if event.uri:
+            self._keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
+
+    def _close(self, study: StudyState, trial: Trial) -> None:
+        attempt = self._close_attempt(trial)
+        self.state.costs.saw_segment(self._at - attempt.dispatched_at, attempt.trained)
+        if trial.epoch < trial.target:
+            self._move(study, trial, Step.YIELD)
+            self._go_on(study, trial, attempt.segment.members)
+            return
+        self.state.dirty = True
+        score = study.spec.sign * trial.values[trial.epoch]
+        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+            self._move(study, trial, Step.FINISH)
+            self._over(study, trial)
+            self._decide(Release, trial=trial.id)
+        else:
+            self._move(study, trial, Step.REACH)
+        self._enter(study, study.strategy.reached(trial.id, trial.epoch, score))
+        self._settle(study)
+        self._fill()
+
+    def _go_on(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
+        """Under the standing plan: the next segment follows on the same slots."""
+        stays = not any(self.state.closed(m.device) or m.device in study.refused for m in members)
+        if stays and self._width(study, trial) == len(members) and not self.state.shuffle:
+            self._dispatch(study, trial, members)
+            return
+        # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
+        self._wait(trial, first=not self.state.shuffle)
+        self._fill()
+
+    def _on_trial_returned(self, event: TrialReturned) -> None:
+        trial = self._trial(event.trial)
+        study = self.state.studies[trial.study]
+        self._check_fence(trial, event.fence)
+        if event.value is not None:
+            trial.value = event.value
+        self._close_attempt(trial)
+        if trial.value is None:
+            trial.failure = Failure("metric", "the objective returned None and reported nothing")
+            self._move(study, trial, Step.FAIL)
+        else:
+            self._move(study, trial, Step.FINISH)
+        self._leave(study, trial)
+
+    def _on_attempt_failed(self, event: AttemptFailed) -> None:
+        trial = self._trial(event.trial)
+        study = self.state.studies[trial.study]
+        self._check_fence(trial, event.fence)
+        trial.failures += 1
+        trial.failure = Failure(event.kind, event.message, event.traceback)
+        self._close_attempt(trial)
+        if event.kind == "died":
+            self.state.faults.saw_loss()
+        if event.kind in ENDS_STUDY:
+            self._move(study, trial, Step.FAIL)
+            self._decide(Release, trial=trial.id)
+            study.message = f"{trial.id}: {event.message}"
+            self._abandon(study, "failed")
+        elif retry_failure(event.kind, event.message, trial.failures, study.spec.retries):
+            self._move(study, trial, Step.RETRY)
+            self._wait(trial, first=True)
+            self._fill()
+        else:
+            self._move(study, trial, Step.FAIL)
+            self._leave(study, trial)
+
+    def _on_attempt_lost(self, event: AttemptLost) -> None:
+        trial = self._trial(event.trial)
+        self._check_fence(trial, event.fence)
+        members = self.state.attempts[event.fence].segment.members
+        blamed = [members[rank] for rank in event.ranks if rank < len(members)]
+        at = [member.device for member in blamed or members]
+        study = self.state.studies[trial.study]
+        if event.signature:
+            at = self._unlike(study, trial, event, members)
+        elif event.refused:
+            study.refused |= dict.fromkeys(at, event.reason)
+            study.message = f"{', '.join(at)} refused {trial.id}: {event.reason}"
+            self._touch_study(study)
+        else:
+            self.state.faults.saw_loss()
+        self._lose(trial, at, event.reason)
+        self._end_if_stranded(study)
+        self._fill()
+
+    def _end_if_stranded(self, study: StudyState) -> None:
+        if self._stranded(study):
+            self._abandon(study, "failed")
+
+    def _lose_all(self, device: str, reason: str) -> None:
+        # Closed first: what a lost trial sets free must not come back to this device.
+        self.state.devices[device].draining = True
+        for fence in self._fences_on(device):
+            self.state.faults.saw_loss()
+            trial = self.state.trials[self.state.attempts[fence].segment.trial]
+            self._lose(trial, [device], reason)
+
+    def _lose(self, trial: Trial, at: list[str], reason: str) -> None:
+        """The infrastructure lost the attempt ``at`` these devices: to the head of the line."""
+        study = self.state.studies[trial.study]
+        for name in at:
+            device = self.state.devices[name]
+            device.losses += 1
+            if device.losses >= BACKOFF_AFTER:
+                rest = min(BACKOFF_LONGEST, 2.0 ** (device.losses - BACKOFF_AFTER))
+                device.backoff_until = self._at + rest
+                self._note_device(name, f"{device.losses} losses in a row")
+        trial.losses += 1
+        self._revoke(trial)
+        if retry_loss(trial.losses):
+            self._move(study, trial, Step.LOSE)
+            self._wait(trial, first=True)
+        else:
+            trial.failure = Failure("lost", f"lost {trial.losses} times in a row: {reason}")
+            self._move(study, trial, Step.FAIL)
+            self._leave(study, trial)
+
+    def _leave(self, study: StudyState, trial: Trial) -> None:
+        """The trial will reach no further target."""
+        self.state.dirty = True
+        self._over(study, trial)
+        self._decide(Release, trial=trial.id)
+        self._enter(study, study.strategy.left(trial.id))
+        self._settle(study)
+        self._fill()
+
+    def _abandon(self, study: StudyState, status: str) -> None:
+        """End a study with trials at work: they are fenced off, and what has run stays."""
+        for trial in self._trials_of(study):
+            if trial.state in FINAL:
+                continue
+            if trial.fence:
+                self._revoke(trial)
+            self._move(study, trial, Step.CANCEL)
+            self._decide(Release, trial=trial.id)
+        self._finish(study, status)
+        self._fill()
