@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +24,14 @@ from penstock.app import broker, services
 from penstock.app.locks import pid_of
 from penstock.app.queries import Reader
 from penstock.app.settings import Settings, load
-from penstock.profiling.errors import BackendError
 
 from ._gangs import MODELS, OPTIMIZERS, SHARDS
+from ._sites import LOOK, Stuck, joined, start_agent
 from ._studies import installation
 
 EPOCHS = 3
+#: Seconds in which a second node must have joined.
+JOIN = 60.0
 #: Mean seconds between two kills; an epoch was accepted in between.
 KILL_EVERY = 2.0
 Bits = dict[tuple[str, int, int], tuple[str, dict[str, float]]]
@@ -87,7 +87,7 @@ def policy(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def second_node(first: Settings) -> Iterator[Settings]:
+def second_node(first: Settings) -> Iterator[None]:
     """A node with a state folder and two devices of its own, joined to ``first``'s two."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         second = load(
@@ -98,28 +98,16 @@ def second_node(first: Settings) -> Iterator[Settings]:
             devices="cpu:2x1",
             lease_ms=first.lease_ms,
         )
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "worker"],
-            env={**os.environ, **second.environment()},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            while _devices(first) < 4:
-                if agent.poll() is not None:
-                    raise BackendError(f"the second node's agent ended: status {agent.returncode}")
-                time.sleep(0.1)
-            yield second
-        finally:
-            agent.terminate()
-            agent.wait()
-
-
-def _devices(settings: Settings) -> int:
-    """How many devices have joined; none where the scheduler has only just been started."""
-    with suppress(BackendError):
-        return sum(not each.gone for each in Reader(settings.ledger_url).devices())
-    return 0
+        reader = Reader(first.ledger_url)
+        with ExitStack() as undo:
+            start_agent(second, undo)
+            undo.callback(services.take_down, second)
+            deadline = time.monotonic() + JOIN
+            while len(joined(reader)) < 2:
+                if time.monotonic() > deadline:
+                    raise Stuck(f"the second node did not join in {JOIN:g} s: {second.logs}")
+                time.sleep(LOOK)
+            yield
 
 
 @contextmanager

@@ -176,12 +176,8 @@ class Nodes(GangSite):
             self.disk = disk
         services.ensure_up(self.settings)
         self.crossing.start()
-        roster = services.roster(self.second.devices)
-        agents = [service for service in roster if service.name == "agent"]
-        services.ensure_up(self.second, services=agents)
-        # On a node that only trains the operating system's own supervisor revives the agent.
-        undo.enter_context(services.Keeper(self.second))
-        self.until(lambda: self._joined() == {"a", "b"}, "a node")
+        start_agent(self.second, undo)
+        self.until(lambda: joined(self.reader) == {"a", "b"}, "a node")
 
     @property
     def nodes(self) -> dict[str, Settings]:
@@ -195,10 +191,20 @@ class Nodes(GangSite):
         services.take_down(self.second, grace=grace)
         super().take_down(grace=grace)
 
-    def _joined(self) -> set[str]:
-        with suppress(BackendError):  # no ledger yet
-            return {found.device.node for found in self.reader.devices()}
-        return set()
+
+def start_agent(node: Settings, undo: ExitStack) -> None:
+    """Have the devices of a node that only trains be served, until ``undo``."""
+    agents = [service for service in services.roster(node.devices) if service.name == "agent"]
+    services.ensure_up(node, services=agents)
+    # The operating system's own supervisor would revive the agent there.
+    undo.enter_context(services.Keeper(node))
+
+
+def joined(reader: Reader) -> set[str]:
+    """The nodes that have joined so far."""
+    with suppress(BackendError):  # no ledger yet
+        return {found.device.node for found in reader.devices()}
+    return set()
 
 
 @contextmanager
