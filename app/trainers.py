@@ -44,6 +44,16 @@ STARTING = 60.0
 LINGER = 5.0
 #: The trainer that no study has for itself goes by this name.
 SHARED = ""
+#: How a trainer's C library (glibc; others do not read it) gets memory: large blocks too from the
+#: heap, which keeps what is freed for the next step, in huge pages. Else every tensor of more than
+#: 32 MiB is made of fresh pages each time: 140 MB of state trained 30 % slower, resized 15 ms later.
+ALLOCATOR = ":".join(
+    (
+        "glibc.malloc.mmap_threshold=1099511627776",
+        "glibc.malloc.trim_threshold=1099511627776",
+        "glibc.malloc.hugetlb=1",
+    )
+)
 
 
 class TrainerGone(Exception):
@@ -51,9 +61,10 @@ class TrainerGone(Exception):
 
 
 def environment(device: Device) -> dict[str, str]:
-    """The variables that bind a process to one slot of ``device``."""
+    """The variables that bind a process to one slot of ``device``, over its user's."""
     threads = str(max(1, len(device.cores) // device.slots))
     return {
+        "GLIBC_TUNABLES": ALLOCATOR,
         **os.environ,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": device.uuid or "",

@@ -8,6 +8,7 @@ it is needed: a trainer of objectives has no use for torch, unless their code ha
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import os
@@ -123,6 +124,7 @@ class Trainer:
         for kept in (self._objectives, self._segments):
             if kept is not None:
                 kept.release(trial)
+        _trim_heap()
 
 
 def _import_torch() -> None:
@@ -131,8 +133,16 @@ def _import_torch() -> None:
     segment.warm_up()
 
 
+def _trim_heap() -> None:
+    """Give free pages back to the system: the allocator keeps them (``app.trainers.ALLOCATOR``)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)
+
+
 def _free_memory() -> None:
     gc.collect()
+    _trim_heap()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()

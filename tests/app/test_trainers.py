@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
+import textwrap
+
 import pytest
-from penstock.app.trainers import LINGER, STUDIES_KEPT, Slot
+from penstock.app.trainers import LINGER, STUDIES_KEPT, Slot, environment
 from penstock.profiling.devices import Device
 from penstock.tasks.messages import CodeRef, SegmentTask
 
@@ -59,3 +65,43 @@ def test_a_trainer_of_which_no_trial_is_known_lingers_and_is_closed(slot):
     trainer.idle_since -= LINGER
     assert slot.unneeded() == [trainer]
     trainer.close()
+
+
+#: Minor page faults of making and dropping 64 MB ten times, once warm; and of doing it once more
+#: after a trim.
+STEPS = """
+    import resource
+    import torch
+    from penstock.tasks.trainer import _trim_heap
+
+    def faults(times):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(times):
+            torch.empty(16 << 20).fill_(1.0)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    faults(2)
+    warm = faults(10)
+    _trim_heap()
+    print(warm, faults(1))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told so")
+def test_a_trainer_s_freed_memory_is_used_again_and_given_back_when_a_trial_goes(monkeypatch):
+    device = Device("cpu.n.0", "n", "cpu", (0,), None, 1)
+
+    def measured():
+        code = [sys.executable, "-c", textwrap.dedent(STEPS)]
+        run = subprocess.run(
+            code, env=environment(device), capture_output=True, text=True, check=True, timeout=60
+        )
+        return [int(number) for number in run.stdout.split()]
+
+    warm, trimmed = measured()
+    # Of 163,840 small pages; one huge page a fault where the system has them, 32 fill 64 MB.
+    assert warm < 1000
+    assert trimmed >= 32
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072")
+    assert os.environ["GLIBC_TUNABLES"] in environment(device).values()  # the user's own stands
+    assert measured()[0] > 1000
