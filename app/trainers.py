@@ -45,8 +45,8 @@ LINGER = 5.0
 #: The trainer that no study has for itself goes by this name.
 SHARED = ""
 #: How a trainer's C library (glibc; others do not read it) gets memory: large blocks too from the
-#: heap, which keeps what is freed for the next step, in huge pages. Else every tensor of more than
-#: 32 MiB is made of fresh pages each time: 140 MB of state trained 30 % slower, resized 15 ms later.
+#: heap, which keeps what is freed for the next step, in huge pages. Else a tensor of more than
+#: 32 MiB is made of fresh pages each time: 140 MB of state trained 30 % slower.
 ALLOCATOR = ":".join(
     (
         "glibc.malloc.mmap_threshold=1099511627776",

@@ -136,13 +136,13 @@ def main() -> None:
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     figures |= shard_tax(runs)
     figures |= overhead(runs)
-    figures["load_between"] = os.getloadavg()[0]
-    figures |= plans(options.plans or (27 if options.quick else 1000), options.seed)
     for mb in (20,) if options.quick else (1, 20, 140):
         figures |= _resizes.resizes(mb, *((15, 1) if options.quick else (200, 5)))
     if PEERS.exists():
         ray = json.loads(PEERS.read_text())
         figures |= {name: value for name, value in ray.items() if name.endswith((".p50", ".p99"))}
+    figures["load_between"] = os.getloadavg()[0]  # what is timed comes before
+    figures |= plans(options.plans or (27 if options.quick else 1000), options.seed)
     figures |= _plans.plans(1 if options.quick else 12, options.seed)
     figures["load_after"] = os.getloadavg()[0]
     for name, value in figures.items():
