@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .app.opening import create_study, load_study
     from .app.space import Categorical, Float, Int
-    from .app.strategies import ASHA, FullBudget, SuccessiveHalving
+    from .app.strategies import (
+        ASHA,
+        PASHA,
+        CurveStopping,
+        FullBudget,
+        Hyperband,
+        MedianStopping,
+        SuccessiveHalving,
+    )
     from .app.study import Study
     from .profiling.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.contract import Data, TorchTrainable
@@ -18,10 +26,14 @@ _LAZY = {
     "ASHA": "app.strategies:ASHA",
     "BackendError": "profiling.errors:BackendError",
     "Categorical": "app.space:Categorical",
+    "CurveStopping": "app.strategies:CurveStopping",
     "Data": "tasks.contract:Data",
     "Float": "app.space:Float",
     "FullBudget": "app.strategies:FullBudget",
+    "PASHA": "app.strategies:PASHA",
+    "Hyperband": "app.strategies:Hyperband",
     "Int": "app.space:Int",
+    "MedianStopping": "app.strategies:MedianStopping",
     "PenstockError": "profiling.errors:PenstockError",
     "Study": "app.study:Study",
     "SuccessiveHalving": "app.strategies:SuccessiveHalving",
@@ -35,12 +47,16 @@ _LAZY = {
 
 __all__ = [
     "ASHA",
+    "PASHA",
     "BackendError",
     "Categorical",
+    "CurveStopping",
     "Data",
     "Float",
     "FullBudget",
+    "Hyperband",
     "Int",
+    "MedianStopping",
     "PenstockError",
     "Study",
     "SuccessiveHalving",

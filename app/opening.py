@@ -46,7 +46,7 @@ def create_study(
         sampler: ``grid``, ``random`` or ``tpe``, or one of these three sampler objects of Optuna.
         sampler_options: TPE's ``n_startup_trials``, ``n_ei_candidates``, ``multivariate`` and
             ``constant_liar``, with Optuna's meaning.
-        strategy: ``FullBudget``, ``SuccessiveHalving`` or ``ASHA``; None trains until the objective
+        strategy: one of ``penstock.FullBudget`` and its like; None trains until the objective
             returns.
         seed: of all random numbers of the study.
         epoch_timeout: seconds that an epoch may take; None for no limit. Loading code and data is

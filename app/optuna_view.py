@@ -25,8 +25,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from ..scheduler.strategy import rungs
-from ..scheduler.study import Scalar, StrategySpec, StudySpec
+from ..scheduler.strategy import looks_of
+from ..scheduler.study import Scalar, StudySpec
 from ..scheduler.trial import Trial, TrialState
 
 Distributions = Mapping[str, BaseDistribution]
@@ -42,7 +42,7 @@ class View:
         self.dists = dists
         self.direction = StudyDirection[spec.direction.upper()]
         self.shown: list[FrozenTrial] = []
-        self._rungs = _rungs(spec.strategy)
+        self._looks = looks_of(spec.strategy)
         self._kept: dict[str, tuple[object, FrozenTrial]] = {}
 
     def show(self, trials: Sequence[Trial]) -> None:
@@ -82,7 +82,7 @@ class View:
         """The epoch at which the trial is compared with others; None: at none yet."""
         if trial.state in _AT_REST and trial.epoch in trial.values:
             return trial.epoch
-        return max((rung for rung in self._rungs if rung in trial.values), default=None)
+        return max((epoch for epoch in self._looks if epoch in trial.values), default=None)
 
     def _fits(self, name: str, value: Scalar) -> bool:
         """Another trial may have drawn the name from another range, or be the user's own idea."""
@@ -146,9 +146,3 @@ class _Storage(InMemoryStorage):
 
 
 _UNUSED = RandomSampler(seed=0)
-
-
-def _rungs(plan: StrategySpec) -> tuple[int, ...]:
-    if plan.name == "full" or plan.max_epochs is None:
-        return ()
-    return rungs(plan.min_epochs, plan.max_epochs, plan.eta)

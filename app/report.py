@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import UsageError
+from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
 from . import figures
 from .codec import spec_from_json
@@ -136,6 +137,8 @@ def _strategy(spec: StudySpec) -> str:
         return f"{name}, as many epochs as the objective runs"
     if plan.name == "full":
         return f"{name} of {plan.max_epochs} epochs each"
+    if plan.name in RULES:
+        return f"{name} of up to {plan.max_epochs} epochs, looked at every {plan.min_epochs}"
     return f"{name} from {plan.min_epochs} to {plan.max_epochs} epochs (eta {plan.eta})"
 
 

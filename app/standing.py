@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..scheduler.strategy import rungs
+from ..scheduler.hyperband import brackets
+from ..scheduler.strategy import rungs_of
 from ..scheduler.trial import FINAL, TrialState
 
 if TYPE_CHECKING:
@@ -122,12 +123,25 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
     """
     if plan.max_epochs is None:
         return None
-    if plan.name == "full":
+    levels = rungs_of(plan)
+    if not levels:  # a stopping rule may leave some out: nobody knows how many
         return n_trials * plan.max_epochs
+    if plan.name == "pasha":  # two rungs, and one trial to the end; more where rankings disagree
+        return _halving(levels[:2], n_trials, plan.eta) + levels[-1] - levels[:2][-1]
+    if plan.name == "hyperband":
+        return sum(
+            _halving(levels[-1 - s :], size, plan.eta)
+            for s, size in brackets(len(levels), plan.eta, n_trials)
+        )
+    return _halving(levels, n_trials, plan.eta)
+
+
+def _halving(levels: Sequence[int], n_trials: int, eta: int) -> int:
+    """Epochs of successive halving."""
     total, below, size = 0, 0, n_trials
-    for level in rungs(plan.min_epochs, plan.max_epochs, plan.eta):
+    for level in levels:
         total += size * (level - below)
-        below, size = level, max(1, size // plan.eta)
+        below, size = level, max(1, size // eta)
     return total
 
 
@@ -205,9 +219,13 @@ def count(n: int, noun: str) -> str:
 
 def label(name: str) -> str:
     """A sampler's or strategy's name as people write it; one's own name stays as it is."""
-    return {"full": "full budget", "halving": "successive halving"}.get(
-        name, name.upper() if name in ("asha", "tpe") else name
-    )
+    return {
+        "full": "full budget",
+        "halving": "successive halving",
+        "hyperband": "Hyperband",
+        "median": "median stopping",
+        "curve": "curve stopping",
+    }.get(name, name.upper() if name in ("asha", "pasha", "tpe") else name)
 
 
 def duration(seconds: float) -> str:

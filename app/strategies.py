@@ -5,6 +5,8 @@ Each checks its numbers when made and gives the ``StrategySpec`` that travels wi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..profiling.errors import UsageError
 from ..scheduler.study import StrategySpec
 from .space import whole
@@ -35,6 +37,56 @@ def ASHA(  # noqa: N802 - as above
     Trials that are passed over are paused, and go on later if they are among the best then.
     """
     return _halving("asha", "ASHA", min_epochs, max_epochs, eta)
+
+
+def PASHA(  # noqa: N802 - as above
+    *, max_epochs: int, min_epochs: int = 1, eta: int = 3
+) -> StrategySpec:
+    """As ``ASHA``, but rungs above the second are opened only while the ranking still changes.
+
+    At the end the best trial is trained to ``max_epochs``.
+    """
+    return _halving("pasha", "PASHA", min_epochs, max_epochs, eta)
+
+
+def Hyperband(  # noqa: N802 - as above
+    *, max_epochs: int, min_epochs: int = 1, eta: int = 3, overlap: bool = True
+) -> StrategySpec:
+    """Successive halvings that begin with many, few, and ever fewer configurations, in turns.
+
+    With ``overlap`` the next one begins when a slot has nothing to do, else when the one before is
+    over. With ``sampler="bohb"`` the two are BOHB and synchronous BOHB.
+    """
+    if not isinstance(overlap, bool):
+        raise UsageError.refuse("Hyperband.overlap", overlap, "True or False")
+    spec = _halving("hyperband", "Hyperband", min_epochs, max_epochs, eta)
+    return replace(spec, overlap=overlap)
+
+
+def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa: N802 - as above
+    """Full budget, but a trial goes no further once its best value is worse than a median.
+
+    That of the other trials' averages up to the same epoch; looked at every ``every`` epochs.
+    """
+    return _rule("median", "MedianStopping", max_epochs, every)
+
+
+def CurveStopping(  # noqa: N802 - as above
+    max_epochs: int, *, every: int = 1, risk: float = 0.05
+) -> StrategySpec:
+    """Full budget, but a trial goes no further once it will hardly be the best.
+
+    ``risk`` (above 0, below 1): it stops when a power law, fitted to its values, gives it less than
+    this probability of ending above the best trial that was trained to the end.
+    """
+    if isinstance(risk, bool) or not isinstance(risk, (int, float)) or not 0 < risk < 1:
+        raise UsageError.refuse("CurveStopping.risk", risk, "above 0 and below 1")
+    return replace(_rule("curve", "CurveStopping", max_epochs, every), risk=float(risk))
+
+
+def _rule(name: str, shown: str, max_epochs: int, every: int) -> StrategySpec:
+    high = whole(f"{shown}.max_epochs", max_epochs, low=1)
+    return StrategySpec(name, high, whole(f"{shown}.every", every, low=1))
 
 
 def _halving(name: str, shown: str, min_epochs: int, max_epochs: int, eta: int) -> StrategySpec:

@@ -86,7 +86,7 @@ def make_plan(
     if metric is not None and (not isinstance(metric, str) or not metric):
         raise UsageError.refuse("metric", metric, "the name of a metric")
     if strategy is not None and not isinstance(strategy, StrategySpec):
-        known = "FullBudget(...), SuccessiveHalving(...), ASHA(...) or None"
+        known = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
         raise UsageError.refuse("strategy", strategy, known)
     space = None
     if not isinstance(sampler, str):
@@ -211,7 +211,7 @@ def _check_torch(plan: Plan, space: Space | None, strategy: StrategySpec, target
             " create_study(metric='loss') or a name that its metrics() gives"
         )
     if strategy.max_epochs is None:
-        allowed = "FullBudget(epochs), SuccessiveHalving(...) or ASHA(...) for a TorchTrainable"
+        allowed = "ASHA(...), FullBudget(epochs) or another strategy for a TorchTrainable"
         raise UsageError.refuse("strategy", plan.strategy, allowed)
 
 

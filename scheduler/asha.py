@@ -9,6 +9,7 @@ live tools that stop it instead lose it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,13 +58,13 @@ class Asha:
             self.asked = self.n_trials
         return tuple(Entry(trial, self.levels[0]) for trial in trials)
 
-    def reached(self, trial: str, epoch: int, score: float) -> TrialGroup:
+    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
         """Note the score at its rung. Promotions wait for a free slot, as in the paper."""
         k = self.levels.index(epoch)
         while len(self.scores) <= k:
             self.scores.append({})
             self.promoted.append([])
-        self.scores[k][trial] = score
+        self.scores[k][trial] = curve[epoch]
         return ()
 
     def left(self, trial: str) -> TrialGroup:

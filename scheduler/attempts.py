@@ -108,14 +108,14 @@ class Attempts(Numerics):
             self._go_on(study, trial, attempt.segment.members)
             return
         self.state.dirty = True
-        score = study.spec.sign * trial.values[trial.epoch]
+        curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             self._move(study, trial, Step.FINISH)
             self._over(study, trial)
             self._decide(Release, trial=trial.id)
         else:
             self._move(study, trial, Step.REACH)
-        self._enter(study, study.strategy.reached(trial.id, trial.epoch, score))
+        self._enter(study, study.strategy.reached(trial.id, trial.epoch, curve))
         self._settle(study)
         self._fill()
 

@@ -17,8 +17,9 @@ from collections.abc import Iterable
 from .decisions import Discard, Parent
 from .events import Durable, Undurable
 from .record import Record, Refused
-from .retention import best_at_the_end, best_completed, edges, retained
+from .retention import best_at_the_end, best_completed, retained
 from .state import EndedTrial, StudyState
+from .strategy import rungs_of
 from .trial import FINAL, Trial, TrialState
 
 #: Studies that are over of which the best trials are remembered.
@@ -84,7 +85,7 @@ class Durables(Record):
         self._retain(study, (*before, trial))
 
     def _retain(self, study: StudyState, trials: Iterable[Trial]) -> None:
-        rung_edges = edges(study.spec.strategy)
+        rung_edges = rungs_of(study.spec.strategy)
         for trial in trials:
             kept = retained(trial, rung_edges, best=trial.id in study.best)
             self._drop(trial.id, [state for state in trial.parents if state not in kept])

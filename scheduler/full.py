@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +30,7 @@ class FullBudget:
             self.asked = self.n_trials
         return tuple(Entry(trial, self.max_epochs) for trial in trials)
 
-    def reached(self, trial: str, epoch: int, score: float) -> TrialGroup:
+    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
         """Nothing follows: the target was the last epoch."""
         return ()
 

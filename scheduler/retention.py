@@ -10,11 +10,9 @@ ends without a completed trial has the best of those that were trained longest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .decisions import Parent
-from .strategy import rungs
-from .study import StrategySpec
 from .trial import FINAL, Trial, TrialState
 
 #: States that a trial in the race may be restarted from: the newest, and older ones should a file
@@ -22,14 +20,7 @@ from .trial import FINAL, Trial, TrialState
 PARENTS_KEPT = 3
 
 
-def edges(plan: StrategySpec) -> frozenset[int]:
-    """The epochs at which ``plan`` compares trials; none where it compares nothing."""
-    if plan.name == "full" or plan.max_epochs is None:
-        return frozenset()
-    return frozenset(rungs(plan.min_epochs, plan.max_epochs, plan.eta))
-
-
-def retained(trial: Trial, rung_edges: frozenset[int], *, best: bool) -> tuple[Parent, ...]:
+def retained(trial: Trial, rung_edges: Sequence[int], *, best: bool) -> tuple[Parent, ...]:
     """Those of the trial's durable states (newest first) that are kept, in the same order."""
     if trial.state in FINAL:
         return trial.parents[: 1 if best else 0]

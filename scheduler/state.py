@@ -12,6 +12,9 @@ from .asha import Asha
 from .decisions import Ask, Member, Parent, Segment
 from .full import FullBudget
 from .halving import SuccessiveHalving
+from .hyperband import Hyperband
+from .pasha import Pasha
+from .stopping import Stopping
 from .study import Params, StudyRecord, StudySpec
 from .trial import AcceptedEpoch, Trial
 
@@ -28,7 +31,7 @@ class StudyState:
     """
 
     spec: StudySpec
-    strategy: FullBudget | SuccessiveHalving | Asha
+    strategy: FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping
     created_at: float
     status: str = "running"
     finished_at: float | None = None

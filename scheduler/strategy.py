@@ -8,11 +8,12 @@ better. Ties are broken by the earlier trial, so equal inputs give equal decisio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..profiling.errors import UsageError
-from .study import StudySpec
+from .study import StrategySpec, StudySpec
 
 #: The target of a trial that runs until its objective returns.
 UNBOUNDED = 10**9
@@ -46,8 +47,11 @@ class Strategy(Protocol):
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
         """The sampler answered an ask; the group enters these trials."""
 
-    def reached(self, trial: str, epoch: int, score: float) -> TrialGroup:
-        """A trial reached its target with this score; the group holds promotions due at once."""
+    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
+        """A trial reached its target; the group holds promotions due at once.
+
+        ``curve`` has its scores by epoch, in order, up to this one.
+        """
 
     def left(self, trial: str) -> TrialGroup:
         """A trial failed or returned early and will reach no target; as ``reached``."""
@@ -79,17 +83,45 @@ def make_strategy(spec: StudySpec) -> Strategy:
     from .asha import Asha
     from .full import FullBudget
     from .halving import SuccessiveHalving
+    from .hyperband import Hyperband
+    from .pasha import Pasha
+    from .stopping import Stopping
 
-    plan = spec.strategy
+    plan, n = spec.strategy, spec.n_trials
     if plan.name == "full":
-        return FullBudget(n_trials=spec.n_trials, max_epochs=plan.max_epochs or UNBOUNDED)
-    if plan.name not in ("halving", "asha"):
+        return FullBudget(n_trials=n, max_epochs=plan.max_epochs or UNBOUNDED)
+    if plan.name not in STRATEGIES:
         raise UsageError.refuse("strategy", plan.name, ", ".join(STRATEGIES))
     if plan.max_epochs is None:
         raise UsageError.refuse("max_epochs", None, f"a whole number >= 1 with {plan.name}")
+    if plan.name in RULES:
+        return Stopping(n, plan.max_epochs, plan.min_epochs, plan.name, plan.risk)
     levels = rungs(plan.min_epochs, plan.max_epochs, plan.eta)
-    maker = SuccessiveHalving if plan.name == "halving" else Asha
-    return maker(n_trials=spec.n_trials, eta=plan.eta, levels=levels)
+    match plan.name:
+        case "halving":
+            return SuccessiveHalving(n, plan.eta, levels)
+        case "asha":
+            return Asha(n, plan.eta, levels)
+        case "pasha":
+            return Pasha(Asha(n, plan.eta, levels[:2]), levels)
+        case _:
+            return Hyperband(n, plan.eta, levels, plan.overlap)
 
 
-STRATEGIES = ("full", "halving", "asha")
+def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
+    """The rungs at which trials wait for each other under ``plan``; none where they do not."""
+    if plan.name in ("full", *RULES) or plan.max_epochs is None:
+        return ()
+    return rungs(plan.min_epochs, plan.max_epochs, plan.eta)
+
+
+def looks_of(plan: StrategySpec) -> tuple[int, ...]:
+    """The epochs at which ``plan`` looks at a trial's results: its rungs, or a rule's."""
+    if plan.name in RULES and plan.max_epochs is not None:
+        return (*range(plan.min_epochs, plan.max_epochs, plan.min_epochs), plan.max_epochs)
+    return rungs_of(plan)
+
+
+#: Early-stopping rules (``stopping``).
+RULES = ("median", "curve")
+STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", *RULES)

@@ -32,15 +32,19 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class StrategySpec:
-    """How long each configuration is trained: a name of ``scheduler.strategies`` and its numbers.
+    """How long each configuration is trained: a name of ``scheduler.strategy`` and its numbers.
 
-    ``max_epochs`` None means: until the objective returns (``full`` only).
+    ``max_epochs`` None means: until the objective returns (``full`` only). ``min_epochs`` is the
+    lowest rung, or the distance between two looks of an early-stopping rule; ``overlap`` is
+    ``hyperband``'s, ``risk`` that of stopping the best trial by ``curve``.
     """
 
     name: str = "full"
     max_epochs: int | None = None
     min_epochs: int = 1
     eta: int = 3
+    overlap: bool = True
+    risk: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)

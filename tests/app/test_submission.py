@@ -6,7 +6,18 @@ import sys
 
 import optuna
 import pytest
-from penstock import ASHA, Float, FullBudget, Int, SuccessiveHalving, TorchTrainable
+from penstock import (
+    ASHA,
+    PASHA,
+    CurveStopping,
+    Float,
+    FullBudget,
+    Hyperband,
+    Int,
+    MedianStopping,
+    SuccessiveHalving,
+    TorchTrainable,
+)
 from penstock.app.submission import Plan, check_name, differences, make_plan, make_spec, new_id
 from penstock.profiling.errors import UsageError
 
@@ -102,6 +113,10 @@ STRATEGY_REFUSALS = [
     (lambda: ASHA(min_epochs=0, max_epochs=9), "ASHA.min_epochs = 0", ">= 1"),
     (lambda: ASHA(min_epochs=10, max_epochs=9), "ASHA.min_epochs = 10", "at most max_epochs = 9"),
     (lambda: SuccessiveHalving(max_epochs=0), "SuccessiveHalving.max_epochs = 0", ">= 1"),
+    (lambda: PASHA(max_epochs=9, eta=1), "PASHA.eta = 1", ">= 2"),
+    (lambda: Hyperband(max_epochs=9, overlap=1), "Hyperband.overlap = 1", "True or False"),
+    (lambda: MedianStopping(9, every=0), "MedianStopping.every = 0", ">= 1"),
+    (lambda: CurveStopping(9, risk=1.0), "CurveStopping.risk = 1.0", "above 0 and below 1"),
     (
         lambda: SuccessiveHalving(max_epochs=None),
         "SuccessiveHalving.max_epochs = None",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from penstock.scheduler.decisions import Parent
-from penstock.scheduler.retention import best_at_the_end, best_completed, edges, retained
+from penstock.scheduler.retention import best_at_the_end, best_completed, retained
+from penstock.scheduler.strategy import rungs_of
 from penstock.scheduler.study import StrategySpec
 from penstock.scheduler.trial import Trial, TrialState
 
@@ -21,14 +22,14 @@ def epochs(states):
 
 def test_a_trial_in_the_race_keeps_its_newest_states_and_those_of_its_rungs():
     plan = StrategySpec("halving", max_epochs=9)
-    assert edges(plan) == {1, 3, 9}
+    assert rungs_of(plan) == (1, 3, 9)
     running = trial(states=range(1, 9))
-    assert epochs(retained(running, edges(plan), best=False)) == [8, 7, 6, 3, 1]
+    assert epochs(retained(running, rungs_of(plan), best=False)) == [8, 7, 6, 3, 1]
 
 
 @pytest.mark.parametrize("plan", [StrategySpec("full", max_epochs=9), StrategySpec("full")])
 def test_without_rungs_only_the_newest_are_kept(plan):
-    assert epochs(retained(trial(states=range(1, 9)), edges(plan), best=False)) == [8, 7, 6]
+    assert epochs(retained(trial(states=range(1, 9)), rungs_of(plan), best=False)) == [8, 7, 6]
 
 
 @pytest.mark.parametrize("state", ["completed", "stopped", "failed", "cancelled"])

@@ -1,11 +1,16 @@
 """Each strategy against a hand-worked example of its paper's rule."""
 
 import pytest
-from drive_world import World, spec
+from drive_world import World, check_invariants, spec
+from hypothesis import given
+from hypothesis import strategies as st
+from penstock.app.codec import state_from_json, state_to_json
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.asha import Asha
+from penstock.scheduler.curves import EXPONENTS, probability_above
 from penstock.scheduler.halving import SuccessiveHalving
-from penstock.scheduler.strategy import Entry, Pull, make_strategy, rungs
+from penstock.scheduler.hyperband import Hyperband
+from penstock.scheduler.strategy import STRATEGIES, Entry, Pull, make_strategy, rungs
 from penstock.scheduler.study import StrategySpec
 
 
@@ -28,7 +33,7 @@ def test_synchronous_halving_of_27_by_3_trains_27_9_and_3_trials():
     assert world.finish.status == "complete"
 
 
-def test_synchronous_halving_waits_for_the_whole_rung():
+def test_synchronous_halving_waits_until_nobody_can_overtake():
     world = World()
     world.submit(spec(StrategySpec("halving", max_epochs=3), n_trials=3))
     world.join("cpu.a.0")
@@ -43,8 +48,168 @@ def test_synchronous_halving_waits_for_the_whole_rung():
 def test_synchronous_halving_breaks_ties_by_number_whoever_arrived_first(order):
     halving = SuccessiveHalving(n_trials=3, eta=3, levels=(1, 3))
     halving.proposed(("t0", "t1", "t2"), exhausted=False)
-    groups = [halving.reached(trial, 1, 0.5) for trial in order]
+    groups = [halving.reached(trial, 1, {1: 0.5}) for trial in order]
     assert groups == [(), (), (Entry("t0", 3),)]
+
+
+def test_a_trial_that_is_certain_to_be_among_the_best_goes_on_at_once():
+    """Of 6 the best 3 go on. With 4 there, 2 are to come: the best one is third at worst."""
+    halving = SuccessiveHalving(n_trials=6, eta=2, levels=(1, 2, 4))
+    halving.proposed(tuple("abcdef"), exhausted=False)
+    scores = {"a": 0.1, "b": 0.9, "c": 0.3, "d": 0.4, "e": 0.2, "f": 0.8}
+    groups = [halving.reached(trial, 1, {1: score}) for trial, score in scores.items()]
+    assert groups == [(), (), (), (Entry("b", 2),), (Entry("d", 2),), (Entry("f", 2),)]
+    # One of these three goes on: the best of two might still be overtaken.
+    assert halving.reached("b", 2, {2: 0.5}) == ()
+    assert halving.reached("d", 2, {2: 0.6}) == ()
+    assert halving.left("f") == (Entry("d", 4),)
+    assert not halving.over
+    halving.reached("d", 4, {4: 0.7})
+    assert halving.over
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.integers(2, 4), st.randoms())
+def test_early_promotion_promotes_the_same_trials_in_any_order(marks, eta, chance):
+    levels = (1, 2, 5)
+    names = tuple(f"t{n:02d}" for n in range(len(marks)))
+    score = dict(zip(names, marks, strict=True))
+    fails = {name for name in names if chance.random() < 0.15}
+    halving = SuccessiveHalving(len(marks), eta, levels)
+    running = list(halving.proposed(names, exhausted=False))
+    reached: dict[int, set[str]] = {level: set() for level in levels}
+    while running:
+        entry = running.pop(chance.randrange(len(running)))
+        if entry.trial in fails and entry.epochs == 1:
+            running += halving.left(entry.trial)
+            continue
+        reached[entry.epochs].add(entry.trial)
+        running += halving.reached(entry.trial, entry.epochs, {entry.epochs: score[entry.trial]})
+    alive = sorted(set(names) - fails, key=lambda name: (-score[name], name))
+    size = len(names)
+    for level in levels:
+        assert reached[level] == set(alive[:size])
+        size = max(1, size // eta)
+    assert halving.over
+
+
+def test_hyperband_runs_the_brackets_of_the_paper():
+    """R = 81, eta = 3: table 1 of Li et al. 2018, bracket by bracket, one at a time."""
+    levels = (1, 3, 9, 27, 81)
+    band = Hyperband(143, 3, levels, overlap=False)
+    table = {81: 1, 34: 3, 15: 9, 8: 27, 5: 81}  # n_i and r_i of each bracket's first rung
+    number = 0
+    for size, first in table.items():
+        assert band.pull(4, 0) == Pull(ask=size)
+        assert band.pull(4, 0) == Pull(), "the next bracket waits for this one"
+        names = tuple(f"t{number + n:03d}" for n in range(size))
+        number += size
+        running = list(band.proposed(names, exhausted=False))
+        assert {entry.epochs for entry in running} == {first}
+        while running:
+            entry = running.pop(0)
+            curve = {entry.epochs: float(entry.trial[1:])}
+            running += band.reached(entry.trial, entry.epochs, curve)
+    assert band.pull(4, 0) == Pull()
+
+
+def test_overlapping_brackets_begin_when_a_slot_is_idle_and_keep_their_trials_apart():
+    band = Hyperband(10, 3, (1, 3), overlap=True)
+    assert (band.pull(4, 0), band.pull(4, 0)) == (Pull(ask=3), Pull(ask=2))
+    assert band.proposed(("a", "b", "c"), exhausted=False) == tuple(Entry(n, 1) for n in "abc")
+    assert band.proposed(("d", "e"), exhausted=False) == (Entry("d", 3), Entry("e", 3))
+    band.reached("d", 3, {3: 9.0})
+    band.reached("a", 1, {1: 0.1})
+    band.reached("b", 1, {1: 0.3})
+    assert band.reached("c", 1, {1: 0.2}) == (Entry("b", 3),)
+
+
+def test_pasha_opens_a_rung_only_where_rankings_disagree():
+    """eta 2, rungs 1, 2, 4, 8; two of four reach epoch 2, where they have changed places."""
+    pasha = make_strategy(spec(StrategySpec("pasha", max_epochs=8, eta=2), n_trials=4))
+    assert pasha.pull(4, 0) == Pull(ask=4)
+    pasha.proposed(tuple("abcd"), exhausted=False)
+    for name, score in zip("abcd", (0.4, 0.3, 0.2, 0.1), strict=True):
+        pasha.reached(name, 1, {1: score})
+    assert pasha.pull(4, 0) == Pull((Entry("a", 2), Entry("b", 2)))
+    pasha.reached("a", 2, {1: 0.4, 2: 0.5})
+    assert pasha.asha.levels == (1, 2), "alone it is ranked first on both rungs"
+    assert pasha.pull(4, 0) == Pull(), "b is on its way"
+    pasha.reached("b", 2, {1: 0.3, 2: 0.6})
+    assert pasha.asha.levels == (1, 2, 4), "first it was a, now it is b"
+    assert pasha.pull(4, 0) == Pull((Entry("b", 4),))
+    pasha.reached("b", 4, {1: 0.3, 2: 0.6, 3: 0.65, 4: 0.7})
+    assert pasha.pull(4, 0) == Pull((Entry("b", 8),)), "the best one is trained to the end"
+    pasha.reached("b", 8, {8: 0.8})
+    assert pasha.pull(4, 0) == Pull()
+
+
+def test_pasha_takes_what_is_within_the_noise_for_the_same_rank():
+    """b and a cross twice, 0.05 apart in the end: their order at the rungs says nothing."""
+    pasha = make_strategy(spec(StrategySpec("pasha", max_epochs=9, eta=3), n_trials=2))
+    pasha.pull(2, 0)
+    pasha.proposed(("a", "b"), exhausted=False)
+    pasha.asha.scores = [{"a": 0.42, "b": 0.40}, {}]
+    pasha.asha.promoted = [["a", "b"], []]
+    pasha.reached("a", 3, {1: 0.42, 2: 0.50, 3: 0.60})
+    pasha.reached("b", 3, {1: 0.40, 2: 0.55, 3: 0.55})
+    assert pasha.noise == [pytest.approx(0.05)]
+    assert pasha.asha.levels == (1, 3)
+    pasha.asha.scores[0]["b"] = 0.30  # further apart than the noise
+    pasha.asha.scores[1]["b"] = 0.65
+    assert not pasha._stable()
+
+
+def test_median_stopping_by_hand():
+    """Averages so far at epoch 2: a 0.5, b 0.3, median 0.4; c's best, 0.35, is below it."""
+    rule = make_strategy(spec(StrategySpec("median", max_epochs=3), n_trials=4))
+    rule.proposed(tuple("abcd"), exhausted=False)
+    assert rule.reached("a", 1, {1: 0.4}) == (Entry("a", 2),)
+    assert rule.reached("a", 2, {1: 0.4, 2: 0.6}) == (Entry("a", 3),)
+    assert rule.reached("b", 2, {1: 0.3, 2: 0.3}) == ()
+    assert rule.reached("c", 2, {1: 0.35, 2: 0.3}) == ()
+    assert rule.reached("d", 2, {1: 0.1, 2: 0.4}) == (Entry("d", 3),)
+    assert rule.reached("a", 3, {3: 0.7}) == ()
+
+
+def test_curve_stopping_stops_what_will_not_get_there():
+    rule = make_strategy(spec(StrategySpec("curve", max_epochs=50, min_epochs=5), n_trials=3))
+    rule.proposed(tuple("abc"), exhausted=False)
+
+    def curve(end, rate, to):
+        return {e: end - 0.5 * e**-rate for e in range(1, to + 1)}
+
+    assert rule.reached("a", 5, curve(0.9, 0.7, 5)) == (Entry("a", 10),), "nothing to compare with"
+    assert rule.reached("a", 50, curve(0.9, 0.7, 50)) == ()
+    assert rule.reached("b", 5, curve(0.7, 0.7, 5)) == ()
+    assert rule.reached("c", 5, curve(1.1, 0.3, 5)) == (Entry("c", 10),), "worse now, better later"
+
+
+@given(end=st.floats(0.5, 1.0), rate=st.sampled_from(EXPONENTS), seen=st.integers(6, 20))
+def test_a_power_law_without_noise_is_foretold(end, rate, seen):
+    truth = {e: end - 0.4 * e**-rate for e in range(1, 51)}
+    curve = {e: truth[e] for e in range(1, seen + 1)}
+    assert probability_above(curve, 50, truth[50] - 0.02) > 0.9
+    assert probability_above(curve, 50, truth[50] + 0.02) < 0.1
+
+
+def test_three_points_foretell_nothing():
+    assert probability_above({1: 0.1, 2: 0.2, 3: 0.3}, 9, 0.5) is None
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_ends_its_study_in_the_engine_and_survives_a_snapshot(name):
+    world = World(score=lambda number, epoch: (number * 7 % 11) * (1 - 0.5**epoch))
+    world.submit(spec(StrategySpec(name, max_epochs=9), n_trials=20))
+    world.join("cpu.a.0", "cpu.a.1", "cpu.a.2")
+    while world.open:
+        world.run_segment()
+        check_invariants(world.engine)
+        text = state_to_json(world.engine.state)
+        assert state_to_json(state_from_json(text)) == text
+    assert world.finish.status == "complete"
+    epochs = world.epochs_by_trial()
+    assert len(epochs) == 20
+    assert max(epochs.values()) == 9
 
 
 def test_asha_promotes_as_in_a_hand_worked_run_with_one_worker():
@@ -56,17 +221,17 @@ def test_asha_promotes_as_in_a_hand_worked_run_with_one_worker():
     """
     asha = Asha(n_trials=5, eta=2, levels=(1, 2, 4))
     assert asha.pull(1, 0) == Pull(ask=1)
-    asha.reached("t0", 1, 0.9)
+    asha.reached("t0", 1, {1: 0.9})
     assert asha.pull(1, 0) == Pull(ask=1), "floor(1/2) = 0: nobody may go on"
-    asha.reached("t1", 1, 0.5)
+    asha.reached("t1", 1, {1: 0.5})
     assert asha.pull(1, 0) == Pull(group=(Entry("t0", 2),))
-    asha.reached("t0", 2, 0.91)
+    asha.reached("t0", 2, {2: 0.91})
     assert asha.pull(1, 0) == Pull(ask=1), "t0 went on already, and rung 1 holds one trial"
-    asha.reached("t2", 1, 0.95)
+    asha.reached("t2", 1, {1: 0.95})
     assert asha.pull(1, 0) == Pull(group=(Entry("t2", 2),))
-    asha.reached("t2", 2, 0.97)
+    asha.reached("t2", 2, {2: 0.97})
     assert asha.pull(1, 0) == Pull(group=(Entry("t2", 4),))
-    asha.reached("t2", 4, 0.98)
+    asha.reached("t2", 4, {4: 0.98})
     assert asha.pull(1, 0) == Pull(ask=1), "the last rung promotes nobody"
 
 
@@ -85,7 +250,7 @@ def test_equal_scores_are_promoted_in_order_of_arrival():
     asha = Asha(n_trials=3, eta=3, levels=(1, 3))
     for name in ("a", "b", "c"):
         asha.pull(1, 0)
-        asha.reached(name, 1, 0.5)
+        asha.reached(name, 1, {1: 0.5})
     assert asha.pull(1, 0).group == (Entry("a", 3),)
 
 
