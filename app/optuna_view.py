@@ -14,6 +14,7 @@ one of our own, that stores nothing and shows what the engine's trials say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,26 @@ class View:
             shown.append(kept[1])
         self.shown = shown
 
+    def show_equals(self, trials: Sequence[Trial], least: int) -> None:
+        """Show the results at the highest epoch looked at that has ``least`` of them; else none.
+
+        They count as COMPLETE: for samplers that take every result for one of full training.
+        """
+        if not self._looks:
+            self.show(trials)
+            return
+        counts = Counter(epoch for trial in trials for epoch in trial.values)
+        there = (epoch for epoch in self._looks if counts[epoch] >= least)
+        highest = max(there, default=0)
+        self.shown = []
+        for trial in trials:
+            state, value = OptunaState.RUNNING, trial.values.get(highest)
+            if value is not None:
+                state = OptunaState.COMPLETE
+            elif trial.state in _GONE:
+                state = OptunaState.FAIL
+            self.shown.append(self._frozen(trial.number, state, value, self._known(trial), {}))
+
     def running(self, number: int, params: Mapping[str, Scalar] | None = None) -> FrozenTrial:
         """A trial without results; its parameters as far as they are known."""
         return self._frozen(number, OptunaState.RUNNING, None, params or {}, {})
@@ -67,7 +88,6 @@ class View:
         return optuna.Study("view", _Storage(self), sampler=_UNUSED)
 
     def _freeze(self, trial: Trial) -> FrozenTrial:
-        params = {name: value for name, value in trial.params if self._fits(name, value)}
         state, value, values = OptunaState.RUNNING, None, {}
         reached = self._reached(trial)
         if trial.state in _GONE:
@@ -76,7 +96,10 @@ class View:
             state, value = OptunaState.COMPLETE, trial.value
         elif reached is not None:
             state, values = OptunaState.PRUNED, {reached: trial.values[reached]}
-        return self._frozen(trial.number, state, value, params, values)
+        return self._frozen(trial.number, state, value, self._known(trial), values)
+
+    def _known(self, trial: Trial) -> dict[str, Scalar]:
+        return {name: value for name, value in trial.params if self._fits(name, value)}
 
     def _reached(self, trial: Trial) -> int | None:
         """The epoch at which the trial is compared with others; None: at none yet."""

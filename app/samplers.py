@@ -1,13 +1,19 @@
-"""What to try next: grid, random and TPE, told from the engine's own trials.
+"""What to try next: grid, random, quasi-random, TPE, BOHB and GP, told from the engine's trials.
 
 Theory of operation. The engine's trials are the only record; what is kept here is kept for speed
 and changes no answer. For every ask the trials are shown to a fresh Optuna sampler (``optuna_view``
 says as what), so a host rebuilt after a crash answers as the old one would have.
 
-Random numbers. ``random`` draws trial number k of a study from (study seed, k), so that it gives
-the same table however the asks were cut. ``tpe`` depends on what has arrived anyway and is seeded
-by (study seed, ask index). Parameters drawn while an objective runs are seeded by (study seed,
-trial number, name) and drawn each by itself, as Optuna does where a space is conditional.
+``tpe`` reads results of all rungs. ``bohb`` and ``gp`` only compare equals: results at the highest
+rung that has enough of them. ``bohb`` is TPE in the terms of Falkner et al. 2018, section 4.1: with
+d parameters a model where d + 3 results are, and every third configuration at random. How many of
+them count as good is Optuna's rule, not the paper's 15 %.
+
+Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so that
+they give the same table however the asks were cut. The others depend on what has arrived anyway
+and are seeded by (study seed, ask index). Parameters drawn while an objective runs are seeded by
+(study seed, trial number, name) and drawn each by itself, as Optuna does where a space is
+conditional.
 """
 
 from __future__ import annotations
@@ -27,12 +33,13 @@ from optuna.distributions import (
     json_to_distribution,
 )
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from ..scheduler.study import Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
 from .optuna_view import View
+from .quasi import quasi_random
 from .space import Space, grid_values
 
 
@@ -64,17 +71,19 @@ class SamplerHost:
             return _grid(spec.space, wanted, trials)
         dists = {name: json_to_distribution(text) for name, text in spec.space}
         view = self._views.setdefault(spec.id, {}).setdefault(None, View(spec, dists))
-        if spec.sampler == "tpe":
-            view.show(trials)
-        sampler = _sampler(spec, "ask", index)
+        _show(spec, view, trials)
+        model = _model(spec, len(dists), "ask", index)
         answers = []
         for number, params in enumerate(wanted, start=len(trials)):
-            if spec.sampler == "random":
-                sampler = _sampler(spec, "trial", number)
+            sampler = model
+            if sampler is None or (spec.sampler == "bohb" and number % 3 == 0):
+                sampler = _random(spec, "trial", number)
             # Drawn whole even where the user fixed a part: his values do not shift the others.
-            drawn = _draw(spec, sampler, view, view.running(number)) | params
-            if spec.sampler == "tpe":
-                view.shown.append(view.running(number, drawn))
+            if spec.sampler == "qmc":
+                drawn = quasi_random(dists, spec.seed, number) | params
+            else:
+                drawn = _draw(spec, sampler, view, view.running(number)) | params
+            view.shown.append(view.running(number, drawn))
             answers.append(tuple(drawn.items()))
         return tuple(answers), False
 
@@ -88,9 +97,11 @@ class SamplerHost:
         dists = {name: json_to_distribution(distribution)}
         key = (name, distribution)
         view = self._views.setdefault(spec.id, {}).setdefault(key, View(spec, dists))
-        if spec.sampler == "tpe":
-            view.show([other for other in trials if other.id != trial.id])
-        sampler = _sampler(spec, trial.number, name)
+        if spec.sampler == "qmc":
+            return quasi_random(dists, _number(spec, name), trial.number)[name]
+        _show(spec, view, [other for other in trials if other.id != trial.id])
+        seed = (trial.number, name)
+        sampler = _model(spec, 1, *seed) or _random(spec, *seed)
         return _draw(spec, sampler, view, view.running(trial.number))[name]
 
     def forget(self, study: str) -> None:
@@ -133,30 +144,54 @@ def _points(space: Space, fixed: Mapping[str, Scalar]) -> Iterator[Params]:
         yield tuple(zip(names, reversed(values), strict=True))
 
 
-def _sampler(spec: StudySpec, *seed: object) -> BaseSampler:
+def _number(spec: StudySpec, *seed: object) -> int:
+    """32 bits that depend on the study's seed and on ``seed``."""
     digest = hashlib.sha256(json.dumps([spec.seed, *seed]).encode()).digest()
-    number = int.from_bytes(digest[:4], "big")
-    if spec.sampler != "tpe":
-        return RandomSampler(seed=number)
+    return int.from_bytes(digest[:4], "big")
+
+
+def _random(spec: StudySpec, *seed: object) -> RandomSampler:
+    return RandomSampler(seed=_number(spec, *seed))
+
+
+def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | None:
+    """The sampler that learns from results; None where the study's does not."""
+    number, given = _number(spec, *seed), json.loads(spec.sampler_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return TPESampler(seed=number, **_options(spec))
+        match spec.sampler:
+            case "tpe":
+                # Two said outright, for their defaults differ between releases of Optuna.
+                return TPESampler(
+                    **{"multivariate": True, "constant_liar": True} | given, seed=number
+                )
+            case "bohb":
+                least = dimensions + 3
+                return TPESampler(multivariate=True, n_startup_trials=least, seed=number)
+            case "gp":
+                return GPSampler(**given, seed=number)
+    return None
 
 
-def _options(spec: StudySpec) -> dict[str, Any]:
-    """TPE's options; two said outright, for their defaults differ between releases of Optuna."""
-    given: dict[str, Any] = json.loads(spec.sampler_options)
-    return {"multivariate": True, "constant_liar": True} | given
+def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
+    """Show the sampler what it may compare."""
+    match spec.sampler:
+        case "tpe":
+            view.show(trials)
+        case "bohb":
+            view.show_equals(trials, len(view.dists) + 3)
+        case "gp":
+            view.show_equals(trials, json.loads(spec.sampler_options).get("n_startup_trials", 10))
 
 
 def _draw(
     spec: StudySpec, sampler: BaseSampler, view: View, trial: FrozenTrial
 ) -> dict[str, Scalar]:
-    """One configuration: drawn jointly where the sampler can, else name by name."""
+    """One configuration: drawn jointly where the sampler can and should, else name by name."""
+    joint = json.loads(spec.sampler_options).get("multivariate", True)
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
-    joint = spec.sampler == "tpe" and _options(spec)["multivariate"]
-    drawn = sampler.sample_relative(study, trial, free) if joint else {}
+    drawn = sampler.sample_relative(study, trial, free if joint else {})
     for name, dist in free.items():
         if name not in drawn:
             drawn[name] = sampler.sample_independent(study, trial, name, dist)

@@ -225,7 +225,8 @@ def label(name: str) -> str:
         "hyperband": "Hyperband",
         "median": "median stopping",
         "curve": "curve stopping",
-    }.get(name, name.upper() if name in ("asha", "pasha", "tpe") else name)
+        "qmc": "quasi-random",
+    }.get(name, name.upper() if name in {"asha", "pasha", "tpe", "bohb", "gp"} else name)
 
 
 def duration(seconds: float) -> str:

@@ -24,14 +24,17 @@ from ..tasks.contract import TorchTrainable
 from ..tasks.load import reference
 from .space import Categorical, Space, grid_size, parameter, parse_space, whole
 
-SAMPLERS = ("grid", "random", "tpe")
+SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp")
 DIRECTIONS = ("minimize", "maximize")
-#: TPE's options and the least value of each; None: true or false.
-_TPE_OPTIONS: dict[str, int | None] = {
-    "n_startup_trials": 0,
-    "n_ei_candidates": 1,
-    "multivariate": None,
-    "constant_liar": None,
+#: Samplers' options and the least value of each; None: true or false.
+_OPTIONS: dict[str, dict[str, int | None]] = {
+    "tpe": {
+        "n_startup_trials": 0,
+        "n_ei_candidates": 1,
+        "multivariate": None,
+        "constant_liar": None,
+    },
+    "gp": {"n_startup_trials": 1, "deterministic_objective": None},
 }
 
 
@@ -246,7 +249,7 @@ def _n_trials(plan: Plan, space: Space | None, n_trials: Any) -> int:
 def _options(sampler: str, options: Mapping[str, Any]) -> str:
     if sampler not in SAMPLERS:
         raise UsageError.refuse("sampler", sampler, ", ".join(SAMPLERS))
-    known = _TPE_OPTIONS if sampler == "tpe" else {}
+    known = _OPTIONS.get(sampler, {})
     for name, value in options.items():
         field = f"sampler_options[{name!r}]"
         if name not in known:
@@ -268,11 +271,23 @@ def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
         return "random", {}, None
     if kind == "GridSampler" and "_search_space" in given:
         return "grid", {}, parse_space(given["_search_space"])
+    if kind == "QMCSampler" and given.get("_qmc_type") == "sobol":
+        return "qmc", {}, None
     if kind == "TPESampler" and _plain_tpe(given):
-        read = {name: given.get(f"_{name}") for name in _TPE_OPTIONS}
-        return "tpe", {name: value for name, value in read.items() if value is not None}, None
-    allowed = f"{', '.join(SAMPLERS)}, or a RandomSampler, GridSampler or plain TPESampler"
+        return "tpe", _read(given, "tpe"), None
+    if kind == "GPSampler" and given.get("_constraints_func") is None:
+        given = given | {"_deterministic_objective": given["_deterministic"]}
+        return "gp", _read(given, "gp"), None
+    allowed = (
+        f"{', '.join(SAMPLERS)}, or a RandomSampler, GridSampler, QMCSampler (sobol), or a"
+        " TPESampler or GPSampler without functions of your own"
+    )
     raise UsageError.refuse("sampler", sampler, allowed)
+
+
+def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:
+    read = {name: given.get(f"_{name}") for name in _OPTIONS[sampler]}
+    return {name: value for name, value in read.items() if value is not None}
 
 
 def _plain_tpe(given: Mapping[str, Any]) -> bool:

@@ -29,7 +29,7 @@ from .trial import FINAL, Step, Trial, TrialState
 
 REPLAN_EVERY = 1.0
 #: Samplers whose proposals do not depend on results, so they may be asked for ahead.
-ORDER_FREE = frozenset({"grid", "random"})
+ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 
 class Placing(Durables):

@@ -306,3 +306,77 @@ def test_random_draws_cover_the_choices_evenly():
     answer, _ = SamplerHost().ask(make_spec("random"), 0, 200, [])
     counts = Counter(dict(params)["act"] for params in answer)
     assert 70 < counts["relu"] < 130
+
+
+# -- quasi-random ----------------------------------------------------------------------------------
+
+
+def test_quasi_random_points_depend_on_their_number_alone_and_fill_the_space():
+    spec = make_spec("qmc")
+    whole, _ = SamplerHost().ask(spec, 0, 128, [])
+    first, _ = SamplerHost().ask(spec, 0, 70, [])
+    trials = [trial(k, params) for k, params in enumerate(first)]
+    rest, _ = SamplerHost().ask(spec, 1, 58, trials)
+    assert whole == first + rest
+    assert whole != SamplerHost().ask(make_spec("qmc", seed=1), 0, 128, [])[0]
+    x = sorted(dict(params)["x"] for params in whole)
+    # Of 128 Sobol points exactly one lies in each 128th of an axis.
+    assert [int((value + 10) / 20 * 128) for value in x] == list(range(128))
+    assert Counter(dict(params)["act"] for params in whole) == {"relu": 64, "tanh": 64}
+    assert {dict(params)["n"] for params in whole} >= {1, 2, 4, 8}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values"),
+    [
+        (Float(0.1, 0.5, step=0.2), {0.1: 0.34, 0.3: 0.33, 0.5: 0.33}),
+        (Int(1, 5, step=2), {1: 0.34, 3: 0.33, 5: 0.33}),
+        (Categorical(["a", None]), {"a": 0.5, None: 0.5}),
+    ],
+)
+def test_quasi_random_values_are_drawn_as_often_as_each_other(parameter, values):
+    answer, _ = SamplerHost().ask(make_spec("qmc", parse_space({"p": parameter})), 0, 256, [])
+    counts = Counter(round(v, 9) if isinstance(v, float) else v for ((_, v),) in answer)
+    assert {value: count / 256 for value, count in counts.items()} == pytest.approx(
+        values, abs=0.02
+    )
+
+
+# -- samplers that compare equals ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "asked"), [("bohb", 12), ("gp", 2)])  # a GP's take long
+def test_what_learns_finds_better_ones_than_chance_and_repeats_itself(name, asked):
+    def after(host):
+        trials = paused(host.ask(make_spec("random"), 0, 30, [])[0], distance)
+        answer, _ = host.ask(make_spec(name), 1, asked, trials)
+        return [dict(params) for params in answer]
+
+    found = after(SamplerHost())
+    assert found == after(SamplerHost())
+    learnt = [p for k, p in enumerate(found, start=30) if name == "gp" or k % 3]
+    chance = [dict(p) for p in SamplerHost().ask(make_spec("random"), 0, 30, [])[0]]
+    assert statistics.mean(map(distance, learnt)) < 0.6 * statistics.mean(map(distance, chance))
+
+
+@pytest.mark.parametrize(("name", "asked"), [("bohb", 12), ("gp", 2)])
+def test_results_of_a_lower_rung_do_not_count_beside_enough_of_a_higher_one(name, asked):
+    """At rung 1 the best x is -4, at rung 3 it is 4: 20 trials are at both."""
+    points, _ = SamplerHost().ask(make_spec("random"), 0, 60, [])
+    trials = []
+    for number, params in enumerate(points):
+        x = dict(params)["x"]
+        curve = [abs(x + 4.0) * 1e-6] + ([0.0, abs(x - 4.0)] if number < 20 else [])
+        trials.append(trial(number, params, TrialState.PAUSED, curve))
+    answer, _ = SamplerHost().ask(make_spec(name), 1, asked, trials)
+    learnt = [dict(p)["x"] for k, p in enumerate(answer, start=60) if name == "gp" or k % 3]
+    assert statistics.median(abs(x - 4.0) for x in learnt) < 4.0
+
+
+@pytest.mark.parametrize("name", ["qmc", "bohb", "gp"])
+def test_a_name_drawn_while_the_objective_runs_is_in_its_range(name):
+    host, spec = SamplerHost(), make_spec(name, None)
+    text = parse_space({"x": Float(-1, 1)})[0][1]
+    drawn = [host.suggest(spec, trial(k, ()), "x", text, []) for k in range(8)]
+    assert len(set(drawn)) == 8
+    assert all(-1 <= value <= 1 for value in drawn)

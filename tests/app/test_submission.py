@@ -58,9 +58,9 @@ STUDY_REFUSALS = [
     ({"direction": "up"}, "direction = 'up'", "minimize or maximize"),
     ({"metric": ""}, "metric", "name of a metric"),
     ({"metric": 3}, "metric = 3", "name of a metric"),
-    ({"sampler": "annealing"}, "sampler = 'annealing'", "grid, random, tpe"),
-    ({"sampler": 3}, "sampler = 3", "grid, random, tpe"),
-    ({"sampler": optuna.samplers.CmaEsSampler()}, "CmaEsSampler", "grid, random, tpe"),
+    ({"sampler": "annealing"}, "sampler = 'annealing'", "grid, random, qmc, tpe, bohb, gp"),
+    ({"sampler": 3}, "sampler = 3", "grid, random, qmc, tpe, bohb, gp"),
+    ({"sampler": optuna.samplers.CmaEsSampler()}, "CmaEsSampler", "grid, random, qmc, tpe, bohb"),
     ({"sampler": optuna.samplers.TPESampler(n_startup_trials=0, group=False,
                                             multivariate=True), "sampler_options": {"x": 1}},
      "sampler_options['x']", "n_startup_trials"),
@@ -243,7 +243,7 @@ def test_optunas_own_samplers_are_understood():
 def test_a_tpe_with_code_in_its_options_is_refused():
     with pytest.warns(FutureWarning):
         sampler = optuna.samplers.TPESampler(gamma=lambda n: 3)
-    with pytest.raises(UsageError, match="plain TPESampler"):
+    with pytest.raises(UsageError, match="TPESampler or GPSampler without functions"):
         plan(sampler=sampler)
 
 

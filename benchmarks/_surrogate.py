@@ -1,0 +1,103 @@
+"""Learning curves of LCBench as YAHPO Gym's surrogate gives them (Zimmer et al. 2021; Pfisterer et
+al. 2022): networks on tabular tasks, seven hyperparameters, 52 epochs.
+
+The model's inputs are in the order of YAHPO's ``param_set.R`` (epoch, batch_size, learning_rate,
+momentum, weight_decay, num_layers, max_units, max_dropout), not of its alphabetical
+``config_space.json``: only so does accuracy rise and time grow with epochs, layers and units. Its
+outputs are time, val_accuracy (percent), val_cross_entropy, and three that are not read here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from penstock import Float, Int
+from penstock.scheduler.decisions import Dispatch
+from penstock.scheduler.study import Params, StudySpec
+
+EPOCHS = 52
+METRIC = "val_accuracy"
+SPACE = {
+    "batch_size": Int(16, 512, log=True),
+    "learning_rate": Float(1e-4, 1e-1, log=True),
+    "momentum": Float(0.1, 0.99),
+    "weight_decay": Float(1e-5, 1e-1),
+    "num_layers": Int(1, 5),
+    "max_units": Int(64, 1024, log=True),
+    "max_dropout": Float(0.0, 1.0),
+}
+SOURCE = "https://github.com/slds-lmu/yahpo_data, folder lcbench (Apache 2.0)"
+
+
+def missing() -> str:
+    """What is missing to use the surrogate, and how to get it; empty if nothing is."""
+    try:
+        import onnxruntime  # noqa: F401 - only whether it is there
+    except ImportError:
+        return "onnxruntime is not installed: pip install onnxruntime"
+    if not (_folder() / "model.onnx").exists():
+        return (
+            f"no {_folder() / 'model.onnx'}: get it from {SOURCE}, and name the folder above"
+            " yahpo-lcbench/ in PENSTOCK_DATA"
+        )
+    return ""
+
+
+class Surrogate:
+    """One task: what an epoch of a configuration takes and gives."""
+
+    def __init__(self, task: str) -> None:
+        self._task = json.loads((_folder() / "encoding.json").read_text())["OpenML_task_id"][task]
+        self._curves: dict[Params, tuple[list[float], float]] = {}
+
+    def curve(self, params: Params) -> list[float]:
+        """Validation accuracy (percent) after each of the 52 epochs."""
+        return self._of(params)[0]
+
+    def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
+        """Seconds that ``epoch`` takes, and the accuracy after it (``simulate``'s ``Work``)."""
+        values, seconds = self._of(dispatch.params)
+        return seconds, values[epoch - 1]
+
+    def finals(self, configurations: list[Params]) -> list[float]:
+        """The accuracies after the last epoch."""
+        rows = np.array([_row(params, EPOCHS) for params in configurations], np.float32)
+        return [float(value) for value in self._run(rows)[:, 1]]
+
+    def _of(self, params: Params) -> tuple[list[float], float]:
+        if params not in self._curves:
+            rows = np.array([_row(params, epoch) for epoch in range(1, EPOCHS + 1)], np.float32)
+            out = self._run(rows)
+            # The surrogate's times are cumulative and not quite monotone: one mean for all epochs.
+            seconds = max(1e-3, float(out[-1, 0]) / EPOCHS)
+            self._curves[params] = ([float(value) for value in out[:, 1]], seconds)
+        return self._curves[params]
+
+    def _run(self, rows: Any) -> Any:
+        kind = np.full((len(rows), 1), self._task, np.int32)
+        return _model().run(None, {"x_cat": kind, "x_cont": rows})[0]
+
+
+def _row(params: Params, epoch: int) -> list[float]:
+    given = dict(params)
+    return [epoch, *(float(given[name]) for name in SPACE)]  # type: ignore[arg-type]  # all numbers
+
+
+def _folder() -> Path:
+    given = os.environ.get("PENSTOCK_DATA")
+    base = Path(given) if given else Path.home() / ".cache" / "penstock"
+    return base / "yahpo-lcbench"
+
+
+@cache
+def _model() -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(_folder() / "model.onnx", options)
