@@ -1,15 +1,19 @@
 """A study's trials as Optuna's samplers read them, kept up to date from the engine's own.
 
-What Optuna calls COMPLETE, PRUNED, FAIL and RUNNING is decided by the results at hand:
+What Optuna calls COMPLETE, FAIL and RUNNING is decided by the results at hand:
 
-* a trial that reached a rung of its strategy counts as PRUNED at the last rung it reached, with its
-  value there, also while it is paused, promoted or stopped: TPE learns from it at once, and only
-  compares values of equal training;
-* a completed trial is COMPLETE, a failed or cancelled one is FAIL, and one without a rung yet is
-  RUNNING: TPE keeps away from it (constant liar).
+* under a strategy with rungs, results are shown of one rung only: the highest that enough trials
+  have reached. Those are COMPLETE with their value there, also while they are paused, promoted or
+  stopped; so values of equal training are compared, and a sampler learns from them at once;
+* without rungs a completed trial is COMPLETE;
+* a failed or cancelled one is FAIL, and one without a result yet RUNNING: TPE keeps away from it
+  (constant liar).
 
-A trial may so go back from PRUNED to a later rung, which no storage of Optuna's allows: therefore
-one of our own, that stores nothing and shows what the engine's trials say.
+Optuna's own way, PRUNED at the last rung, has TPE take any trial of a higher rung for a better one.
+With promotions that is the few that came first, and TPE stays with them (docs/measured.md).
+
+A trial goes from one rung to another, which no storage of Optuna's allows: therefore one of our
+own, that stores nothing and shows what the engine's trials say.
 """
 
 from __future__ import annotations
@@ -32,7 +36,6 @@ from ..scheduler.trial import Trial, TrialState
 
 Distributions = Mapping[str, BaseDistribution]
 
-_AT_REST = (TrialState.PAUSED, TrialState.STOPPED, TrialState.COMPLETED)
 _GONE = (TrialState.FAILED, TrialState.CANCELLED)
 
 
@@ -46,66 +49,36 @@ class View:
         self._looks = looks_of(spec.strategy)
         self._kept: dict[str, tuple[object, FrozenTrial]] = {}
 
-    def show(self, trials: Sequence[Trial]) -> None:
-        """Show these trials and no others."""
-        shown = []
-        for trial in trials:
-            key = (trial.state, trial.epoch, trial.params)
-            kept = self._kept.get(trial.id)
-            if kept is None or kept[0] != key:
-                kept = (key, self._freeze(trial))
-                self._kept[trial.id] = kept
-            shown.append(kept[1])
-        self.shown = shown
-
-    def show_equals(self, trials: Sequence[Trial], least: int) -> None:
-        """Show the results at the highest epoch looked at that has ``least`` of them; else none.
-
-        They count as COMPLETE: for samplers that take every result for one of full training.
-        """
-        if not self._looks:
-            self.show(trials)
-            return
+    def show(self, trials: Sequence[Trial], least: int) -> None:
+        """Show these trials; of the rungs the highest that ``least`` of them have reached."""
         counts = Counter(epoch for trial in trials for epoch in trial.values)
-        there = (epoch for epoch in self._looks if counts[epoch] >= least)
-        highest = max(there, default=0)
+        reached = (epoch for epoch in self._looks if counts[epoch] >= least)
+        rung = max(reached, default=0)
         self.shown = []
         for trial in trials:
-            state, value = OptunaState.RUNNING, trial.values.get(highest)
-            if value is not None:
+            value = trial.values.get(rung) if self._looks else trial.value
+            if trial.state in _GONE:
+                state, value = OptunaState.FAIL, None
+            elif value is None or not (self._looks or trial.state is TrialState.COMPLETED):
+                state, value = OptunaState.RUNNING, None
+            else:
                 state = OptunaState.COMPLETE
-            elif trial.state in _GONE:
-                state = OptunaState.FAIL
-            self.shown.append(self._frozen(trial.number, state, value, self._known(trial), {}))
+            key = (state, value, trial.params)
+            kept = self._kept.get(trial.id)
+            if kept is None or kept[0] != key:
+                known = {name: v for name, v in trial.params if self._fits(name, v)}
+                kept = (key, self._frozen(trial.number, state, value, known))
+                self._kept[trial.id] = kept
+            self.shown.append(kept[1])
 
     def running(self, number: int, params: Mapping[str, Scalar] | None = None) -> FrozenTrial:
         """A trial without results; its parameters as far as they are known."""
-        return self._frozen(number, OptunaState.RUNNING, None, params or {}, {})
+        return self._frozen(number, OptunaState.RUNNING, None, params or {})
 
     def study(self) -> optuna.Study:
         """What samplers take for the study. Made anew for each draw, because Optuna's caches."""
         # A Study wants a sampler of its own; ours are handed the study instead.
         return optuna.Study("view", _Storage(self), sampler=_UNUSED)
-
-    def _freeze(self, trial: Trial) -> FrozenTrial:
-        state, value, values = OptunaState.RUNNING, None, {}
-        reached = self._reached(trial)
-        if trial.state in _GONE:
-            state = OptunaState.FAIL
-        elif trial.state is TrialState.COMPLETED and trial.value is not None:
-            state, value = OptunaState.COMPLETE, trial.value
-        elif reached is not None:
-            state, values = OptunaState.PRUNED, {reached: trial.values[reached]}
-        return self._frozen(trial.number, state, value, self._known(trial), values)
-
-    def _known(self, trial: Trial) -> dict[str, Scalar]:
-        return {name: value for name, value in trial.params if self._fits(name, value)}
-
-    def _reached(self, trial: Trial) -> int | None:
-        """The epoch at which the trial is compared with others; None: at none yet."""
-        if trial.state in _AT_REST and trial.epoch in trial.values:
-            return trial.epoch
-        return max((epoch for epoch in self._looks if epoch in trial.values), default=None)
 
     def _fits(self, name: str, value: Scalar) -> bool:
         """Another trial may have drawn the name from another range, or be the user's own idea."""
@@ -123,7 +96,6 @@ class View:
         state: OptunaState,
         value: float | None,
         params: Mapping[str, Scalar],
-        values: dict[int, float],
     ) -> FrozenTrial:
         return FrozenTrial(
             number=number,
@@ -136,7 +108,7 @@ class View:
             distributions={name: self.dists[name] for name in params},
             user_attrs={},
             system_attrs={},
-            intermediate_values=values,
+            intermediate_values={},
         )
 
 

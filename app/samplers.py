@@ -4,10 +4,10 @@ Theory of operation. The engine's trials are the only record; what is kept here 
 and changes no answer. For every ask the trials are shown to a fresh Optuna sampler (``optuna_view``
 says as what), so a host rebuilt after a crash answers as the old one would have.
 
-``tpe`` reads results of all rungs. ``bohb`` and ``gp`` only compare equals: results at the highest
-rung that has enough of them. ``bohb`` is TPE in the terms of Falkner et al. 2018, section 4.1: with
-d parameters a model where d + 3 results are, and every third configuration at random. How many of
-them count as good is Optuna's rule, not the paper's 15 %.
+What learns compares equals: results at the highest rung that has enough of them. ``bohb`` is TPE in
+the terms of Falkner et al. 2018, section 4.1: with d parameters a model where d + 3 results are,
+and every third configuration at random. How many of them count as good is Optuna's rule, not the
+paper's 15 %.
 
 Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so that
 they give the same table however the asks were cut. The others depend on what has arrived anyway
@@ -23,6 +23,7 @@ import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from optuna.distributions import (
@@ -35,12 +36,17 @@ from optuna.distributions import (
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
+from threadpoolctl import threadpool_limits
 
 from ..scheduler.study import Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
 from .optuna_view import View
 from .quasi import quasi_random
 from .space import Space, grid_values
+
+#: Trials that a Gaussian process reads, the newest ones: its time grows with their cube, and the
+#: scheduler waits for it. One more configuration takes it about a second here.
+GP_MOST = 100
 
 
 class SamplerHost:
@@ -71,8 +77,9 @@ class SamplerHost:
             return _grid(spec.space, wanted, trials)
         dists = {name: json_to_distribution(text) for name, text in spec.space}
         view = self._views.setdefault(spec.id, {}).setdefault(None, View(spec, dists))
-        _show(spec, view, trials)
         model = _model(spec, len(dists), "ask", index)
+        if model is not None:
+            view.show(trials, _least(spec, len(dists)))
         answers = []
         for number, params in enumerate(wanted, start=len(trials)):
             sampler = model
@@ -99,9 +106,11 @@ class SamplerHost:
         view = self._views.setdefault(spec.id, {}).setdefault(key, View(spec, dists))
         if spec.sampler == "qmc":
             return quasi_random(dists, _number(spec, name), trial.number)[name]
-        _show(spec, view, [other for other in trials if other.id != trial.id])
-        seed = (trial.number, name)
-        sampler = _model(spec, 1, *seed) or _random(spec, *seed)
+        sampler = _model(spec, 1, trial.number, name)
+        if sampler is None:
+            sampler = _random(spec, trial.number, name)
+        else:
+            view.show([other for other in trials if other.id != trial.id], _least(spec, 1))
         return _draw(spec, sampler, view, view.running(trial.number))[name]
 
     def forget(self, study: str) -> None:
@@ -173,15 +182,12 @@ def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | Non
     return None
 
 
-def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
-    """Show the sampler what it may compare."""
-    match spec.sampler:
-        case "tpe":
-            view.show(trials)
-        case "bohb":
-            view.show_equals(trials, len(view.dists) + 3)
-        case "gp":
-            view.show_equals(trials, json.loads(spec.sampler_options).get("n_startup_trials", 10))
+def _least(spec: StudySpec, dimensions: int) -> int:
+    """How many results a rung must have before the sampler learns from it."""
+    if spec.sampler == "bohb":
+        return dimensions + 3
+    given: dict[str, int] = json.loads(spec.sampler_options)
+    return max(1, given.get("n_startup_trials", 10))
 
 
 def _draw(
@@ -189,9 +195,14 @@ def _draw(
 ) -> dict[str, Scalar]:
     """One configuration: drawn jointly where the sampler can and should, else name by name."""
     joint = json.loads(spec.sampler_options).get("multivariate", True)
+    if spec.sampler == "gp":
+        view.shown = view.shown[-GP_MOST:]
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
-    drawn = sampler.sample_relative(study, trial, free if joint else {})
+    # One thread: the scheduler's machine mostly trains as well, and threads that wait for each
+    # other on busy cores take a GP ten times as long.
+    with threadpool_limits(1) if spec.sampler == "gp" else nullcontext():
+        drawn = sampler.sample_relative(study, trial, free if joint else {})
     for name, dist in free.items():
         if name not in drawn:
             drawn[name] = sampler.sample_independent(study, trial, name, dist)

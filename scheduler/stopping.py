@@ -34,8 +34,12 @@ class Stopping:
     kind: Literal["stopping"] = "stopping"
 
     def pull(self, free: int, ahead: int) -> Pull:
-        """As many new configurations as there is room for, or as may be asked for ahead."""
-        ask = min(max(free, ahead), self.n_trials - self.asked)
+        """As many new configurations as there is room for.
+
+        Not more: whoever waits in line goes before a trial that is between two looks, and a rule
+        wants some that went all the way.
+        """
+        ask = min(free, self.n_trials - self.asked)
         self.asked += ask
         return Pull(ask=ask)
 
