@@ -38,7 +38,7 @@ from penstock.scheduler.trial import Trial, TrialState
 
 from benchmarks._surrogate import EPOCHS, METRIC, SPACE, Surrogate, missing
 
-TASKS = ("3945", "7593", "126026", "167104", "168330", "189862")
+TASKS = ("3945", "7593", "126026", "167104")
 TRIALS = 100
 DEVICES = 4
 #: Epochs after which the recommendation is looked at; 5,200 train all configurations to the end.
