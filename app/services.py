@@ -23,11 +23,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
+
 from ..profiling.errors import PenstockError, UsageError
+from ..profiling.urls import hide_password
 from ..tasks.stores import open_store, unusable
 from . import broker, locks
 from .machine import devices_of
-from .settings import Settings
+from .settings import PREFIX, Settings
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,8 @@ SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
 
 CHANGE = "services"
+#: Settings that a running scheduler does not hear of.
+READ_AT_START = {"policy", "store", "ledger", "lease_ms", "claim_timeout"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +101,15 @@ def ensure_up(
 
     ``devices`` None takes what is up already, else the settings' own. ``services`` replaces what
     runs beside the broker (benchmarks and tests). Everything is checked before anything is started:
-    UsageError for the state folder and the devices, BackendError for the broker (within 5 s) and
+    UsageError for the state folder, the devices and settings that services which are up do not
+    have, BackendError for the broker (within 5 s) and
     for a checkpoint store whose kind is unknown or lacks its library.
     """
     settings.ensure_home()
     _check_store(settings)
     with locks.hold(settings.run, CHANGE, wait=True):
         before = wanted(settings)
+        _check_same(settings)
         spec = _devices(settings, devices, before)
         wish = Wanted(
             devices=spec,
@@ -127,6 +134,27 @@ def _check_store(settings: Settings) -> None:
             open_store(settings.store)
         except Exception as error:  # whatever fsspec or the store's library raises
             raise unusable(settings.store, error) from error
+
+
+def _check_same(settings: Settings) -> None:
+    """Refuse a setting that is not what the scheduler was started with: it would do nothing."""
+    pid = locks.pid_of(settings.run, "scheduler")
+    if pid is None:
+        return
+    try:
+        theirs = psutil.Process(pid).environ()
+    except psutil.Error:
+        return  # it has just ended, or is another user's
+    for field in READ_AT_START & settings.model_fields_set:
+        name, default = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
+        value, there = str(getattr(settings, field)), theirs.get(name, str(default))
+        if value != there:
+            raise UsageError.refuse(
+                name,
+                hide_password(value),
+                f"{hide_password(there)}, with which services run that are up; `penstock down` "
+                "makes room for others",
+            )
 
 
 def wanted(settings: Settings) -> Wanted | None:

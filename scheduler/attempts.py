@@ -148,11 +148,12 @@ class Attempts(Numerics):
         study = self.state.studies[trial.study]
         self._check_fence(trial, event.fence)
         trial.failures += 1
-        trial.failure = Failure(event.kind, event.message, event.traceback)
+        failure = Failure(event.kind, event.message, event.traceback)
         self._close_attempt(trial)
         if event.kind == "died":
             self.state.faults.saw_loss()
         if event.kind in ENDS_STUDY:
+            trial.failure = failure
             self._move(study, trial, Step.FAIL)
             self._decide(Release, trial=trial.id)
             study.message = f"{trial.id}: {event.message}"
@@ -162,6 +163,7 @@ class Attempts(Numerics):
             self._wait(trial, first=True)
             self._fill()
         else:
+            trial.failure = failure
             self._move(study, trial, Step.FAIL)
             self._leave(study, trial)
 

@@ -171,6 +171,18 @@ def test_a_service_sees_the_settings_and_runs_in_the_state_folder(settings, tmp_
     assert json.loads(said) == [str(settings.home), "cpu:1x1", str(settings.home)]
 
 
+def test_a_setting_that_running_services_would_not_hear_of_is_refused(settings, tmp_path):
+    ensure_up(settings, services=STAND_INS)
+    same = load(home=settings.home, devices="cpu:1x1", policy="fifo", idle_stop=3.0)
+    ensure_up(same, services=STAND_INS)
+    other = load(home=settings.home, devices="cpu:1x1", policy="shuffle")
+    with pytest.raises(UsageError, match="PENSTOCK_POLICY = 'shuffle' is refused: allowed is fifo"):
+        ensure_up(other, services=STAND_INS)
+    take_down(settings, grace=1)
+    ensure_up(other, services=STAND_INS)
+    take_down(other, grace=1)
+
+
 def test_a_damaged_wish_counts_as_none(settings, caplog):
     settings.ensure_home()
     (settings.run / "up.json").write_text("{")
