@@ -26,7 +26,7 @@ from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 2
+VERSION = 3
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -46,6 +46,7 @@ KINDS: dict[str, type[Event]] = {
     "EpochReported": events.EpochReported,
     "Durable": events.Durable,
     "Undurable": events.Undurable,
+    "Replayed": events.Replayed,
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,
     "AttemptLost": events.AttemptLost,

@@ -14,6 +14,7 @@ from ..scheduler.events import (
     Durable,
     EpochReported,
     Event,
+    Replayed,
     TrialReturned,
     Undurable,
 )
@@ -90,6 +91,18 @@ def _undurable(body: Mapping[str, Any], at: float) -> Event:
     )
 
 
+def _replayed(body: Mapping[str, Any], at: float) -> Event:
+    return Replayed(
+        at=at,
+        cause=_text(body, "cause"),
+        trial=_text(body, "trial"),
+        fence=_whole(body, "fence"),
+        first=_whole(body, "first"),
+        last=_whole(body, "last"),
+        reason=_text(body, "reason"),
+    )
+
+
 def _returned(body: Mapping[str, Any], at: float) -> Event:
     value = body["value"]
     return TrialReturned(
@@ -148,6 +161,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "epoch": _epoch,
     "durable": _durable,
     "undurable": _undurable,
+    "replayed": _replayed,
     "returned": _returned,
     "failed": _failed,
     "lost": _lost,

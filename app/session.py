@@ -185,6 +185,15 @@ class Session:
             self._set_due()
         self._show(str(line["text"]))
 
+    def _hear_replayed(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        if self.task.rank == 0:
+            body = {name: line[name] for name in ("first", "last", "reason")}
+            self._report({"kind": "replayed", **body}, closes=False)
+
+    def _hear_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._set_due()  # nothing that the code does takes this long
+        self._show(str(line["text"]))
+
     def _hear_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._preparing = True
         if self.task.epoch_timeout is not None:
@@ -247,6 +256,8 @@ class Session:
         "preparing": _hear_preparing,
         "prepared": _hear_prepared,
         "progress": _hear_progress,
+        "replayed": _hear_replayed,
+        "waiting": _hear_waiting,
         "suggest": _hear_suggest,
         "returned": _hear_returned,
         "failed": _hear_failed,

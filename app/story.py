@@ -81,6 +81,12 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
             text = f"the state after epoch {event.epoch} is in the store"
         case happened.Undurable():
             text = f"its state could not be written to the store: {event.reason}"
+        case happened.Replayed():
+            epochs = f"epoch {event.first} is"
+            if event.last > event.first:
+                epochs = f"epochs {event.first} to {event.last} are"
+            text = f"{epochs} computed again by attempt {event.fence}"
+            text += f": {event.reason}" if event.reason else ""
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():

@@ -11,7 +11,7 @@ several in a row.
 from __future__ import annotations
 
 from .decisions import Member, Parent, Release
-from .events import AttemptFailed, AttemptLost, EpochReported, TrialReturned
+from .events import AttemptFailed, AttemptLost, EpochReported, Replayed, TrialReturned
 from .numerics import Numerics
 from .record import Refused
 from .retry import ENDS_STUDY, retry_failure, retry_loss
@@ -128,6 +128,9 @@ class Attempts(Numerics):
         # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
         self._wait(trial, first=not self.state.shuffle)
         self._fill()
+
+    def _on_replayed(self, event: Replayed) -> None:
+        self._check_fence(self._trial(event.trial), event.fence)
 
     def _on_trial_returned(self, event: TrialReturned) -> None:
         trial = self._trial(event.trial)

@@ -154,6 +154,20 @@ class Undurable(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed(Event):
+    """An attempt computes accepted epochs ``first`` to ``last`` again; ``reason``: why so many.
+
+    It changes nothing: the ledger keeps it for the trial's story.
+    """
+
+    trial: str
+    fence: int
+    first: int
+    last: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReturned(Event):
     """The objective returned ``value``: the trial has no further epochs."""
 

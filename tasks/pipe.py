@@ -41,6 +41,7 @@ class Run:
     cut: bool = False
     stop: bool = False
     note: str = ""  # the latest result, shown with progress
+    notes: list[str] = field(default_factory=list)  # what went wrong on the way to its state
     _answers: SimpleQueue[Scalar] = field(default_factory=SimpleQueue)
     _said_at: float = 0.0
     _preparing: bool = False
@@ -108,6 +109,18 @@ class Run:
         if self._preparing:
             self._preparing = False
             self.say("prepared")
+
+    def replays(self, first: int, last: int) -> None:
+        """Say that these accepted epochs are computed again, and what led to it."""
+        self.say("replayed", first=first, last=last, reason="; ".join(self.notes))
+
+    def waits(self, what: str, seconds: float) -> None:
+        """Wait, which does not count as an epoch's time. Raises ``Abandoned`` as ``check``."""
+        self.say("waiting", text=what)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.cut:
+            self.check()
+            time.sleep(0.05)
 
     def replaying(self, epoch: int) -> None:
         """Say that an epoch is computed again: the worker's time limit starts anew."""

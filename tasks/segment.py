@@ -33,6 +33,9 @@ from .pipe import Pipe, Run
 from .state import machine_signature, signature
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
 
+#: The longest time (seconds) between two tries to write a state that an epoch waits for.
+LONGEST_PAUSE = 10.0
+
 
 def warm_up() -> None:
     """Take one step of training, which makes torch import and start all that it does lazily."""
@@ -103,7 +106,7 @@ class Segments:
                 closed = _agree(training.gang, task, warm.state_hash, closes=closed, epoch=epoch)
             uri = ""
             if task.exactness == "statistical" and task.rank == 0:
-                uri = self._written(task, warm)
+                uri = self._written(run, warm)
             run.epoch(
                 epoch,
                 metrics,
@@ -131,15 +134,20 @@ class Segments:
             uri=uri,
         )
 
-    def _written(self, task: SegmentTask, warm: WarmTrial) -> str:
-        """The URI of the trial's state, once it is durable."""
-        try:
-            store = self._writer.store(task.store)
-            return store.save(warm.training.state(), warm.training.epoch)
-        except Exception as error:  # the store is down or full; each has errors of its own
-            why = checkpoint.reason(error)
+    def _written(self, run: Run, warm: WarmTrial) -> str:
+        """The URI of the trial's state, once it is durable; what was trained waits for that."""
+        task, epoch = run.task, warm.training.epoch
+        pause = 0.5
+        while True:
+            try:
+                return self._writer.store(task.store).save(warm.training.state(), epoch)
+            except Exception as error:  # the store is down or full; each has errors of its own
+                why = checkpoint.reason(error)
             self._pipe.say("undurable", trial=task.trial, reason=why)
-            raise Lost(f"the state after epoch {warm.training.epoch}: {why}") from error
+            if run.cut:
+                raise Lost(f"the state after epoch {epoch}: {why}")
+            run.waits(f"epoch {epoch} waits for the checkpoint store: {why}", pause)
+            pause = min(LONGEST_PAUSE, 2 * pause)
 
     def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
@@ -160,17 +168,19 @@ class Segments:
             # Nothing here, or a fenced-off attempt ran ahead of what was accepted.
             warm = self._fresh(task, code)
         if warm.training.epoch < before and task.holder not in ("", self._identity):
-            warm = self._from_neighbour(warm, task, code, task.holder, before)
+            warm = self._from_neighbour(warm, run, code, task.holder, before)
         if run.members:
             warm = self._meet(run, warm, code)
         elif warm.training.epoch < before:
-            self._load_newest(warm.training, task)
+            self._load_newest(warm.training, run)
         self._warm.take(task.trial)
         training = warm.training
         if training.epoch == before and warm.state_hash == task.expect:
             return warm
         if training.epoch < before and task.exactness == "statistical":
             raise Lost(f"the state after epoch {before} is not in the store, nor in memory")
+        if training.epoch < before:
+            run.replays(training.epoch + 1, before)
         while training.epoch < before:
             replayed = training.epoch + 1
             run.replaying(replayed)
@@ -198,13 +208,13 @@ class Segments:
         beside = sorted({*machines} - {here})
         warm.beside = "".join(f" + {machine}" for machine in beside)
         if max(epochs) < task.first - 1:
-            self._load_newest(warm.training, task)
+            self._load_newest(warm.training, run)
             epochs = meeting.tell("loaded", warm.training.epoch)
         newest = max(epochs)
         if min(epochs) < newest:
             if warm.training.epoch < newest:
                 source = members[epochs.index(newest)]
-                warm = self._from_neighbour(warm, task, code, source, newest)
+                warm = self._from_neighbour(warm, run, code, source, newest)
             if warm.training.epoch < newest:
                 raise GangLost("no member has the state that one of them had")
             meeting.tell("has it", word=True)
@@ -214,13 +224,13 @@ class Segments:
     def _from_neighbour(
         self,
         warm: WarmTrial,
-        task: SegmentTask,
+        run: Run,
         code: type[TorchTrainable],
         source: str,
         epoch: int,
     ) -> WarmTrial:
         """The trial after ``epoch`` as ``source`` has it; an earlier state where that fails."""
-        training = warm.training
+        training, task = warm.training, run.task
         expect = task.expect if epoch == task.first - 1 else ""
         name = state_name(task.trial, expect)
         self._warm.drop(task.trial)  # it is no state of any epoch while it is overwritten
@@ -231,7 +241,7 @@ class Segments:
                 self._writer.begin(task.trial)
                 warm.state_hash = expect
         except BackendError as error:
-            print(f"{task.trial}: {error}; an older state is taken", file=sys.stderr)  # noqa: T201
+            _older(run, error)
             return self._fresh(task, code)
         return warm
 
@@ -250,16 +260,22 @@ class Segments:
         self._writer.begin(task.trial)
         return WarmTrial(training, signature(training))
 
-    def _load_newest(self, training: loop.Training, task: SegmentTask) -> None:
+    def _load_newest(self, training: loop.Training, run: Run) -> None:
         """Load the newest checkpoint that is whole and newer than what ``training`` holds."""
+        task = run.task
         for parent in sorted(task.parents, key=lambda parent: -parent.epoch):
             if training.epoch < parent.epoch < task.first and _fits(parent, task):
                 try:
                     training.load(checkpoint.load(parent.uri, parent.state_hash), parent.epoch)
                 except BackendError as error:
-                    print(f"{task.trial}: {error}; an older state is taken", file=sys.stderr)  # noqa: T201
+                    _older(run, error)
                 else:
                     return
+
+
+def _older(run: Run, error: BackendError) -> None:
+    run.notes.append(f"{error}; an older state was taken")
+    print(f"{run.task.trial}: {run.notes[-1]}", file=sys.stderr)  # noqa: T201 - its log
 
 
 def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoch: int) -> bool:

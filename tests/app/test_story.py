@@ -90,6 +90,11 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
             "the state after epoch 4 is in the store",
         ),
         (
+            events.Replayed(**FENCED, first=2, last=4, reason="checkpoint x is corrupt"),
+            "epochs 2 to 4 are computed again by attempt 5: checkpoint x is corrupt",
+        ),
+        (events.Replayed(**FENCED, first=2, last=2), "epoch 2 is computed again by attempt 5"),
+        (
             events.Suggested(at=1.0, trial="s-0001", name="lr", value=0.25, distribution=""),
             "the sampler drew lr = 0.25",
         ),

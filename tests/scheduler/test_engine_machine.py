@@ -24,6 +24,7 @@ from penstock.scheduler.events import (
     Tick,
     TrialEnqueued,
     TrialReturned,
+    Replayed,
     Undurable,
 )
 from penstock.scheduler.freeing import choose, freeable
@@ -37,6 +38,11 @@ PLANS = [
     StrategySpec("full"),
     StrategySpec("halving", max_epochs=4, eta=2),
     StrategySpec("asha", max_epochs=9),
+    StrategySpec("pasha", max_epochs=9, eta=2),
+    StrategySpec("hyperband", max_epochs=4, eta=2),
+    StrategySpec("hyperband", max_epochs=4, eta=2, overlap=False),
+    StrategySpec("median", max_epochs=3),
+    StrategySpec("curve", max_epochs=6, min_epochs=2),
 ]
 
 
@@ -234,6 +240,13 @@ class EngineMachine(RuleBasedStateMachine):
     def undurable(self, data, reason):
         name = self.some(data, self.dispatched).segment.trial
         self.send(Undurable(at=self.world.at, trial=name, reason=reason))
+
+    @precondition(lambda self: self.dispatched)
+    @rule(data=st.data())
+    def replayed(self, data):
+        segment = self.some(data, self.dispatched).segment
+        fields = {"trial": segment.trial, "fence": segment.fence}
+        self.send(Replayed(at=self.world.at, first=1, last=1, **fields))
 
     @rule(number=st.integers(1, 4))
     def cancel(self, number):

@@ -151,15 +151,27 @@ def test_a_statistical_epoch_is_in_the_store_when_it_is_reported_and_never_repla
     assert "the state after epoch 3 is not in the store" in last(said)["reason"]
 
 
-def test_a_statistical_epoch_that_cannot_be_written_is_not_reported(trainers, segment, tmp_path):
+def test_a_statistical_epoch_waits_until_it_can_be_written(trainers, segment, tmp_path):
     store = tmp_path / "store"
     trainer = trainers[0]
     task = {"exactness": "statistical", "store": f"file://{store}"}
     first = last(trainer.carry_out(segment(trainees.Small, **task)))
     shutil.rmtree(store)
     store.write_text("no folder any more")
-    said = trainer.carry_out(segment(trainees.Small, 2, expect=first["state_hash"], **task))
-    assert [line["op"] for line in said] == ["undurable", "broken"]
+    trainer.run(segment(trainees.Small, 2, expect=first["state_hash"], **task))
+    heard = [trainer.hear()["op"] for _ in range(4)]
+    assert heard == ["undurable", "waiting"] * 2, "it is tried again, and not trained again"
+    store.unlink()
+    said = trainer.hear_out()
+    assert (last(said)["op"], last(said)["epoch"]) == ("epoch", 2)
+    assert checkpoint.load(last(said)["uri"], last(said)["state_hash"])
+    store_gone = segment(trainees.Small, 3, expect=last(said)["state_hash"], **task)
+    shutil.rmtree(store)
+    store.write_text("no folder any more")
+    trainer.run(store_gone)
+    trainer.hear_until("waiting")
+    trainer.say(op="cut")
+    assert last(trainer.hear_until("broken"))["op"] == "broken", "its worker wants to end"
 
 
 def test_members_that_come_out_otherwise_take_over_what_rank_0_has(trainers, segment, tmp_path):

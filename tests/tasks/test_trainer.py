@@ -104,7 +104,9 @@ def test_a_checkpoint_with_a_flipped_bit_is_found_and_the_one_before_is_used(sha
     assert moved[-1]["state_hash"] == whole[3]["state_hash"]
     replayed = [m["text"] for m in moved if m["op"] == "progress"]
     assert replayed == ["replaying epoch 2 of 3", "replaying epoch 3 of 3"]
-    assert "is corrupt: its bytes do not match its name; an older state is taken" in log.read_text()
+    told = next(m for m in moved if m["op"] == "replayed")
+    assert (told["first"], told["last"]) == (2, 3)
+    assert "is corrupt: its bytes do not match its name; an older state was taken" in told["reason"]
 
 
 @pytest.mark.parametrize(
