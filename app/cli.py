@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .study import Study
 
+#: By how its name ends a file is known to be a study's, and not a script.
+STUDY_FILES = (".yaml", ".yml")
 STUDIES, MACHINE = "Studies", "This machine"  # how --help groups the commands
 
 app = typer.Typer(
@@ -50,7 +52,11 @@ Name = Annotated[
     str | None, typer.Argument(metavar="STUDY", help="A study's name or id; else the newest.")
 ]
 Script = Annotated[
-    Path, typer.Argument(metavar="SCRIPT", help="A Python file that calls study.optimize(...).")
+    Path,
+    typer.Argument(
+        metavar="SCRIPT",
+        help="A Python file that calls study.optimize(...), or a study's YAML file.",
+    ),
 ]
 Arguments = Annotated[
     list[str] | None,
@@ -66,7 +72,7 @@ Devices = Annotated[
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def run(script: Script, arguments: Arguments = None) -> None:
-    """Run a script, watch its studies, and print what they came to.
+    """Run a script or a study's YAML file, watch its studies, and print what they came to.
 
     Ctrl-C ends the watching, not the study.
     """
@@ -84,7 +90,7 @@ def run(script: Script, arguments: Arguments = None) -> None:
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def submit(script: Script, arguments: Arguments = None) -> None:
-    """Submit a script's studies, to run in the background."""
+    """Submit a script's studies, or that of a YAML file, to run in the background."""
     studies: list[Study] = []
     try:
         _run(script, arguments or [], studies, detach=True)
@@ -274,13 +280,16 @@ def _report_path(settings: Settings, study_id: str) -> Path:
 
 
 def _run(script: Path, arguments: list[str], studies: list[Study], *, detach: bool) -> None:
-    """Run a user's script; ``studies`` fills with those it submits."""
-    from .script import run_script
+    """Run a user's script, or a study's file; ``studies`` fills with those it submits."""
     from .study import DETACH, SUBMITTED
 
+    if script.suffix in STUDY_FILES:
+        from .study_file import run_study_file as runs
+    else:
+        from .script import run_script as runs
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
     try:
-        run_script(script, arguments)
+        runs(script, arguments)
     finally:
         DETACH.reset(detached)
         SUBMITTED.reset(collected)
