@@ -26,7 +26,7 @@ from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 2
+VERSION = 3
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -35,6 +35,7 @@ KINDS: dict[str, type[Event]] = {
     "StudySubmitted": events.StudySubmitted,
     "StudyCancelled": events.StudyCancelled,
     "StudyFailed": events.StudyFailed,
+    "StudyImported": events.StudyImported,
     "TrialEnqueued": events.TrialEnqueued,
     "Proposed": events.Proposed,
     "Suggested": events.Suggested,
@@ -111,6 +112,8 @@ def subject(event: Event) -> tuple[str | None, str | None]:
     """The ids of the study and of the trial that ``event`` is about; None where there is none."""
     if isinstance(event, events.StudySubmitted):
         return event.study.id, None
+    if isinstance(event, events.StudyImported):
+        return event.record.spec.id, None
     trial: str | None = getattr(event, "trial", None)
     if trial is not None:
         return trial.rpartition("-")[0], trial

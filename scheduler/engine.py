@@ -39,6 +39,7 @@ from .events import (
     Proposed,
     StudyCancelled,
     StudyFailed,
+    StudyImported,
     StudySubmitted,
     Suggested,
     Tick,
@@ -112,6 +113,19 @@ class Engine(Attempts):
         study = self._study(event.study)
         study.message = event.reason
         self._abandon(study, "failed")
+
+    def _on_study_imported(self, event: StudyImported) -> None:
+        spec = event.record.spec
+        if spec.id in self.state.studies or spec.id in self.state.finished:
+            raise Refused(f"there is a study {spec.id} already")
+        self.state.finished[spec.id] = spec.name
+        self._changes.studies[spec.id] = event.record
+        for past in event.trials:
+            trial = past.record(spec.id)
+            self._changes.trials[trial.id] = trial
+            self._changes.epochs += past.epochs
+            for state, at in past.durables:
+                self._changes.durables[trial.id, state.epoch] = (state, at)
 
     def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._study(event.study)
@@ -201,6 +215,7 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     StudySubmitted: Engine._on_study_submitted,
     StudyCancelled: Engine._on_study_cancelled,
     StudyFailed: Engine._on_study_failed,
+    StudyImported: Engine._on_study_imported,
     TrialEnqueued: Engine._on_trial_enqueued,
     Proposed: Engine._on_proposed,
     Suggested: Engine._on_suggested,
