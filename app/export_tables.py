@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 #: Names of columns, and the values below each.
 Table = dict[str, list[Any]]
 
+#: What a table without a row has for columns.
+_OF_TRIALS = ("number", "state", "value", "epochs")
+_OF_EPOCHS = ("number", "epoch", "value")
+
 
 def trial_table(archive: Archive) -> Table:
     """A row a trial; ``metrics_*`` are those of its last epoch."""
-    return _table(
+    rows: list[dict[str, Any]] = [
         {
             "number": trial.number,
             "state": str(trial.state),
@@ -39,12 +43,13 @@ def trial_table(archive: Archive) -> Table:
             "failure_message": trial.failure and trial.failure.message,
         }
         for trial in archive.trials
-    )
+    ]
+    return _table(rows, _OF_TRIALS)
 
 
 def epoch_table(archive: Archive) -> Table:
     """A row an accepted epoch, by trial."""
-    return _table(
+    rows: list[dict[str, Any]] = [
         {
             "number": trial.number,
             "epoch": epoch.epoch,
@@ -60,7 +65,8 @@ def epoch_table(archive: Archive) -> Table:
         }
         for trial in archive.trials
         for epoch in trial.epochs
-    )
+    ]
+    return _table(rows, _OF_EPOCHS)
 
 
 def to_csv(table: Table) -> str:
@@ -88,13 +94,12 @@ def to_parquet(table: Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow ships no types
 
 
-def _table(rows: Iterable[Mapping[str, Any]]) -> Table:
+def _table(rows: Sequence[Mapping[str, Any]], least: Sequence[str]) -> Table:
     """Columns in the order in which they are met, those of one family side by side."""
-    found = list(rows)
-    names = list(dict.fromkeys(name for row in found for name in row))
+    names = list(dict.fromkeys([*least, *(name for row in rows for name in row)]))
     families = list(dict.fromkeys(_family(name) for name in names))
     names.sort(key=lambda name: families.index(_family(name)))
-    return {name: _column([row.get(name) for row in found]) for name in names}
+    return {name: _column([row.get(name) for row in rows]) for name in names}
 
 
 def _family(name: str) -> str:

@@ -123,9 +123,11 @@ class Engine(Attempts):
         for past in event.trials:
             trial = past.record(spec.id)
             self._changes.trials[trial.id] = trial
-            self._changes.epochs += past.epochs
             for state, at in past.durables:
                 self._changes.durables[trial.id, state.epoch] = (state, at)
+        # Readers take their order for that of acceptance.
+        epochs = [epoch for past in event.trials for epoch in past.epochs]
+        self._changes.epochs += sorted(epochs, key=lambda epoch: epoch.at)
 
     def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._study(event.study)
