@@ -23,7 +23,7 @@ from ..scheduler.events import (
     StudySubmitted,
     TrialEnqueued,
 )
-from ..scheduler.freeing import choose, freeable
+from ..scheduler.freeing import LONGEST_WITHIN, choose, freeable
 from ..scheduler.past import PastTrial
 from ..scheduler.state import EngineState
 from ..scheduler.strategy import make_strategy
@@ -36,8 +36,6 @@ from .submission import DIRECTIONS, SAMPLERS
 KINDS = "submit, import, cancel, enqueue, drain, undrain, free"
 #: So many names of devices are listed where one is not found.
 NAMED = 10
-#: The longest time that an operator gives devices to become free (seconds).
-LONGEST_WITHIN = 7 * 86400.0
 
 
 def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
