@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 #: The key that holds it: by it a file is known to be an export.
 MARK = "penstock_export"
+#: The most epochs that are imported at once: 100,000 keep the scheduler busy for 6 s.
+MOST_EPOCHS = 250_000
 
 
 #: What a ledger's column can hold, and a point in time that a calendar has (seconds since 1970).
@@ -169,6 +171,11 @@ def read_archive(file: Path) -> Archive:
 
 def to_event(archive: Archive) -> StudyImported:
     """What the scheduler is told. Raises UsageError for a malformed study."""
+    epochs = sum(len(trial.epochs) for trial in archive.trials)
+    if epochs > MOST_EPOCHS:
+        raise UsageError.refuse(
+            "epochs", epochs, f"up to {MOST_EPOCHS} in all, lest the scheduler be busy for too long"
+        )
     spec = spec_from_json(json.dumps(archive.spec))
     record = StudyRecord(
         spec, archive.status, archive.created_at, archive.finished_at, archive.message

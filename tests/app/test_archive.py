@@ -256,6 +256,12 @@ def test_what_would_break_the_ledger_is_refused_before_it_is_written(
     assert here.engine.state.seq == 0
 
 
+def test_a_study_too_large_for_the_scheduler_is_refused(exported, monkeypatch):
+    monkeypatch.setattr("penstock.app.archive.MOST_EPOCHS", 20)
+    with pytest.raises(UsageError, match=r"epochs = \d+ is refused: allowed is up to 20 in all"):
+        to_event(Archive.model_validate(exported))
+
+
 def test_what_an_objective_drew_from_is_known_here_too(here, exported):
     """A study without a space: each trial says what its parameters were drawn from."""
     space = dict(exported["spec"]["space"])
