@@ -147,7 +147,7 @@ def to_json(archive: Archive) -> str:
 def read_archive(file: Path) -> Archive:
     """The study in an export. Raises UsageError for any other file, and for another format."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_json)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -182,6 +182,10 @@ def to_event(archive: Archive) -> StudyImported:
     )
     trials = tuple(_past(spec.id, trial) for trial in archive.trials)
     return StudyImported(at=archive.exported_at, record=record, trials=trials)
+
+
+def _no_json(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _trial(

@@ -33,7 +33,7 @@ from .codec import decode, spec_from_json
 from .space import check_params, parameter, whole
 from .submission import DIRECTIONS, SAMPLERS
 
-KINDS = "submit, import, cancel, enqueue, drain, undrain, free"
+KINDS = "submit, cancel, enqueue, import, drain, undrain, free"
 #: So many names of devices are listed where one is not found.
 NAMED = 10
 

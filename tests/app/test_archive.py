@@ -199,6 +199,7 @@ def test_an_export_of_another_format_is_refused_with_what_to_do(tmp_path, export
     ("text", "words"),
     [
         ("", "it is no JSON"),
+        ('{"penstock_export": NaN}', "it is no JSON (NaN is no number of JSON)"),
         ("[1]", "make one with penstock export"),
         ('{"a": 1}', "make one with penstock export"),
         ('{"penstock_export": "1"}', "has export format '1', written by Penstock an unknown"),
@@ -257,8 +258,8 @@ def test_what_would_break_the_ledger_is_refused_before_it_is_written(
 
 
 def test_a_study_too_large_for_the_scheduler_is_refused(exported, monkeypatch):
-    monkeypatch.setattr("penstock.app.archive.MOST_EPOCHS", 20)
-    with pytest.raises(UsageError, match=r"epochs = \d+ is refused: allowed is up to 20 in all"):
+    monkeypatch.setattr("penstock.app.archive.MOST_EPOCHS", 5)
+    with pytest.raises(UsageError, match=r"epochs = \d+ is refused: allowed is up to 5 in all"):
         to_event(Archive.model_validate(exported))
 
 
