@@ -7,36 +7,40 @@ error. Heavy modules are imported inside the commands: ``--help`` answers at onc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
+from .cli_results import best, export, import_study
 from .terminal import (
     BACKEND,
     FAILED,
     Commands,
     Json,
+    Name,
     client_of,
     present,
     reader_of,
     scheduler_runs,
     settings_of,
+    study_of,
 )
 
 if TYPE_CHECKING:
-    from .queries import Reader
     from .settings import Settings
     from .study import Study
 
+#: By how its name ends a file is known to be a study's, and not a script.
+STUDY_FILES = (".yaml", ".yml")
 STUDIES, MACHINE = "Studies", "This machine"  # how --help groups the commands
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Hyperparameter tuning as a stream of epoch-sized tasks on Celery.\n\n"
     "Begin with `penstock run SCRIPT`. Broker, scheduler and workers start by themselves.",
@@ -46,11 +50,12 @@ app = typer.Typer(
 #: A script's own options are the script's: nothing after its name is ours.
 _PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
-Name = Annotated[
-    str | None, typer.Argument(metavar="STUDY", help="A study's name or id; else the newest.")
-]
 Script = Annotated[
-    Path, typer.Argument(metavar="SCRIPT", help="A Python file that calls study.optimize(...).")
+    Path,
+    typer.Argument(
+        metavar="SCRIPT",
+        help="A Python file that calls study.optimize(...), or a study's YAML file.",
+    ),
 ]
 Arguments = Annotated[
     list[str] | None,
@@ -66,7 +71,7 @@ Devices = Annotated[
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def run(script: Script, arguments: Arguments = None) -> None:
-    """Run a script, watch its studies, and print what they came to.
+    """Run a script or a study's YAML file, watch its studies, and print what they came to.
 
     Ctrl-C ends the watching, not the study.
     """
@@ -84,7 +89,7 @@ def run(script: Script, arguments: Arguments = None) -> None:
 
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def submit(script: Script, arguments: Arguments = None) -> None:
-    """Submit a script's studies, to run in the background."""
+    """Submit a script's studies, or that of a YAML file, to run in the background."""
     studies: list[Study] = []
     try:
         _run(script, arguments or [], studies, detach=True)
@@ -109,7 +114,7 @@ def watch(name: Name = None) -> None:
 
     settings = settings_of()
     reader = reader_of(settings)
-    study = follow(reader, _study(reader, name).id, alive=lambda: scheduler_runs(settings))
+    study = follow(reader, study_of(reader, name).id, alive=lambda: scheduler_runs(settings))
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
 
@@ -129,7 +134,7 @@ def status(name: Name = None, as_json: Json = False) -> None:
     from .listing import standing_facts, standing_view
 
     reader = reader_of()
-    study = _study(reader, name)
+    study = study_of(reader, name)
     present(study, as_json, lambda s: standing_view(reader, s), lambda s: standing_facts(reader, s))
 
 
@@ -163,8 +168,12 @@ def report(
 
     settings = settings_of()
     reader = reader_of(settings)
-    study = _study(reader, name)
+    study = study_of(reader, name)
     typer.echo(write_report(reader, study.id, output or _report_path(settings, study.id)))
+
+
+for command, does in (("best", best), ("export", export), ("import", import_study)):
+    app.command(command, rich_help_panel=STUDIES)(does)
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -260,27 +269,22 @@ def main() -> None:
     app()
 
 
-def _study(reader: Reader, name: str | None) -> Any:
-    if name is not None:
-        return reader.study(name)
-    studies = reader.studies()
-    if not studies:
-        raise UsageError("no study is here yet: penstock run SCRIPT starts one")
-    return studies[-1]
-
-
 def _report_path(settings: Settings, study_id: str) -> Path:
     return settings.home / "reports" / f"{study_id}.html"
 
 
 def _run(script: Path, arguments: list[str], studies: list[Study], *, detach: bool) -> None:
-    """Run a user's script; ``studies`` fills with those it submits."""
-    from .script import run_script
+    """Run a user's script, or a study's file; ``studies`` fills with those it submits."""
     from .study import DETACH, SUBMITTED
 
+    runs: Callable[[Path, Sequence[str]], None]
+    if script.suffix in STUDY_FILES:
+        from .study_file import run_study_file as runs
+    else:
+        from .script import run_script as runs
     detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
     try:
-        run_script(script, arguments)
+        runs(script, arguments)
     finally:
         DETACH.reset(detached)
         SUBMITTED.reset(collected)

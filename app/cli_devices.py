@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..scheduler.freeing import LONGEST_WITHIN
 from .terminal import Json, client_of, present, reader_of, settings_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ Names = Annotated[
     list[str],
     typer.Argument(metavar="NAME...", help="Devices: their names, or unique beginnings of them."),
 ]
-_WITHIN = typer.Option(metavar="SECONDS", help="What still runs then is revoked.")
+_WITHIN = typer.Option(
+    metavar="SECONDS", min=0, max=LONGEST_WITHIN, help="What still runs then is revoked."
+)
 Within = Annotated[float | None, _WITHIN]
 
 capacity = typer.Typer(invoke_without_command=True)
@@ -59,7 +62,7 @@ def undrain(names: Names) -> None:
 
 @capacity.command()
 def free(
-    n: Annotated[int, typer.Argument(metavar="N", help="How many devices.")],
+    n: Annotated[int, typer.Argument(metavar="N", min=1, help="How many devices.")],
     within: Annotated[float, _WITHIN],
 ) -> None:
     """Take N devices out, of the scheduler's choice, and wait until nothing runs there.

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..profiling.errors import BackendError, UsageError
+from ..scheduler.events import StudyImported
 from ..scheduler.study import Params, StudySpec
 from ..tasks.messages import dumps, seal
 from . import protocol
 from .broker import broker_url
-from .codec import spec_to_json
+from .codec import encode, spec_to_json
 from .settings import Settings
 
 #: Seconds after which an unanswered command is sent again.
@@ -47,6 +48,11 @@ class Client:
     def cancel(self, study: str) -> None:
         """Stop a study by id. Errors as ``submit``."""
         self.send("cancel", study=study)
+
+    def import_study(self, study: StudyImported) -> None:
+        """Have a study that is over taken into the ledger. Errors as ``submit``."""
+        # As text: metrics may be NaN, which a message's own JSON cannot hold.
+        self.send("import", imported=encode(study)[1])
 
     def enqueue(self, study: str, params: Params) -> None:
         """Have a configuration tried next. Errors as ``submit``."""

@@ -35,6 +35,7 @@ KINDS: dict[str, type[Event]] = {
     "StudySubmitted": events.StudySubmitted,
     "StudyCancelled": events.StudyCancelled,
     "StudyFailed": events.StudyFailed,
+    "StudyImported": events.StudyImported,
     "TrialEnqueued": events.TrialEnqueued,
     "Proposed": events.Proposed,
     "Suggested": events.Suggested,
@@ -112,6 +113,8 @@ def subject(event: Event) -> tuple[str | None, str | None]:
     """The ids of the study and of the trial that ``event`` is about; None where there is none."""
     if isinstance(event, events.StudySubmitted):
         return event.study.id, None
+    if isinstance(event, events.StudyImported):
+        return event.record.spec.id, None
     trial: str | None = getattr(event, "trial", None)
     if trial is not None:
         return trial.rpartition("-")[0], trial

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -18,22 +19,23 @@ from ..scheduler.events import (
     DevicesTakenOut,
     Event,
     StudyCancelled,
+    StudyImported,
     StudySubmitted,
     TrialEnqueued,
 )
-from ..scheduler.freeing import choose, freeable
+from ..scheduler.freeing import LONGEST_WITHIN, choose, freeable
+from ..scheduler.past import PastTrial
 from ..scheduler.state import EngineState
 from ..scheduler.strategy import make_strategy
-from ..scheduler.study import CONTRACTS, EXACTNESS, ON_SIGNATURE_CHANGE, StudySpec
-from .codec import spec_from_json
+from ..scheduler.study import CONTRACTS, EXACTNESS, ON_SIGNATURE_CHANGE, OVER, StudySpec, trial_id
+from ..scheduler.trial import FINAL
+from .codec import decode, spec_from_json
 from .space import check_params, parameter, whole
 from .submission import DIRECTIONS, SAMPLERS
 
-KINDS = "submit, cancel, enqueue, drain, undrain, free"
+KINDS = "submit, cancel, enqueue, import, drain, undrain, free"
 #: So many names of devices are listed where one is not found.
 NAMED = 10
-#: The longest time that an operator gives devices to become free (seconds).
-LONGEST_WITHIN = 7 * 86400.0
 
 
 def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
@@ -42,6 +44,8 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     try:
         if kind == "submit":
             return _submitted(body, state, at)
+        if kind == "import":
+            return _imported(body, state, at)
         if kind == "drain":
             return _drained(body, state, at)
         if kind == "undrain":
@@ -117,6 +121,34 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     _check_known(spec)
     enqueued = tuple(check_params(spec.space, each) for each in body.get("enqueued", ()))
     return StudySubmitted(at=at, study=spec, enqueued=enqueued)
+
+
+def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    event = decode(StudyImported.__name__, body["imported"])
+    assert isinstance(event, StudyImported)
+    record = event.record
+    if not isinstance(record.spec.id, str) or not record.spec.id:
+        raise UsageError.refuse("the study's id", record.spec.id, "text that is not empty")
+    if record.spec.id in state.studies or record.spec.id in state.finished:
+        raise UsageError(f"there is a study {record.spec.id} already")
+    _check_name(record.spec, state)
+    _check_known(record.spec)
+    if record.status not in OVER or record.finished_at is None:
+        raise UsageError.refuse("status", record.status, f"{', '.join(OVER)}: a study that is over")
+    if len({trial.number for trial in event.trials}) < len(event.trials):
+        raise UsageError("two trials have the same number")
+    for trial in event.trials:
+        _check_past(trial, trial_id(record.spec.id, trial.number))
+    return replace(event, at=at)
+
+
+def _check_past(trial: PastTrial, name: str) -> None:
+    """See that the tables of the ledger can take the trial in."""
+    if trial.number < 0 or trial.state not in FINAL:
+        raise UsageError(f"trial {trial.number} is {trial.state}: it is not over")
+    epochs = [epoch.epoch for epoch in trial.epochs]
+    if any(epoch.trial != name for epoch in trial.epochs) or len(set(epochs)) < len(epochs):
+        raise UsageError(f"an epoch of trial {trial.number} is there twice, or another trial's")
 
 
 def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:

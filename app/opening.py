@@ -87,6 +87,8 @@ def create_study(
         on_signature_change=on_signature_change,
     )
     name = check_name(study_name)
+    if not isinstance(load_if_exists, bool):
+        raise UsageError.refuse("load_if_exists", load_if_exists, "True or False")
     settings = load_settings()
     # A made-up name is an id already.
     study = Study(plan, name, new_id(name) if study_name is not None else name, settings)
@@ -96,7 +98,8 @@ def create_study(
         if known is not None and not load_if_exists:
             raise UsageError(
                 f"there is a study {name!r} already: give this one another study_name,"
-                " or take that one up with load_if_exists=True"
+                " or take that one up with load_if_exists=True",
+                field="study_name",
             )
         if known is not None:
             study = Study(plan, name, known.id, settings, spec_from_json(known.spec_json))

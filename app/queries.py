@@ -17,7 +17,7 @@ from sqlalchemy import Row, Select, select
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
-from ..scheduler.events import Event
+from ..scheduler.events import Event, StudyImported
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Scalar
 from ..scheduler.trial import TrialState
@@ -102,6 +102,17 @@ class EpochRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DurableRow:
+    """A state of a trial in the checkpoint store, and since when (seconds)."""
+
+    trial: str
+    epoch: int
+    state_hash: str
+    uri: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """A trial at work: in which epoch (1-based), and since when its newest segment (seconds).
 
@@ -162,6 +173,27 @@ class Reader:
             .order_by(EPOCH.c.id)
         )
         return [_epoch(row) for row in self._rows(query)]
+
+    def durables(self, study_id: str) -> list[DurableRow]:
+        """The durable states of a study by trial and epoch."""
+        query = (
+            select(DURABLE)
+            .join(TRIAL, TRIAL.c.id == DURABLE.c.trial)
+            .where(TRIAL.c.study == study_id)
+            .order_by(TRIAL.c.number, DURABLE.c.epoch)
+        )
+        return [DurableRow(**row._mapping) for row in self._rows(query)]
+
+    def imported(self, study_id: str) -> tuple[int, StudyImported] | None:
+        """The event that brought a study here from an export, and its number; else None."""
+        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(
+            EVENT.c.study == study_id, EVENT.c.kind == StudyImported.__name__
+        )
+        for row in self._rows(query):
+            event = codec.decode(row.kind, row.body)
+            assert isinstance(event, StudyImported)
+            return row.seq, event
+        return None
 
     def events(self, trial_id: str) -> list[tuple[int, Event]]:
         """What happened to a trial: (sequence number, event), in order."""

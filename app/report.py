@@ -9,16 +9,13 @@ study has a report too: it says what is there.
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..profiling.errors import UsageError
 from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
 from . import figures
@@ -36,6 +33,7 @@ from .standing import (
     so_far,
     standing,
 )
+from .whole_file import write_whole
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec, StudySpec
@@ -51,22 +49,7 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     page = render(
         reader.study(study_id), reader.trials(study_id), reader.epochs(study_id), datetime.now(UTC)
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(page)
-            # mkstemp makes files for their owner alone; a report is written as any other file is.
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(draft).chmod(0o666 & ~umask)
-            Path(draft).replace(path)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UsageError(f"the report cannot be written to {path}: {error.strerror}") from error
+    write_whole(path, page, "report")
     return path
 
 

@@ -11,9 +11,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..profiling.errors import UsageError
-from ..scheduler.events import Suggested
 from ..scheduler.trial import TrialState
 from .codec import spec_from_json
+from .drawn import Drawn
 
 if TYPE_CHECKING:
     import pandas
@@ -46,6 +46,7 @@ class Results:
         self._metrics: dict[str, Mapping[str, float]] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
+        self._drawn = Drawn(reader, study)
 
     def trials(self) -> list[FrozenTrial]:
         """All trials by number. Raises BackendError where the ledger does not answer."""
@@ -96,8 +97,8 @@ class Results:
             self._space = {name: json_to_distribution(text) for name, text in space or ()}
         if self._space or not row.params:
             return self._space
-        drawn = [event for _, event in self._reader.events(row.id) if isinstance(event, Suggested)]
-        return {event.name: json_to_distribution(event.distribution) for event in drawn}
+        drawn = self._drawn.of(row.id)
+        return {name: json_to_distribution(text) for name, text in drawn.items()}
 
 
 def best(trials: Sequence[FrozenTrial], direction: str) -> FrozenTrial:

@@ -33,23 +33,30 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
     """
     if not script.is_file():
         raise UsageError(f"there is no file {script}")
-    with _as_python(script, arguments):
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        except (PenstockError, SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            trace = error.__traceback__
-            while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
-                trace = trace.tb_next
-            traceback.print_exception(error.with_traceback(trace))
-            raise TrialFailed(
-                "exception", f"{script.name} raised {type(error).__name__}"
-            ) from error
+    with as_python(script, arguments), users_code(script.name, str(script)):
+        runpy.run_path(str(script), run_name="__main__")
 
 
 @contextmanager
-def _as_python(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+def users_code(name: str, place: str) -> Iterator[None]:
+    """Show what the user's code raises, from its first frame in a file that begins with ``place``.
+
+    Raises TrialFailed then. Penstock's errors, SystemExit and Ctrl-C pass.
+    """
+    try:
+        yield
+    except (PenstockError, SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        trace = error.__traceback__
+        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(place):
+            trace = trace.tb_next
+        traceback.print_exception(error.with_traceback(trace))
+        raise TrialFailed("exception", f"{name} raised {type(error).__name__}") from error
+
+
+@contextmanager
+def as_python(script: Path, arguments: Sequence[str] = ()) -> Iterator[None]:
     """``sys.argv`` and the first entry of ``sys.path`` as the script expects them."""
     argv, path = sys.argv, sys.path
     sys.argv = [str(script), *arguments]

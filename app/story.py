@@ -67,6 +67,10 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         )
         for seq, event in events
     )
+    if not lines and (found := reader.imported(study.id)) is not None:
+        seq, past = found
+        what = "it was imported: its story is in the ledger that it was exported from"
+        lines = (Line(past.at - trial.created_at, seq, what, ""),)
     return Story(study, trial, lines, final_metrics(trial, epochs))
 
 

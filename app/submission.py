@@ -211,7 +211,8 @@ def _check_torch(plan: Plan, space: Space | None, strategy: StrategySpec, target
     if plan.metric is None:
         raise UsageError(
             f"{target} is a TorchTrainable, so the study must say what it is judged by:"
-            " create_study(metric='loss') or a name that its metrics() gives"
+            " create_study(metric='loss') or a name that its metrics() gives",
+            field="metric",
         )
     if strategy.max_epochs is None:
         allowed = "ASHA(...), FullBudget(epochs) or another strategy for a TorchTrainable"

@@ -16,12 +16,28 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from .client import Client
-    from .queries import Reader
+    from .queries import Reader, StudyRow
     from .settings import Settings
 
 FAILED, USAGE, BACKEND = 1, 2, 3
 CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 
+
+def _names(incomplete: str) -> list[str]:
+    """For shells: the names of studies that begin so; none where there is no ledger."""
+    try:
+        names = {study.name for study in reader_of().studies()}
+    except PenstockError:
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STUDY", help="A study's name or id; else the newest.", autocompletion=_names
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
 
 
@@ -52,6 +68,16 @@ def reader_of(settings: Settings | None = None) -> Reader:
     from .queries import Reader
 
     return Reader((settings or settings_of()).ledger_url)
+
+
+def study_of(reader: Reader, name: str | None) -> StudyRow:
+    """The study of this name or id, else the newest. UsageError where there is none."""
+    if name is not None:
+        return reader.study(name)
+    studies = reader.studies()
+    if not studies:
+        raise UsageError("no study is here yet: penstock run SCRIPT starts one")
+    return studies[-1]
 
 
 def client_of(settings: Settings) -> Client:

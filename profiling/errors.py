@@ -20,14 +20,21 @@ class PenstockError(Exception):
 
 
 class UsageError(PenstockError):
-    """The caller asked for something that cannot be; nothing was started."""
+    """The caller asked for something that cannot be; nothing was started.
+
+    ``field`` names the argument that is to blame, and is empty where no single one is.
+    """
 
     __module__ = "penstock"
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
     @classmethod
     def refuse(cls, field: str, value: object, allowed: str) -> UsageError:
         """The error for one bad field: its name, the value given, and what is allowed."""
-        return cls(f"{field} = {value!r} is refused: allowed is {allowed}")
+        return cls(f"{field} = {value!r} is refused: allowed is {allowed}", field)
 
 
 class TrialFailed(PenstockError):

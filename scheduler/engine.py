@@ -40,6 +40,7 @@ from .events import (
     Replayed,
     StudyCancelled,
     StudyFailed,
+    StudyImported,
     StudySubmitted,
     Suggested,
     Tick,
@@ -113,6 +114,21 @@ class Engine(Attempts):
         study = self._study(event.study)
         study.message = event.reason
         self._abandon(study, "failed")
+
+    def _on_study_imported(self, event: StudyImported) -> None:
+        spec = event.record.spec
+        if spec.id in self.state.studies or spec.id in self.state.finished:
+            raise Refused(f"there is a study {spec.id} already")
+        self.state.finished[spec.id] = spec.name
+        self._changes.studies[spec.id] = event.record
+        for past in event.trials:
+            trial = past.record(spec.id)
+            self._changes.trials[trial.id] = trial
+            for state, at in past.durables:
+                self._changes.durables[trial.id, state.epoch] = (state, at)
+        # Readers take their order for that of acceptance.
+        epochs = [epoch for past in event.trials for epoch in past.epochs]
+        self._changes.epochs += sorted(epochs, key=lambda epoch: epoch.at)
 
     def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._study(event.study)
@@ -202,6 +218,7 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     StudySubmitted: Engine._on_study_submitted,
     StudyCancelled: Engine._on_study_cancelled,
     StudyFailed: Engine._on_study_failed,
+    StudyImported: Engine._on_study_imported,
     TrialEnqueued: Engine._on_trial_enqueued,
     Proposed: Engine._on_proposed,
     Suggested: Engine._on_suggested,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.devices import Device
-from .study import Metrics, Params, Scalar, StudySpec
+from .past import PastTrial
+from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,14 @@ class StudyFailed(Event):
 
     study: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyImported(Event):
+    """A study that is over came here from an export. Nothing of it runs, now or later."""
+
+    record: StudyRecord
+    trials: tuple[PastTrial, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from .state import Attempt, EngineState
 
+#: The longest time that an operator gives devices to become free (seconds).
+LONGEST_WITHIN = 7 * 86400.0
+
 
 def freeable(state: EngineState) -> list[str]:
     """The joined devices that nobody drains, by name."""

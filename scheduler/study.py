@@ -89,9 +89,13 @@ class StudySpec:
         return 1.0 if self.direction == "maximize" else -1.0
 
 
+#: How a study that is over stands.
+OVER = ("complete", "cancelled", "failed")
+
+
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study as it stands: ``status`` is ``running``, ``complete``, ``cancelled`` or ``failed``.
+    """A study as it stands: ``status`` is ``running`` or one of ``OVER``.
 
     ``message`` says why where the status alone does not (a refused node, all trials failed).
     """

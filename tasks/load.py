@@ -22,6 +22,9 @@ from typing import Any
 
 from ..profiling.errors import BackendError, TrialFailed, UsageError
 
+#: What the module of a script is called that was imported without its ``__main__`` part.
+_SCRIPT = "penstock_script_"
+
 _ADVICE = "define it at the top level of a .py file (a module, or the script that you run)"
 
 
@@ -52,10 +55,10 @@ def reference(obj: object) -> tuple[str, str, str]:
     if file.suffix != ".py":
         raise UsageError(f"{name} comes from {file.name}, which has no Python source: {_ADVICE}")
     importable = obj.__module__
-    if importable == "__main__":
-        if module.__spec__ is None:  # run as `python script.py`
-            return f"{file}:{name}", str(file.parent), file_digest(file)
+    if importable == "__main__" and module.__spec__ is not None:
         importable = module.__spec__.name  # run as `python -m module`
+    if importable == "__main__" or importable.startswith(_SCRIPT):  # run as `python script.py`
+        return f"{file}:{name}", str(file.parent), file_digest(file)
     depth = importable.count(".") + (file.name == "__init__.py")
     return f"{importable}:{name}", str(file.parents[depth]), file_digest(file)
 
@@ -108,7 +111,7 @@ class Workspace:
         if file_digest(file) != digest:
             raise BackendError(f"{file} on this node differs from the file of the study")
         try:
-            module = _import_script(file) if script else importlib.import_module(where)
+            module = import_script(file) if script else importlib.import_module(where)
             return _walk(module, name)
         except AttributeError as error:
             raise TrialFailed("code", f"cannot import {target}: {error}") from error
@@ -189,9 +192,9 @@ def _source_of(module: str) -> Path:
     return Path(spec.origin)
 
 
-def _import_script(file: Path) -> ModuleType:
+def import_script(file: Path) -> ModuleType:
     """A script as a module of its own name, so that its ``__main__`` part does not run."""
-    name = f"penstock_script_{file.stem}"
+    name = f"{_SCRIPT}{file.stem}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)

@@ -88,6 +88,11 @@ def one_epoch(trainable):
     assert torch.isfinite(torch.tensor(list(result.metrics.values()))).all()
 
 
+def test_the_guides_study_file_is_the_example():
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", text("docs/guide.md"), re.DOTALL | re.MULTILINE)
+    assert text("examples/digits.yaml").endswith(f"\n\n{block}")
+
+
 @pytest.mark.integration
 def test_the_readmes_example_runs_as_a_script(tmp_path):
     """From nothing: broker, scheduler and workers start by themselves."""

@@ -120,13 +120,13 @@ def test_every_file_that_the_code_reads_is_shipped():
 
 
 def test_every_direct_dependency_is_pinned_for_ci():
-    pins = set(re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    pins = set(re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     wanted = [
         *PYPROJECT["project"]["dependencies"],
         *chain.from_iterable(PYPROJECT["project"]["optional-dependencies"].values()),
         *PYPROJECT["dependency-groups"]["dev"],
     ]
-    names = {re.match(r"[\w-]+", requirement).group().lower() for requirement in wanted}
+    names = {re.match(r"[\w.-]+", requirement).group().lower() for requirement in wanted}
     assert names - pins == set()
 
 

@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from typing import get_args, get_type_hints
 
 import pytest
 from penstock.app.cli import app
 from study_ledger import make_study, study_spec
+from typer.main import get_command
 from typer.testing import CliRunner
 
 
@@ -164,6 +167,47 @@ def test_a_folder_where_nothing_has_run_exits_with_3_and_says_so(tmp_path):
 @pytest.mark.parametrize("arguments", [("dance",), ("ls", "--loud"), ("story",)])
 def test_a_wrong_command_line_exits_with_2(call, arguments):
     assert call(*arguments).exit_code == 2
+
+
+def every_command(group=None, prefix=()):
+    """Each command that --help shows, those of groups too, with the words that call it."""
+    for name, command in (group or get_command(app)).commands.items():
+        if not command.hidden:
+            yield " ".join((*prefix, name)), command
+            if hasattr(command, "commands"):
+                yield from every_command(command, (*prefix, name))
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*c, id=c[0]) for c in every_command()])
+def test_every_command_says_what_it_does_and_what_it_takes(call, name, command):
+    said = call(*name.split(), "--help").stdout
+    first = command.help.split("\n\n")[0]
+    assert first.endswith(".")
+    assert len(first) <= 100
+    assert first.split()[0] in said
+    kinds = get_type_hints(command.callback)
+    for parameter in command.params:
+        if parameter.name != "help":
+            assert parameter.help, f"{name} {parameter.name} is not explained"
+        if {int, float} & {kinds.get(parameter.name), *get_args(kinds.get(parameter.name))}:
+            shown = (
+                parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[0]
+            )
+            line = next(line for line in said.splitlines() if f" {shown} " in line and "│" in line)
+            assert re.search(r"<=x|x>=", line), f"{name} {shown}: no range"
+
+
+def test_shells_complete_commands_and_the_names_of_studies(home):
+    def completed(line):
+        env = {
+            "PENSTOCK_HOME": str(home), "_PENSTOCK_COMPLETE": "complete_bash",
+            "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1),
+        }  # fmt: skip
+        return CliRunner(env=env).invoke(app, [], prog_name="penstock").stdout.split()
+
+    assert completed("penstock ex") == ["export"]
+    assert completed("penstock best d") == ["digits"]
+    assert completed("penstock best x") == []
 
 
 def test_help_loads_nothing_heavy(tmp_path):

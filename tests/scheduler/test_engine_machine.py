@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from penstock.app.codec import decode, encode, state_from_json, state_to_json
-from penstock.scheduler.decisions import Dispatch
+from penstock.scheduler.decisions import Dispatch, Member
 from penstock.scheduler.engine import Engine, Refused
 from penstock.scheduler.events import (
     AttemptFailed,
@@ -21,6 +21,7 @@ from penstock.scheduler.events import (
     EpochReported,
     PolicyChosen,
     StudyCancelled,
+    StudyImported,
     Tick,
     TrialEnqueued,
     TrialReturned,
@@ -28,9 +29,11 @@ from penstock.scheduler.events import (
     Undurable,
 )
 from penstock.scheduler.freeing import choose, freeable
+from penstock.scheduler.past import PastTrial
 from penstock.scheduler.policies import POLICIES
 from penstock.scheduler.retry import KINDS
-from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.study import OVER, StrategySpec, StudyRecord
+from penstock.scheduler.trial import AcceptedEpoch, TrialState
 
 NAMES = [f"cpu.a.{n}" for n in range(4)]
 PLANS = [
@@ -110,6 +113,23 @@ class EngineMachine(RuleBasedStateMachine):
                 exactness=exactness,
             )
         )
+
+    @rule(data=st.data(), status=st.sampled_from(OVER), epochs=st.integers(0, 3))
+    def bring_in(self, data, status, epochs):
+        """A study of another ledger; refused where its id is taken."""
+        taken = [f"s-{number}" for number in range(1, self.studies + 1)]
+        name = data.draw(st.sampled_from(["past-1", "past-2", *taken]))
+        members = (Member("cpu.there.0", 0),)
+        accepted = tuple(
+            AcceptedEpoch(f"{name}-0000", n, 0.5, (), "h", "s", 1.0, "d", 0, 1, 1.0, members)
+            for n in range(1, epochs + 1)
+        )
+        past = PastTrial(
+            0, TrialState.COMPLETED, (("x", 1),), epochs, epochs, 0.5, members, 1.0, 2.0,
+            epochs=accepted,
+        )  # fmt: skip
+        record = StudyRecord(spec(id=name, name=name), status, 1.0, 2.0)
+        self.send(StudyImported(at=self.world.at, record=record, trials=(past,)))
 
     @rule(name=st.sampled_from(NAMES), slots=st.integers(1, 2), incarnation=st.integers(0, 2))
     def join(self, name, slots, incarnation):

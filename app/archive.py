@@ -1,0 +1,245 @@
+"""A study as one JSON file that another installation, or another tool, can read.
+
+Theory of operation. The file says all that readers of the ledger see of a study, trial by trial,
+under a format number. What is imported becomes one event (``StudyImported``), so the ledger stays
+the scheduler's alone, and a restart takes the study up like everything else.
+
+Rules of change: within a format a field may be added, with a default; an older Penstock refuses it
+by its name. Anything else is a new format. Times are seconds since 1970; NaN and infinities are the
+strings ``NaN``, ``Infinity`` and ``-Infinity``, because JSON has none.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..profiling.errors import UsageError
+from ..scheduler.decisions import Member, Parent
+from ..scheduler.events import StudyImported
+from ..scheduler.past import PastTrial
+from ..scheduler.study import Scalar, StudyRecord, trial_id
+from ..scheduler.trial import AcceptedEpoch, Failure, TrialState
+from .codec import spec_from_json
+from .drawn import Drawn
+
+if TYPE_CHECKING:
+    from .queries import Reader, TrialRow
+
+#: The format that this version writes, and the only one that it reads.
+FORMAT = 1
+#: The key that holds it: by it a file is known to be an export.
+MARK = "penstock_export"
+#: The most epochs that are imported at once: 100,000 keep the scheduler busy for 6 s.
+MOST_EPOCHS = 250_000
+
+
+#: What a ledger's column can hold, and a point in time that a calendar has (seconds since 1970).
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+Moment = Annotated[float, Field(ge=0, lt=2e11, allow_inf_nan=False)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+
+class Epoch(_Body):
+    """As ``queries.EpochRow``; ``members`` are (device, slot)."""
+
+    epoch: Whole
+    value: float
+    metrics: dict[str, float]
+    state_hash: str
+    signature: str
+    seconds: float
+    device: str
+    slot: Whole
+    members: list[tuple[str, Whole]]
+    fence: Whole
+    at: Moment
+
+
+class Checkpoint(_Body):
+    """A state in the checkpoint store of the installation that trained it."""
+
+    epoch: Whole
+    state_hash: str
+    uri: str
+    at: Moment
+
+
+class TrialFailure(_Body):
+    kind: str
+    message: str
+    traceback: str
+
+
+class TrialBody(_Body):
+    """As ``queries.TrialRow``. ``drawn``: the distributions that an objective asked for."""
+
+    number: Whole
+    state: TrialState
+    params: dict[str, Scalar]
+    drawn: dict[str, str]
+    epoch: Whole
+    target: Whole
+    value: float | None
+    members: list[tuple[str, Whole]]
+    created_at: Moment
+    finished_at: Moment | None
+    failure: TrialFailure | None
+    epochs: list[Epoch]
+    checkpoints: list[Checkpoint]
+
+
+class Archive(_Body):
+    """A study. ``spec`` is the ledger's own form (``codec``)."""
+
+    penstock_export: int = FORMAT
+    penstock_version: str
+    exported_at: Moment
+    status: str
+    message: str
+    created_at: Moment
+    finished_at: Moment | None
+    spec: dict[str, Any]
+    trials: list[TrialBody]
+
+
+def archive_of(reader: Reader, study_id: str) -> Archive:
+    """All of a study, also of one that still runs: then as far as it is."""
+    study = reader.study(study_id)
+    epochs, durables = defaultdict[str, list[Epoch]](list), defaultdict[str, list[Checkpoint]](list)
+    # Before the trials: what comes in between is then of a trial that is known.
+    for row in reader.epochs(study.id):
+        fields = {name: getattr(row, name) for name in Epoch.model_fields}
+        epochs[row.trial].append(Epoch(**fields | {"members": list(row.members)}))
+    for state in reader.durables(study.id):
+        fields = {name: getattr(state, name) for name in Checkpoint.model_fields}
+        durables[state.trial].append(Checkpoint(**fields))
+    drawn = Drawn(reader, study.id) if spec_from_json(study.spec_json).space is None else None
+    return Archive(
+        penstock_version=version("penstock"),
+        exported_at=time.time(),
+        status=study.status,
+        message=study.message,
+        created_at=study.created_at,
+        finished_at=study.finished_at,
+        spec=json.loads(study.spec_json),
+        trials=[
+            _trial(row, drawn.of(row.id) if drawn else {}, epochs[row.id], durables[row.id])
+            for row in reader.trials(study.id)
+        ],
+    )
+
+
+def to_json(archive: Archive) -> str:
+    """The file's text: JSON that a version control system can compare line by line."""
+    return archive.model_dump_json(indent=1) + "\n"
+
+
+def read_archive(file: Path) -> Archive:
+    """The study in an export. Raises UsageError for any other file, and for another format."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_json)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{file} is no export of a study: it is no JSON ({error})") from error
+    if not isinstance(content, dict) or MARK not in content:
+        raise UsageError(f"{file} is no export of a study: make one with penstock export STUDY")
+    if content[MARK] != FORMAT:
+        writer = content.get("penstock_version", "an unknown version")
+        raise UsageError(
+            f"{file} has export format {content[MARK]!r}, written by Penstock {writer}; this one,"
+            f" {version('penstock')}, reads format {FORMAT}: import it with that version, or export"
+            " the study again with this one"
+        )
+    try:
+        return Archive.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise UsageError(f"{file} is refused: {where}: {problem['msg']}") from error
+
+
+def to_event(archive: Archive) -> StudyImported:
+    """What the scheduler is told. Raises UsageError for a malformed study."""
+    epochs = sum(len(trial.epochs) for trial in archive.trials)
+    if epochs > MOST_EPOCHS:
+        raise UsageError.refuse(
+            "epochs", epochs, f"up to {MOST_EPOCHS} in all, lest the scheduler be busy for too long"
+        )
+    spec = spec_from_json(json.dumps(archive.spec))
+    record = StudyRecord(
+        spec, archive.status, archive.created_at, archive.finished_at, archive.message
+    )
+    trials = tuple(_past(spec.id, trial) for trial in archive.trials)
+    return StudyImported(at=archive.exported_at, record=record, trials=trials)
+
+
+def _no_json(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _trial(
+    row: TrialRow, drawn: dict[str, str], epochs: list[Epoch], durables: list[Checkpoint]
+) -> TrialBody:
+    failure = None
+    if row.failure_kind is not None:
+        failure = TrialFailure(
+            kind=row.failure_kind,
+            message=row.failure_message or "",
+            traceback=row.failure_traceback or "",
+        )
+    given = ("number", "params", "epoch", "target", "value", "created_at", "finished_at")
+    return TrialBody(
+        **{name: getattr(row, name) for name in given},
+        state=TrialState(row.state),
+        drawn=drawn,
+        members=[(row.device, row.slot)] if row.device else [],
+        failure=failure,
+        epochs=epochs,
+        checkpoints=durables,
+    )
+
+
+def _past(study: str, trial: TrialBody) -> PastTrial:
+    return PastTrial(
+        number=trial.number,
+        state=trial.state,
+        params=tuple(trial.params.items()),
+        epoch=trial.epoch,
+        target=trial.target,
+        value=trial.value,
+        members=_members(trial.members),
+        created_at=trial.created_at,
+        finished_at=trial.finished_at,
+        failure=None if trial.failure is None else Failure(**dict(trial.failure)),
+        drawn=tuple(trial.drawn.items()),
+        epochs=tuple(
+            AcceptedEpoch(
+                trial=trial_id(study, trial.number),
+                **dict(epoch)
+                | {
+                    "metrics": tuple(epoch.metrics.items()),
+                    "members": _members(epoch.members),
+                },
+            )
+            for epoch in trial.epochs
+        ),
+        durables=tuple(
+            (Parent(state.epoch, state.uri, state.state_hash), state.at)
+            for state in trial.checkpoints
+        ),
+    )
+
+
+def _members(members: list[tuple[str, int]]) -> tuple[Member, ...]:
+    return tuple(Member(device, slot) for device, slot in members)

@@ -1,0 +1,190 @@
+"""A study from a YAML file: the one that the same call in Python makes.
+
+Theory of operation. The keys are the arguments of ``create_study`` and ``Study.optimize``, read off
+their signatures; ``code`` stands for the first one of ``optimize``. A strategy and a parameter are
+calls as well: one name, and arguments by their names below it. All of it is handed to the functions
+that a script calls, so a file can say nothing else than a script. What they refuse is told with the
+line of the key that is to blame.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..profiling.errors import UsageError
+from ..tasks.load import import_script
+from . import strategies
+from .opening import create_study
+from .script import as_python, users_code
+from .space import Categorical, Float, Int
+from .study import Study
+from .yaml_file import Place, YamlFile
+
+_PARAMETERS = {kind.__name__: kind for kind in (Float, Int, Categorical)}
+_STRATEGIES = {
+    name: made
+    for name, made in vars(strategies).items()
+    if inspect.isfunction(made)
+    and made.__module__ == strategies.__name__
+    and not name.startswith("_")
+}
+_STUDY = inspect.signature(create_study).parameters
+#: Callbacks are code, and what is shown is the command's choice.
+_SIZE = [
+    name
+    for name in inspect.signature(Study.optimize).parameters
+    if name not in ("self", "func", "callbacks", "show_progress")
+]
+_KEYS = ["code", *_SIZE, *_STUDY]
+#: The names of arguments in errors, where they are not those of the keys.
+_RENAMED = {"the first argument of optimize": "code"}
+
+
+def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
+    """Run the study in ``file``, as a script that makes it and calls ``optimize`` would.
+
+    Raises UsageError with file, line and key for what is wrong in it; TrialFailed when importing
+    its code raises (the traceback has been printed); else as ``Study.optimize``.
+    """
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}")
+    if arguments:
+        raise UsageError(f"{file} is no script: it takes no arguments, as {arguments[0]!r}")
+    document = YamlFile(file)
+    given = _mapping(document, (), document.values, "the study")
+    _check_keys(document, (), given, _KEYS, "the study")
+    if "code" not in given:
+        raise document.error((), "code is missing: train.py:Net, or module:name")
+    strategy, space = given.get("strategy"), given.get("space")
+    settings = {name: value for name, value in given.items() if name in _STUDY}
+    size = {name: value for name, value in given.items() if name in _SIZE}
+    if strategy is not None:
+        settings["strategy"] = _strategy(document, strategy)
+    if space is not None:
+        size["space"] = _space(document, space)
+    with as_python(file):
+        code = _code(document, file.resolve().parent, given["code"])
+        with _located(document):
+            create_study(**settings).optimize(code, **size)
+
+
+def _strategy(document: YamlFile, value: Any) -> Any:
+    """``ASHA: {max_epochs: 9}``, or a name alone where it needs no arguments."""
+    if isinstance(value, str):
+        value = {value: {}}
+    return _called(document, ("strategy",), value, _STRATEGIES)
+
+
+def _space(document: YamlFile, value: Any) -> dict[str, Any]:
+    """Lists stay lists; ``Float: {low: 0, high: 1}`` becomes what it says."""
+    space = _mapping(document, ("space",), value, "space")
+    for name, given in space.items():
+        place = ("space", name)
+        if isinstance(given, dict):
+            space[name] = _called(document, place, given, _PARAMETERS)
+        elif isinstance(given, list):
+            with _located(document, place, "Categorical.choices"):
+                space[name] = Categorical(given)
+    return space
+
+
+def _called(
+    document: YamlFile, place: Place, value: Any, known: Mapping[str, Callable[..., Any]]
+) -> Any:
+    """What a call gives that is written as its name with a mapping of arguments."""
+    what = ".".join(map(str, place))
+    call = _mapping(document, place, value, what)
+    if len(call) != 1:
+        words = f"{what} is one name with its arguments, not {len(call)}: one of {', '.join(known)}"
+        raise document.error(place, words)
+    _check_keys(document, place, call, list(known), what)
+    [(name, given)] = call.items()
+    inner = (*place, name)
+    arguments = _mapping(document, inner, {} if given is None else given, name)
+    signature = inspect.signature(known[name]).parameters
+    _check_keys(document, inner, arguments, list(signature), name)
+    for needed, parameter in signature.items():
+        if parameter.default is parameter.empty and needed not in arguments:
+            raise document.error(inner, f"{name} needs {needed}; it takes {', '.join(signature)}")
+    with _located(document, inner, name):
+        return known[name](**arguments)
+
+
+def _code(document: YamlFile, folder: Path, value: Any) -> Any:
+    """The object that ``file.py:name`` (from ``folder``) or ``module:name`` means."""
+
+    def refused(words: str) -> UsageError:
+        return document.error(("code",), f"code = {value!r} is refused: {words}")
+
+    where, _, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not where or not name:
+        raise refused("allowed is file.py:name or module:name")
+    if where.endswith(".py"):
+        script = (folder / where).resolve()
+        if not script.is_file():
+            raise refused(f"there is no file {script}")
+        with as_python(script), users_code(where, str(script.parent)):
+            found: Any = import_script(script)
+    else:
+        with users_code(where, str(folder)):
+            if not _is_module(where):
+                raise refused(f"there is no module {where}, in {folder} or installed")
+            found = importlib.import_module(where)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            there = [each for each in vars(found) if not each.startswith("_")]
+            raise refused(f"{where} has no {part}{_near(part, there)}")
+        found = getattr(found, part)
+    return found
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):  # no parent package, or no name of a module
+        return False
+
+
+@contextmanager
+def _located(document: YamlFile, place: Place = (), named: str = "") -> Iterator[None]:
+    """Tell a refused argument with the line of its key; ``named`` is how errors call ``place``."""
+    try:
+        yield
+    except UsageError as error:
+        field = _RENAMED.get(error.field, error.field.removeprefix(named))
+        steps = re.findall(r"\['([^']*)'\]|\[(\d+)\]|([^.\[\]]+)", field)
+        path = tuple(text or int(index) if index else text or word for text, index, word in steps)
+        words = str(error)
+        if not place and path and path[0] in _KEYS and not document.has(path[:1]):
+            words = f"{path[0]} is missing: {words}"
+        elif place:
+            called = place[:-1] if named == place[-1] else place
+            words = f"{'.'.join(map(str, called))}: {words}"
+        raise document.error((*place, *path), words) from error
+
+
+def _mapping(document: YamlFile, place: Place, value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise document.error(place, f"{what} is a mapping of names to values, not {value!r}")
+    return value
+
+
+def _check_keys(
+    document: YamlFile, place: Place, given: Mapping[str, Any], known: Sequence[str], what: str
+) -> None:
+    for name in given:
+        if name not in known:
+            words = f"{name} is no key of {what}{_near(name, known)}"
+            raise document.error((*place, name), f"{words}; allowed is {', '.join(known)}")
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
+    return f": did you mean {next(e for e in known if e.lower() == near[0])}?" if near else ""

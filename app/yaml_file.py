@@ -1,0 +1,84 @@
+"""A YAML file as plain values, with the line of each: what is wrong is said with its place.
+
+YAML 1.2: ``1e-4`` is a number and ``no`` is a word. Only its plain types are read; a tag that asks
+for an object is refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from ..profiling.errors import UsageError
+
+#: Where a value is: the keys and indices that lead to it.
+Place = tuple[str | int, ...]
+
+
+class YamlFile:
+    """``values`` is what ``file`` holds: mappings, lists, strings, numbers, booleans, None.
+
+    Raises UsageError for what cannot be read or is no YAML, and for a key that is no text or is
+    there twice.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lines: dict[Place, int] = {}
+        self._yaml = YAML(typ="safe", pure=True)
+        try:
+            text = file.read_text(encoding="utf-8")
+            self.values = self._value(self._yaml.compose(text), ())
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file} cannot be read: {error}") from error
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            at = "" if mark is None else f", line {mark.line + 1}"
+            raise UsageError(f"{file}{at} is no YAML: {error.problem}") from error
+        except YAMLError as error:
+            raise UsageError(f"{file} is no YAML: {error}") from error
+        except RecursionError as error:
+            raise UsageError(f"{file}: an alias refers to what it is part of") from error
+
+    def error(self, place: Place, words: str) -> UsageError:
+        """That ``words`` are wrong at ``place``, or in the nearest thing around it with a line."""
+        while place and place not in self._lines:
+            place = place[:-1]
+        at = f", line {self._lines[place]}" if place else ""
+        return UsageError(f"{self._file}{at}: {words}")
+
+    def has(self, place: Place) -> bool:
+        """Whether something is written at ``place``."""
+        return place in self._lines
+
+    def _value(self, node: Node | None, place: Place) -> Any:
+        if isinstance(node, MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, SequenceNode):
+            return [self._item(each, (*place, at)) for at, each in enumerate(node.value)]
+        return None if node is None else self._yaml.constructor.construct_object(node)
+
+    def _item(self, node: Node, place: Place) -> Any:
+        self._lines[place] = node.start_mark.line + 1
+        return self._value(node, place)
+
+    def _mapping(self, node: MappingNode, place: Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            name = self._value(key, place)
+            if not isinstance(name, str):
+                raise UsageError(
+                    f"{self._file}, line {line}: the key {name!r} is no text: quote it"
+                )
+            if name in found:
+                first = self._lines[*place, name]
+                words = f"{name} is here twice, first in line {first}"
+                raise UsageError(f"{self._file}, line {line}: {words}")
+            self._lines[*place, name] = line
+            found[name] = self._value(value, (*place, name))
+        return found

@@ -1,0 +1,53 @@
+"""A study that another ledger has run to its end, as it comes into this one.
+
+It is told in one event and never comes to life: the engine keeps that its id and its name are
+taken, and hands the rest to the ledger's readers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .decisions import Member, Parent
+from .study import Params, trial_id
+from .trial import AcceptedEpoch, Failure, Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class PastTrial:
+    """A trial as its own ledger had it at the end; see ``Trial`` for what the fields mean.
+
+    ``drawn`` are the distributions (Optuna's JSON) of parameters that were drawn while the
+    objective ran; ``durables`` the states in its store, and when each was written (seconds).
+    """
+
+    number: int
+    state: TrialState
+    params: Params
+    epoch: int
+    target: int
+    value: float | None
+    members: tuple[Member, ...]
+    created_at: float
+    finished_at: float | None
+    failure: Failure | None = None
+    drawn: tuple[tuple[str, str], ...] = ()
+    epochs: tuple[AcceptedEpoch, ...] = ()
+    durables: tuple[tuple[Parent, float], ...] = ()
+
+    def record(self, study: str) -> Trial:
+        """As a trial of the study with this id."""
+        return Trial(
+            id=trial_id(study, self.number),
+            study=study,
+            number=self.number,
+            params=self.params,
+            created_at=self.created_at,
+            state=self.state,
+            target=self.target,
+            epoch=self.epoch,
+            value=self.value,
+            members=self.members,
+            failure=self.failure,
+            finished_at=self.finished_at,
+        )

@@ -1,0 +1,280 @@
+"""Export and import: a study comes back as it was, and nothing else can be brought in."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from penstock.app.archive import Archive, archive_of, read_archive, to_event, to_json
+from penstock.app.clock import SimulatedClock
+from penstock.app.codec import decode, encode
+from penstock.app.commands import to_event as command_to_event
+from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.queries import Reader
+from penstock.app.report import write_report
+from penstock.app.results import Results
+from penstock.app.runner import Runner, restore
+from penstock.app.samplers import SamplerHost
+from penstock.app.simulate import SimulatedTransport
+from penstock.app.story import render, tell
+from penstock.profiling.devices import Device
+from penstock.profiling.errors import UsageError
+from penstock.scheduler.decisions import Parent
+from penstock.scheduler.engine import Refused
+from penstock.scheduler.events import StudySubmitted
+from rich.console import Console
+from study_ledger import START, Curves, make_study, study_spec
+
+ID = "digits-1a2b"
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory):
+    """The ledger of another machine: a study with a failed trial, and a checkpoint."""
+    home = tmp_path_factory.mktemp("there")
+    reader = make_study(home, study_spec(), fails=(3,))
+    ledger = SqlLedger.open(f"sqlite:///{home / 'ledger.db'}")
+    [trial, *_] = reader.trials(ID)
+    ledger.commit(Batch(durables=[(trial.id, Parent(1, "s3://bucket/a.pt", "h"), 5.0)]))
+    ledger.close()
+    return reader
+
+
+@pytest.fixture
+def exported(there):
+    """The export as JSON, to be changed."""
+    return json.loads(to_json(archive_of(there, ID)))
+
+
+class Here:
+    """A ledger of this machine, and the runner that writes it."""
+
+    def __init__(self, home):
+        self.url = f"sqlite:///{home / 'ledger.db'}"
+        self.reader = Reader(self.url)
+        self.open()
+
+    def open(self):
+        self.ledger, clock = SqlLedger.open(self.url), SimulatedClock(START + 1e6)
+        self.engine = restore(self.ledger)
+        devices = [Device("cpu.here.0", "here", "cpu", (0,), None)]
+        transport = SimulatedTransport(clock, devices, Curves())
+        self.runner = Runner(self.engine, self.ledger, transport, SamplerHost(), clock)
+
+    def restart(self, *, snapshot):
+        if snapshot:
+            self.runner.snapshot()
+        self.ledger.close()
+        self.open()
+
+    def take_in(self, archive):
+        """What the scheduler does with the command of ``penstock import``."""
+        body = {"kind": "import", "imported": encode(to_event(archive))[1]}
+        self.runner.start(command_to_event(body, self.engine.state, START + 1e6))
+
+    def run(self, spec):
+        self.runner.start(StudySubmitted(at=START + 1e6, study=spec))
+        while self.engine.state.studies:
+            self.runner.turn(1.0)
+
+
+@pytest.fixture
+def here(tmp_path):
+    site = Here(tmp_path)
+    yield site
+    site.ledger.close()
+
+
+def rows(reader):
+    """All that readers see of the study, but for the numbers of its rows."""
+    epochs = reader.epochs(ID)
+    assert [row.at for row in epochs] == sorted(row.at for row in epochs)
+    epochs = {(row.trial, row.epoch): replace(row, rowid=0) for row in epochs}
+    return reader.study(ID), reader.trials(ID), epochs, reader.durables(ID)
+
+
+def file_of(tmp_path, content):
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def test_an_exported_study_is_read_here_as_it_was_there(there, here, tmp_path, exported):
+    here.take_in(read_archive(file_of(tmp_path, exported)))
+    assert rows(here.reader) == rows(there)
+    assert rows(there)[3], "a checkpoint is among it"
+    frozen = Results(here.reader, ID).trials()
+    assert frozen == Results(there, ID).trials()
+    assert frozen[0].distributions
+    page = write_report(here.reader, ID, tmp_path / "report.html")
+    assert "digits" in page.read_text()
+    story = tell(here.reader, here.reader.study(ID), here.reader.trials(ID)[0])
+    with (console := Console(width=200)).capture() as said:
+        console.print(render(story))
+    assert "it was imported" in said.get()
+
+
+def test_an_imported_study_is_exported_again_the_same(here, exported):
+    here.take_in(Archive.model_validate(exported))
+    again = json.loads(to_json(archive_of(here.reader, ID)))
+    assert again | {"exported_at": 0} == exported | {"exported_at": 0}
+
+
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_a_scheduler_restarts_after_an_import_and_runs_other_studies(here, exported, snapshot):
+    here.take_in(Archive.model_validate(exported))
+    state = here.engine.state
+    before = rows(here.reader)
+    here.restart(snapshot=snapshot)
+    assert here.engine.state == state
+    assert (here.engine.state.studies, here.engine.state.trials) == ({}, {})
+    here.run(study_spec("other", id="other-1", n_trials=3))
+    here.restart(snapshot=False)
+    assert [study.name for study in here.reader.studies()] == ["digits", "other"]
+    assert here.reader.study("other").status == "complete"
+    assert rows(here.reader) == before
+
+
+def test_a_study_at_work_does_not_notice_an_import(here, exported):
+    here.runner.start(StudySubmitted(at=START + 1e6, study=study_spec("other", id="other-1")))
+    here.runner.turn(1.0)
+    state = here.engine.state
+    studies, trials, attempts = map(repr, (state.studies, state.trials, state.attempts))
+    here.take_in(Archive.model_validate(exported))
+    assert (studies, trials, attempts) == tuple(
+        map(repr, (state.studies, state.trials, state.attempts))
+    )
+    while here.engine.state.studies:
+        here.runner.turn(1.0)
+    assert here.reader.study("other").status == "complete"
+
+
+@pytest.mark.parametrize(("name", "id_"), [("digits", "digits-ffff"), ("mine", ID), ("digits", ID)])
+def test_a_name_and_an_id_that_are_taken_are_refused_on_both_sides(here, exported, name, id_):
+    """An import meets a study that ran here; and what was imported takes its name and id."""
+    archive = Archive.model_validate(exported)
+    spec = study_spec(name, id=id_, n_trials=1)
+    here.run(spec)
+    with pytest.raises(UsageError, match=r"there is a study|a name not taken by another study"):
+        here.take_in(archive)
+    assert [study.id for study in here.reader.studies()] == [id_]
+    here.take_in(archive.model_copy(update={"spec": archive.spec | {"id": "x-1", "name": "x"}}))
+    if id_ != ID:
+        return
+    with pytest.raises(Refused):
+        here.engine.handle(StudySubmitted(at=START, study=study_spec("y", id="x-1")))
+    body = {"kind": "submit", "study": archive.spec | {"id": "z-1", "name": "x"}}
+    with pytest.raises(UsageError, match="a name not taken by another study"):
+        command_to_event(body, here.engine.state, START)
+
+
+def test_numbers_that_json_does_not_have_come_back(here, exported):
+    epoch = exported["trials"][0]["epochs"][0]
+    epoch["value"], epoch["metrics"]["up"] = "NaN", "Infinity"
+    here.take_in(Archive.model_validate(exported))
+    row = next(row for row in here.reader.epochs(ID) if row.trial == f"{ID}-0000")
+    assert math.isnan(row.value)
+    assert row.metrics["up"] == math.inf
+    text = to_json(archive_of(here.reader, ID))
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert json.loads(text)["trials"][0]["epochs"][0]["value"] == "NaN"
+
+
+def test_a_running_study_is_exported_as_far_as_it_is_and_not_imported(tmp_path, here):
+    reader = make_study(tmp_path / "there", study_spec(), turns=6)
+    archive = archive_of(reader, ID)
+    assert archive.status == "running"
+    assert 0 < sum(len(trial.epochs) for trial in archive.trials) < 63
+    with pytest.raises(UsageError, match="status = 'running' is refused"):
+        here.take_in(archive)
+
+
+def test_an_export_of_another_format_is_refused_with_what_to_do(tmp_path, exported):
+    exported |= {"penstock_export": 2, "penstock_version": "9.0", "news": 1}
+    with pytest.raises(UsageError, match=r"export format 2, written by Penstock 9\.0; .*import it"):
+        read_archive(file_of(tmp_path, exported))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it is no JSON"),
+        ('{"penstock_export": NaN}', "it is no JSON (NaN is no number of JSON)"),
+        ("[1]", "make one with penstock export"),
+        ('{"a": 1}', "make one with penstock export"),
+        ('{"penstock_export": "1"}', "has export format '1', written by Penstock an unknown"),
+        ('{"penstock_export": 1}', "is refused: penstock_version: Field required"),
+    ],
+)
+def test_a_file_that_is_no_export_is_refused(tmp_path, text, words):
+    file = tmp_path / "export.json"
+    file.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_archive(file)
+    assert words in str(refused.value)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_archive(tmp_path / "none.json")
+
+
+def broken(exported, *path, value):
+    *steps, last = path
+    place = exported
+    for step in steps:
+        place = place[step]
+    place[last] = value
+    return exported
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("news",), 1, "news: Extra inputs are not permitted"),
+        (("trials", 0, "number"), -1, "trials.0.number: "),
+        (("trials", 0, "number"), 2**63, "trials.0.number: "),
+        (("trials", 0, "number"), 1, "two trials have the same number"),
+        (("trials", 0, "state"), "dancing", "trials.0.state: "),
+        (("trials", 0, "state"), "running", "trial 0 is running: it is not over"),
+        (("trials", 0, "created_at"), 1e300, "trials.0.created_at: "),
+        (("trials", 0, "epochs", 1, "epoch"), 1, "an epoch of trial 0 is there twice"),
+        (("trials", 0, "params", "x"), [1], "trials.0.params.x"),
+        (("spec", "sampler"), "magic", "sampler = 'magic' is refused"),
+        (("spec", "joules"), 1, "a malformed study is refused: joules"),
+        (("spec", "id"), "", "the study's id = '' is refused"),
+        (("status",), "splendid", "status = 'splendid' is refused"),
+        (("finished_at",), None, "status = 'complete' is refused"),
+    ],
+)
+def test_what_would_break_the_ledger_is_refused_before_it_is_written(
+    here, tmp_path, exported, path, value, words
+):
+    file = file_of(tmp_path, broken(exported, *path, value=value))
+    with pytest.raises(UsageError) as refused:
+        here.take_in(read_archive(file))
+    assert words in str(refused.value)
+    assert here.engine.state.seq == 0
+
+
+def test_a_study_too_large_for_the_scheduler_is_refused(exported, monkeypatch):
+    monkeypatch.setattr("penstock.app.archive.MOST_EPOCHS", 5)
+    with pytest.raises(UsageError, match=r"epochs = \d+ is refused: allowed is up to 5 in all"):
+        to_event(Archive.model_validate(exported))
+
+
+def test_what_an_objective_drew_from_is_known_here_too(here, exported):
+    """A study without a space: each trial says what its parameters were drawn from."""
+    space = dict(exported["spec"]["space"])
+    exported["spec"] |= {"space": None, "contract": "objective"}
+    for trial in exported["trials"]:
+        trial["drawn"] = space
+    here.take_in(Archive.model_validate(exported))
+    [first, *_] = Results(here.reader, ID).trials()
+    assert set(first.distributions) == set(space)
+    assert archive_of(here.reader, ID).trials[0].drawn == space
+
+
+def test_the_event_comes_back_equal(there):
+    event = to_event(archive_of(there, ID))
+    assert decode(*encode(event)) == event

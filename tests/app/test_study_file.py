@@ -1,0 +1,167 @@
+"""A study's YAML file: what is wrong is refused with file, line and key, and nothing is started."""
+
+import sys
+import textwrap
+
+import pytest
+from penstock.app import strategies
+from penstock.app.cli import app
+from penstock.app.study_file import _STRATEGIES
+from penstock.scheduler.study import StrategySpec
+from typer.testing import CliRunner
+
+CODE = """
+import penstock
+
+class Net(penstock.TorchTrainable):
+    batch_size = 8
+
+def objective(trial):
+    return 1.0
+
+small = lambda trial: 0.0
+"""
+STUDY = """\
+    # a study
+    code: train.py:objective
+    study_name: mine
+    n_trials: 4
+    strategy:
+      ASHA: {max_epochs: 9, eta: 3}
+    space:
+      lr:
+        Float: {low: 1e-4, high: 0.1, log: true}
+      hidden: [8, 16]
+"""
+
+
+@pytest.fixture
+def submit(tmp_path):
+    """Submits a YAML file of this text; what the command prints to standard error."""
+    (tmp_path / "train.py").write_text(CODE)
+    file = tmp_path / "study.yaml"
+
+    def submit(text, *arguments, status=2):
+        file.write_text(textwrap.dedent(text))
+        env = {"PENSTOCK_HOME": str(tmp_path / "home")}
+        result = CliRunner(env=env).invoke(app, ["submit", str(file), *arguments])
+        assert result.exit_code == status, result.output
+        assert not (tmp_path / "home").exists(), "nothing was started"
+        return result.stderr.replace(str(file), "study.yaml").replace(str(tmp_path), "HERE")
+
+    yield submit
+    sys.modules.pop("penstock_script_train", None)  # each test has its own, as each command has
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("n_trials", "n_trails", "line 4: n_trails is no key of the study: did you mean n_trials?"),
+        ("study_name: mine", "code: x.py:f", "line 3: code is here twice, first in line 2"),
+        ("study_name: mine", "1: x", "line 3: the key 1 is no text: quote it"),
+        ("study_name: mine", "show_progress: true", "line 3: show_progress is no key of the study"),
+        (
+            "study_name: mine",
+            "direction: up",
+            "line 3: direction = 'up' is refused: allowed is min",
+        ),
+        ("study_name: mine", "seed: 1.5", "line 3: seed = 1.5 is refused: allowed is a whole"),
+        ("study_name: mine", "load_if_exists: no", "line 3: load_if_exists = 'no' is refused"),
+        ("study_name: mine", "timeout: -1", "line 3: timeout = -1 is refused"),
+        (
+            "study_name: mine",
+            "sampler: tpe\nsampler_options:\n  n_startup_trials: 1\n  multi: true",
+            "line 6: sampler_options['multi'] = True is refused",
+        ),
+        ("n_trials: 4", "", "study.yaml: n_trials is missing: n_trials = None is refused"),
+        ("n_trials: 4", "n_trials: 0", "line 4: n_trials = 0 is refused: allowed is a whole"),
+        ("code: train.py:objective", "", "study.yaml: code is missing"),
+        ("train.py:objective", "train.py", "line 2: code = 'train.py' is refused: allowed is file"),
+        (
+            "train.py:objective",
+            "tain.py:f",
+            "line 2: code = 'tain.py:f' is refused: there is no fi",
+        ),
+        ("train.py:objective", "train.py:objectiv", "has no objectiv: did you mean objective?"),
+        ("train.py:objective", "nowhere.at:f", "there is no module nowhere.at, in HERE or install"),
+        (
+            "train.py:objective",
+            "train.py:penstock",
+            "line 2: the first argument of optimize = <mod",
+        ),
+        ("train.py:objective", "train.py:small", "study.yaml: a lambda cannot be imported"),
+        (
+            "train.py:objective",
+            "train.py:Net",
+            "study.yaml: metric is missing: HERE/train.py:Net is",
+        ),
+        (
+            "ASHA:",
+            "Asha:",
+            "line 6: Asha is no key of strategy: did you mean ASHA?; allowed is Full",
+        ),
+        (
+            "max_epochs: 9",
+            "epochs: 9",
+            "line 6: epochs is no key of ASHA: did you mean min_epochs?; allowed",
+        ),
+        ("max_epochs: 9, ", "", "line 6: ASHA needs max_epochs; it takes max_epochs, min_epochs,"),
+        (
+            "eta: 3",
+            "eta: 1",
+            "line 6: strategy: ASHA.eta = 1 is refused: allowed is a whole number",
+        ),
+        ("ASHA: {max_epochs: 9, eta: 3}", "9", "line 5: strategy is a mapping of names to values"),
+        ("ASHA: {max_epochs: 9, eta: 3}", "ASHA: 9", "line 6: ASHA is a mapping of names to val"),
+        ("ASHA: {max", "PASHA: {}\n  ASHA: {max", "line 5: strategy is one name with its arg"),
+        ("Float:", "Flaot:", "line 9: Flaot is no key of space.lr: did you mean Float?"),
+        (
+            "high: 0.1",
+            "high: 1e-5",
+            "line 9: space.lr: Float.high = 1e-05 is refused: allowed is a",
+        ),
+        ("high: 0.1", "high: x", "line 9: space.lr: Float.high = 'x' is refused"),
+        ("log: true", "log: yes", "line 9: space.lr: Float.log = 'yes' is refused"),
+        ("[8, 16]", "0.5", "line 10: space['hidden'] = 0.5 is refused: allowed is Float"),
+        ("[8, 16]", "[8,\n   8]", "line 11: space.hidden: Categorical.choices[1] = 8"),
+        ("[8, 16]", "[2020-01-01]", "line 10: space.hidden: Categorical.choices[0] = datetime"),
+        ("[8, 16]", "[8, 16", "is no YAML: expected ',' or ']'"),
+        ("[8, 16]", "!!python/name:os.system x", "line 10 is no YAML: could not determine a con"),
+        ("[8, 16]", "&a [*a]", "study.yaml: an alias refers to what it is part of"),
+        ("# a study", "- a", "is no YAML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line_and_key(submit, old, new, words):
+    text = textwrap.dedent(STUDY)
+    assert text.count(old) >= 1
+    said = submit(text.replace(old, textwrap.dedent(new), 1))
+    assert said.startswith("penstock: study.yaml")
+    assert words in said
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "- a\n- b", "just words"])
+def test_a_file_that_holds_no_study_is_refused(submit, text):
+    assert "study.yaml: the study is a mapping of names to values, not" in submit(text)
+
+
+def test_an_objective_that_raises_when_imported_is_shown_with_its_own_frames(submit, tmp_path):
+    (tmp_path / "broken.py").write_text("def f():\n    raise KeyError('mine')\nf()\n")
+    said = submit(STUDY.replace("train.py", "broken.py"), status=1)
+    assert said.endswith("penstock: broken.py raised KeyError\n")
+    files = [line for line in said.splitlines() if line.startswith("  File")]
+    assert len(files) == 2
+    assert all("HERE/broken.py" in line for line in files)
+
+
+def test_a_file_takes_no_arguments_and_must_be_there(submit, tmp_path):
+    assert "it takes no arguments, as 'x'" in submit(STUDY, "x")
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "none.yml")])
+    assert result.exit_code == 2
+    assert "there is no file" in result.stderr
+
+
+def test_every_strategy_can_be_named():
+    public = {name for name in vars(strategies) if name[0].isupper()}
+    made = {name for name in public if callable(getattr(strategies, name))}
+    assert set(_STRATEGIES) == made - {"StrategySpec", "UsageError"}
+    assert isinstance(_STRATEGIES["FullBudget"](), StrategySpec)
