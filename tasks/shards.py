@@ -145,8 +145,9 @@ class Sums:
                 raise TrialFailed(
                     "inexact",
                     f"training changed the buffer {name}; only the running statistics of torch's "
-                    "BatchNorm and InstanceNorm are combined over shards: train with shards=1 and no "
-                    'max_width, or with exactness="statistical", where it is left as shard 0 makes it',
+                    "BatchNorm and InstanceNorm are combined over shards: train with shards=1 and "
+                    'no max_width, or with exactness="statistical", where it is left as shard 0 '
+                    "makes it",
                 )
 
     def _clear(self) -> None:

@@ -20,12 +20,12 @@ from penstock.scheduler.events import (
     Durable,
     EpochReported,
     PolicyChosen,
+    Replayed,
     StudyCancelled,
     StudyImported,
     Tick,
     TrialEnqueued,
     TrialReturned,
-    Replayed,
     Undurable,
 )
 from penstock.scheduler.freeing import choose, freeable

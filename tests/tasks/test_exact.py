@@ -162,6 +162,7 @@ def test_a_statistical_epoch_waits_until_it_can_be_written(trainers, segment, tm
     heard = [trainer.hear()["op"] for _ in range(4)]
     assert heard == ["undurable", "waiting"] * 2, "it is tried again, and not trained again"
     store.unlink()
+    store.mkdir()
     said = trainer.hear_out()
     assert (last(said)["op"], last(said)["epoch"]) == ("epoch", 2)
     assert checkpoint.load(last(said)["uri"], last(said)["state_hash"])
