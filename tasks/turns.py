@@ -2,8 +2,8 @@
 
 Theory of operation. A function that owns its loop cannot be left after an epoch and entered again,
 so it waits in the middle: paused in place, at no cost but its memory. Two semaphores pass the turn
-between its thread and the trainer's main thread, so exactly one thread of them all runs: trials of a
-study share the process, its imports and data, and never a moment.
+between its thread and the trainer's main thread, so exactly one thread of them all runs: trials of
+a study share the process, its imports and data, and never a moment.
 
 A function that is not needed any more is unwound: where it waits, ``Abandoned`` is raised in it,
 which no ``except Exception`` catches, so its ``finally`` and ``with`` blocks run. What it reported
@@ -85,7 +85,7 @@ class Function(ABC):
         return self._run
 
     def send(self, epoch: int, *, closes: bool | None = None) -> bool:
-        """Say what was reported of ``epoch``; whether the segment is closed by it (``Run.epoch``)."""
+        """Say what was reported of ``epoch``; true if the segment closed (see ``Run.epoch``)."""
         said = self.reports[epoch]
         return self._run.epoch(
             epoch,

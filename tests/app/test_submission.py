@@ -80,7 +80,7 @@ STUDY_REFUSALS = [
     ({"retries": True}, "retries = True", "whole number"),
     ({"shards": 0}, "shards = 0", ">= 1"),
     ({"shards": 2.0}, "shards = 2.0", "whole number"),
-    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise or statistical"),
+    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise, statistical or None"),
     ({"on_signature_change": "ask"}, "on_signature_change = 'ask'", "refuse, record or None"),
 ]  # fmt: skip
 
@@ -103,7 +103,7 @@ def test_a_study_that_cannot_be_is_refused_when_it_is_created(changes, field, al
     ],
 )
 def test_a_signature_may_not_change_where_bits_count_unless_said(given, change):
-    assert plan(**given).on_signature_change == change
+    assert spec(**given).on_signature_change == change
 
 
 STRATEGY_REFUSALS = [
@@ -191,7 +191,10 @@ def test_a_trainable_becomes_a_study_of_the_torch_contract():
     assert made.strategy == ASHA(max_epochs=9)
     assert made.sampler_options == '{"n_startup_trials": 5}'
     assert made.epoch_timeout == 60.0
-    assert Plan.of(made) == plan(sampler_options={"n_startup_trials": 5}, epoch_timeout=60)
+    settled = {"exactness": "bitwise", "on_signature_change": "refuse"}
+    changes = {"sampler_options": {"n_startup_trials": 5}, "epoch_timeout": 60}
+    assert Plan.of(made) == plan(**changes, **settled)
+    assert make_spec(Plan.of(made), "s-1", "s", Net, SPACE, 27) == made
 
 
 def test_shards_follow_from_the_widest_allocation_unless_the_user_says_how_many():
@@ -200,7 +203,7 @@ def test_shards_follow_from_the_widest_allocation_unless_the_user_says_how_many(
     assert (spec(shards=64).shards, spec(shards=64).max_width) == (64, 64)
     assert (spec(shards=8, max_width=2).shards, spec(shards=8, max_width=2).max_width) == (8, 2)
     assert spec(shards=128, space={"batch_size": [256, 128]}).shards == 128
-    assert Plan.of(spec(shards=4)) == plan(shards=4)
+    assert Plan.of(spec(shards=4)).shards == 4
     assert differences(spec(), spec(max_width=4)) == ["max_width was 1 and is 4"]
 
 
