@@ -20,16 +20,25 @@ def store(tmp_path):
     return f"file://{tmp_path}/store"
 
 
-@pytest.fixture
-def trainer(tmp_path):
-    with TrainerProcess(tmp_path / "log") as trainer:
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory):
+    with TrainerProcess(tmp_path_factory.mktemp("one") / "log") as trainer:
         yield trainer
 
 
-@pytest.fixture
-def another(tmp_path):
-    with TrainerProcess(tmp_path / "log of another") as trainer:
+@pytest.fixture(scope="module")
+def another(tmp_path_factory):
+    with TrainerProcess(tmp_path_factory.mktemp("another") / "log") as trainer:
         yield trainer
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def trial():
+    """One that no test before has left in a trainer's memory."""
+    return f"s-{next(_numbers):04}"
 
 
 def epochs(heard):
@@ -51,15 +60,15 @@ def known(trainer, heard):
     return {"parents": parents, "expect": said[-1]["state_hash"], "holder": trainer.identity}
 
 
-def test_a_function_stands_still_between_epochs_and_goes_on_in_place(trainer, store):
-    heard = trainer.carry_out(segment(functions.adds, 1, 2, store=store))
+def test_a_function_stands_still_between_epochs_and_goes_on_in_place(trainer, store, trial):
+    heard = trainer.carry_out(segment(functions.adds, 1, 2, trial=trial, store=store))
     assert epochs(heard) == [(1, False), (2, True)]
     for message in heard:
         assert Path(message["uri"].removeprefix("file://")).exists(), (
             "in the store before it counts"
         )
     more = trainer.carry_out(
-        segment(functions.adds, 3, 2, store=store, fence=2, **known(trainer, heard))
+        segment(functions.adds, 3, 2, trial=trial, store=store, fence=2, **known(trainer, heard))
     )
     assert epochs(more) == [(3, False), (4, True)]
     assert trained_again(more) == []
@@ -68,11 +77,13 @@ def test_a_function_stands_still_between_epochs_and_goes_on_in_place(trainer, st
 
 
 def test_another_trainer_takes_it_up_from_the_store_and_draws_the_same_numbers(
-    trainer, another, store
+    trainer, another, store, trial
 ):
-    alone = trainer.carry_out(segment(functions.adds, 1, 4, store=store))
+    alone = trainer.carry_out(segment(functions.adds, 1, 4, trial=trial, store=store))
     moved = another.carry_out(
-        segment(functions.adds, 3, 2, store=store, fence=2, **known(trainer, alone[:2]))
+        segment(
+            functions.adds, 3, 2, trial=trial, store=store, fence=2, **known(trainer, alone[:2])
+        )
     )
     assert epochs(moved) == [(3, False), (4, True)]
     assert trained_again(moved) == []
@@ -80,13 +91,13 @@ def test_another_trainer_takes_it_up_from_the_store_and_draws_the_same_numbers(
 
 
 def test_epochs_since_the_last_checkpoint_are_trained_again_and_not_reported_again(
-    trainer, another, store
+    trainer, another, store, trial
 ):
     task = {"store": store, "params": {"every": 3}}
-    alone = trainer.carry_out(segment(functions.adds, 1, 6, **task))
+    alone = trainer.carry_out(segment(functions.adds, 1, 6, trial=trial, **task))
     assert [bool(m["uri"]) for m in alone] == [False, False, True] * 2
     moved = another.carry_out(
-        segment(functions.adds, 6, 1, fence=2, **task, **known(trainer, alone[:5]))
+        segment(functions.adds, 6, 1, trial=trial, fence=2, **task, **known(trainer, alone[:5]))
     )
     assert trained_again(moved) == ["4", "5"]
     assert epochs(moved) == [(6, True)]
@@ -96,11 +107,11 @@ def test_epochs_since_the_last_checkpoint_are_trained_again_and_not_reported_aga
 
 @pytest.mark.parametrize("function", [functions.keeps_nothing, functions.never_loads])
 def test_a_function_without_checkpoints_or_without_load_begins_at_epoch_1(
-    trainer, another, store, function
+    trainer, another, store, function, trial
 ):
-    heard = trainer.carry_out(segment(function, 1, 3, store=store))
+    heard = trainer.carry_out(segment(function, 1, 3, trial=trial, store=store))
     moved = another.carry_out(
-        segment(function, 4, 1, store=store, fence=2, **known(trainer, heard))
+        segment(function, 4, 1, trial=trial, store=store, fence=2, **known(trainer, heard))
     )
     assert trained_again(moved) == ["1", "2", "3"]
     assert (epochs(moved), values(moved)) == ([(4, True)], [10.0])
@@ -137,34 +148,42 @@ functions.release("s-0000")
 
 @pytest.mark.parametrize("function", [functions.adds, functions.keeps_nothing])
 def test_a_thread_does_not_go_on_from_what_another_trainer_has_overtaken(
-    trainer, another, store, function
+    trainer, another, store, function, trial
 ):
     """The other one's third epoch was accepted, so what counts is not in the first one's memory."""
-    heard = trainer.carry_out(segment(function, 1, 2, store=store))
-    ahead = trainer.carry_out(segment(function, 3, store=store, fence=2, **known(trainer, heard)))
-    moved = another.carry_out(segment(function, 3, store=store, fence=3, **known(trainer, heard)))
-    forged = [{**m, "state_hash": m["state_hash"] and "0" * 32} for m in moved]
+    heard = trainer.carry_out(segment(function, 1, 2, trial=trial, store=store))
+    ahead = trainer.carry_out(
+        segment(function, 3, trial=trial, store=store, fence=2, **known(trainer, heard))
+    )
+    moved = another.carry_out(
+        segment(function, 3, trial=trial, store=store, fence=3, **known(trainer, heard))
+    )
+    forged = [
+        {**m, "state_hash": m["state_hash"] and "0" * 32} for m in moved if m["op"] == "epoch"
+    ]
     accepted = known(another, heard + forged)
     accepted["parents"] = known(another, heard + moved)["parents"]
-    task = segment(function, 4, store=store, fence=4, **accepted)
+    task = segment(function, 4, trial=trial, store=store, fence=4, **accepted)
     again = trainer.carry_out(task)
     assert (epochs(ahead), epochs(again)) == ([(3, True)], [(4, True)])
     assert trained_again(again) == ([] if accepted["parents"] else ["1", "2", "3"])
 
 
-def test_what_was_fenced_off_ahead_is_sent_again_from_memory(trainer, store):
-    heard = trainer.carry_out(segment(functions.adds, 1, 3, store=store))
+def test_what_was_fenced_off_ahead_is_sent_again_from_memory(trainer, store, trial):
+    heard = trainer.carry_out(segment(functions.adds, 1, 3, trial=trial, store=store))
     again = trainer.carry_out(
-        segment(functions.adds, 2, 3, store=store, fence=2, **known(trainer, heard[:1]))
+        segment(
+            functions.adds, 2, 3, trial=trial, store=store, fence=2, **known(trainer, heard[:1])
+        )
     )
     assert epochs(again) == [(2, False), (3, False), (4, True)]
     assert again[0]["uri"] == heard[1]["uri"]
     assert trained_again(again) == []
 
 
-def test_a_function_that_breaks_off_is_done_with_its_last_report(trainer):
+def test_a_function_that_breaks_off_is_done_with_its_last_report(trainer, trial):
     params = {"stop": 2}
-    heard = trainer.carry_out(segment(functions.stops_early, 1, 2, params=params))
+    heard = trainer.carry_out(segment(functions.stops_early, 1, 2, trial=trial, params=params))
     assert epochs(heard) == [(1, False), (2, False)], "it closes by returning"
     assert heard[-1]["op"] == "returned"
     assert heard[-1]["value"] is None
@@ -172,14 +191,15 @@ def test_a_function_that_breaks_off_is_done_with_its_last_report(trainer):
 
 
 def test_one_that_is_done_runs_its_finally_blocks_and_nothing_after_its_loop(trainer):
-    trainer.carry_out(segment(functions.tidies))
-    trainer.say(op="release", trial="s-0000")
-    trainer.carry_out(segment(functions.tidies, trial="s-0001"))
-    assert trainer.log.read_text() == "trial 0 is unwound\n"
+    trainer.carry_out(segment(functions.tidies, trial="s-8000"))
+    trainer.say(op="release", trial="s-8000")
+    trainer.carry_out(segment(functions.tidies, trial="s-8001"))
+    assert "trial 8000 is unwound\n" in trainer.log.read_text()
+    assert "trial 8001" not in trainer.log.read_text()
 
 
 def test_those_that_waited_longest_make_room_and_come_back_from_the_store(trainer, store):
-    trials = [f"s-{number:04}" for number in range(PAUSED_KEPT + 1)]
+    trials = [f"s-900{number}" for number in range(PAUSED_KEPT + 1)]
     heard = {
         trial: trainer.carry_out(segment(functions.adds, store=store, trial=trial))
         for trial in trials
@@ -192,8 +212,8 @@ def test_those_that_waited_longest_make_room_and_come_back_from_the_store(traine
         assert epochs(trainer.carry_out(task)) == [(2, True)]
 
 
-def test_one_that_is_fenced_off_ends_at_its_next_report(trainer):
-    trainer.run(segment(functions.keeps_nothing, 1, 1 << 20))
+def test_one_that_is_fenced_off_ends_at_its_next_report(trainer, trial):
+    trainer.run(segment(functions.keeps_nothing, 1, 1 << 20, trial=trial))
     trainer.hear()
     trainer.say(op="stop")
     assert trainer.hear_until("stopped")[-1]["fence"] == 1
@@ -221,51 +241,64 @@ WRONG = [
 ]
 
 
-def test_what_a_function_does_wrong_is_said_and_counts_for_nothing(trainer):
+def test_what_a_function_does_wrong_is_said_and_counts_for_nothing(trainer, trial):
     for (code, kind, words), fence in zip(WRONG, itertools.count(1), strict=False):
-        (failed,) = trainer.carry_out(segment(code, fence=fence))
+        (failed,) = trainer.carry_out(segment(code, trial=trial, fence=fence))
         assert (code.__name__, failed["op"], failed["kind"]) == (code.__name__, "failed", kind)
         assert words in failed["message"]
 
 
-def test_a_report_after_the_loop_is_refused_and_so_is_the_trial(trainer):
-    *_, failed = trainer.carry_out(segment(functions.reports_after_the_loop))
+def test_a_report_after_the_loop_is_refused_and_so_is_the_trial(trainer, trial):
+    *_, failed = trainer.carry_out(segment(functions.reports_after_the_loop, trial=trial))
     assert "belongs in the loop over trial.epochs()" in failed["message"]
 
 
-def test_after_an_exception_in_the_middle_a_trial_goes_on_from_its_last_epoch(trainer, store):
-    first, failed = trainer.carry_out(segment(functions.raises_in_the_middle, 1, 3, store=store))
+def test_after_an_exception_in_the_middle_a_trial_goes_on_from_its_last_epoch(
+    trainer, store, trial
+):
+    first, failed = trainer.carry_out(
+        segment(functions.raises_in_the_middle, 1, 3, trial=trial, store=store)
+    )
     assert (first["epoch"], first["closes"]) == (1, False)
     assert (failed["op"], failed["message"]) == ("failed", "ValueError: the dog ate the batch")
     task = segment(
-        functions.raises_in_the_middle, 2, store=store, fence=2, **known(trainer, [first])
+        functions.raises_in_the_middle,
+        2,
+        trial=trial,
+        store=store,
+        fence=2,
+        **known(trainer, [first]),
     )
     *_, failed = trainer.carry_out(task)
     assert failed["op"] == "failed"
 
 
-def test_while_the_store_is_away_no_epoch_counts_whatever_the_function_catches(trainer, tmp_path):
+def test_while_the_store_is_away_no_epoch_counts_whatever_the_function_catches(
+    trainer, tmp_path, trial
+):
     (tmp_path / "file").touch()
-    heard = trainer.carry_out(segment(functions.swallows, store=f"file://{tmp_path}/file/store"))
+    heard = trainer.carry_out(
+        segment(functions.swallows, trial=trial, store=f"file://{tmp_path}/file/store")
+    )
     assert [message["op"] for message in heard] == ["undurable", "broken"]
     assert "the state after epoch 1" in heard[-1]["reason"]
     assert trainer.log.read_text().count("swallowed Abandoned") == 1
 
 
 def test_a_damaged_checkpoint_gives_way_to_an_older_one_and_all_damaged_ones_to_nobody(
-    trainer, another, store, tmp_path
+    trainer, another, store, trial
 ):
-    heard = trainer.carry_out(segment(functions.adds, 1, 3, store=store))
+    heard = trainer.carry_out(segment(functions.adds, 1, 3, trial=trial, store=store))
     files = [Path(m["uri"].removeprefix("file://")) for m in heard]
     files[1].write_bytes(b"torn")
     task = {"store": store, **known(trainer, heard[:2])}
-    moved = another.carry_out(segment(functions.adds, 3, fence=2, **task))
+    moved = another.carry_out(segment(functions.adds, 3, trial=trial, fence=2, **task))
     assert trained_again(moved) == ["2"]
     assert values(moved) == values(heard)[2:]
     assert "an older state is taken" in another.log.read_text()
     files[0].unlink()
-    with TrainerProcess(tmp_path / "third") as third:
-        (broken,) = third.carry_out(segment(functions.adds, 3, fence=3, **task))
+    another.say(op="release", trial=trial)
+    (broken,) = another.carry_out(segment(functions.adds, 3, trial=trial, fence=3, **task))
     assert (broken["op"], "none of the trial's states" in broken["reason"]) == ("broken", True)
 
 
