@@ -1,12 +1,10 @@
-"""Epoch functions for the tests: a plain one, and some that are wrong as a user's can be.
-
-Those on top need no torch: it must not be loaded for them.
-"""
+"""Epoch functions for the tests: plain ones, some that are wrong as a user's can be, a real one."""
 
 from __future__ import annotations
 
 import random
 import sys
+import time
 
 from penstock import epoch_function
 
@@ -169,3 +167,74 @@ def stores_itself(trial):
 def stores_nothing_much(trial):
     for _ in trial.epochs():
         trial.report({"accuracy": 0.5}, checkpoint={})
+
+
+def _say(trial, words):
+    print(f"{trial.params['kind']} trial {trial.number} {words}", flush=True)
+
+
+@epoch_function
+def digits(trial):
+    """Linear classifiers of the digits, by scikit-learn and by torch, a fifth of a second an epoch.
+
+    Says in the log where it begins and which epochs it trains.
+    """
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    made = _Sgd if trial.params["kind"] == "sklearn" else _Torch
+    model = made(trial.params["lr"], x / 16, y)
+    state = trial.load()
+    if state is not None:
+        model.load(state)
+    _say(trial, "begins" if state is None else f"goes on after epoch {state['epoch']}")
+    for epoch in trial.epochs():
+        _say(trial, f"trains epoch {epoch}")
+        time.sleep(0.2)
+        accuracy = model.train()
+        trial.report({"accuracy": accuracy}, checkpoint={"epoch": epoch, **model.state()})
+
+
+class _Sgd:
+    FITTED = ("classes_", "coef_", "intercept_", "n_features_in_", "t_")
+
+    def __init__(self, lr, x, y):
+        from sklearn.linear_model import SGDClassifier
+
+        self.x, self.y = x, y
+        self.model = SGDClassifier(learning_rate="constant", eta0=lr)
+
+    def train(self):
+        self.model.partial_fit(self.x[:1300], self.y[:1300], classes=range(10))
+        return self.model.score(self.x[1300:], self.y[1300:])
+
+    def state(self):
+        return {name: getattr(self.model, name) for name in self.FITTED}
+
+    def load(self, state):
+        vars(self.model).update({name: state[name] for name in self.FITTED})
+
+
+class _Torch:
+    def __init__(self, lr, x, y):
+        import torch
+
+        self.torch = torch
+        self.x, self.y = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
+        self.model = torch.nn.Linear(64, 10)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr)
+
+    def train(self):
+        for rows in self.torch.randperm(1300).split(50):
+            self.optimizer.zero_grad()
+            found = self.model(self.x[rows])
+            self.torch.nn.functional.cross_entropy(found, self.y[rows]).backward()
+            self.optimizer.step()
+        return (self.model(self.x[1300:]).argmax(1) == self.y[1300:]).float().mean()
+
+    def state(self):
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load(self, state):
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
