@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -300,6 +302,22 @@ def test_a_damaged_checkpoint_gives_way_to_an_older_one_and_all_damaged_ones_to_
     another.say(op="release", trial=trial)
     (broken,) = another.carry_out(segment(functions.adds, 3, trial=trial, fence=3, **task))
     assert (broken["op"], "none of the trial's states" in broken["reason"]) == ("broken", True)
+
+
+def test_the_guides_function_learns_and_is_taken_up_by_another_trainer(
+    trainer, another, store, tmp_path, monkeypatch
+):
+    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+    (block,) = [b for b in re.findall(r"```python run\n(.*?)```", guide, re.S) if "epochs()" in b]
+    (tmp_path / "guides_own.py").write_text(block)
+    monkeypatch.syspath_prepend(tmp_path)
+    code = importlib.import_module("guides_own").train
+    task = {"params": {"lr": 0.01, "hidden": 16}, "metric": "loss", "store": store}
+    heard = trainer.carry_out(segment(code, 1, 9, **task))
+    moved = another.carry_out(segment(code, 9, fence=2, **task, **known(trainer, heard[:8])))
+    losses = [m["metrics"]["loss"] for m in heard]
+    assert losses[-1] < losses[0] / 2
+    assert moved[-1]["metrics"]["loss"] == losses[-1]
 
 
 async def waits(trial):
