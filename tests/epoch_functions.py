@@ -12,11 +12,11 @@ from penstock import epoch_function
 @epoch_function
 def adds(trial):
     """Its state is the sum of all epochs and of numbers drawn; in the store every k-th epoch."""
-    every = trial.params.get("every", 1)
+    every, more = trial.params.get("every", 1), trial.params.get("more", 0)
     state = trial.load()
     total = state["total"] if state else 0.0
     for epoch in trial.epochs():
-        total += epoch + random.random()
+        total += epoch + more + random.random()
         due = epoch % every == 0
         trial.report({"accuracy": total}, checkpoint={"total": total} if due else None)
 

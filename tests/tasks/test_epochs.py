@@ -148,27 +148,27 @@ functions.release("s-0000")
     assert "'metrics': {'accuracy': 1.0, 'torch': 0.0}, 'state_hash': ''" in run.stdout
 
 
-@pytest.mark.parametrize("function", [functions.adds, functions.keeps_nothing])
 def test_a_thread_does_not_go_on_from_what_another_trainer_has_overtaken(
-    trainer, another, store, function, trial
+    trainer, another, store, trial
 ):
     """The other one's third epoch was accepted, so what counts is not in the first one's memory."""
-    heard = trainer.carry_out(segment(function, 1, 2, trial=trial, store=store))
-    ahead = trainer.carry_out(
-        segment(function, 3, trial=trial, store=store, fence=2, **known(trainer, heard))
-    )
+    task = {"store": store, "trial": trial}
+    heard = trainer.carry_out(segment(functions.adds, 1, 3, **task))
+    two = known(trainer, heard[:2])
+    # Its state differs by a hundred, as if its training had not come to the same bits.
     moved = another.carry_out(
-        segment(function, 3, trial=trial, store=store, fence=3, **known(trainer, heard))
+        segment(functions.adds, 3, fence=2, params={"more": 100}, **task, **two)
     )
-    forged = [
-        {**m, "state_hash": m["state_hash"] and "0" * 32} for m in moved if m["op"] == "epoch"
-    ]
-    accepted = known(another, heard + forged)
-    accepted["parents"] = known(another, heard + moved)["parents"]
-    task = segment(function, 4, trial=trial, store=store, fence=4, **accepted)
-    again = trainer.carry_out(task)
-    assert (epochs(ahead), epochs(again)) == ([(3, True)], [(4, True)])
-    assert trained_again(again) == ([] if accepted["parents"] else ["1", "2", "3"])
+    three = known(another, heard[:2] + moved)
+    again = trainer.carry_out(segment(functions.adds, 4, fence=3, **task, **three))
+    assert (epochs(again), trained_again(again)) == ([(4, True)], [])
+    assert values(again)[0] > 100
+
+
+def test_without_checkpoints_it_does_not_either(trainer, another, trial):
+    heard = trainer.carry_out(segment(functions.keeps_nothing, 1, 3, trial=trial))
+    task = segment(functions.keeps_nothing, 4, trial=trial, fence=2, **known(another, heard))
+    assert trained_again(trainer.carry_out(task)) == ["1", "2", "3"]
 
 
 def test_what_was_fenced_off_ahead_is_sent_again_from_memory(trainer, store, trial):
