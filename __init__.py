@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     )
     from .app.study import Study
     from .profiling.errors import BackendError, PenstockError, TrialFailed, UsageError
-    from .tasks.contract import Data, TorchTrainable
+    from .tasks.contract import Data, TorchTrainable, epoch_function
+    from .tasks.epochs import EpochTrial
 
 #: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
 #: nothing. ``celery`` is for ``celery -A penstock``, not for users, and so not in ``__all__``.
@@ -29,6 +30,7 @@ _LAZY = {
     "CurveStopping": "app.strategies:CurveStopping",
     "Data": "tasks.contract:Data",
     "Float": "app.space:Float",
+    "EpochTrial": "tasks.epochs:EpochTrial",
     "FullBudget": "app.strategies:FullBudget",
     "PASHA": "app.strategies:PASHA",
     "Hyperband": "app.strategies:Hyperband",
@@ -42,6 +44,7 @@ _LAZY = {
     "UsageError": "profiling.errors:UsageError",
     "celery": "app.celery:app",
     "create_study": "app.opening:create_study",
+    "epoch_function": "tasks.contract:epoch_function",
     "load_study": "app.opening:load_study",
 }
 
@@ -52,6 +55,7 @@ __all__ = [
     "Categorical",
     "CurveStopping",
     "Data",
+    "EpochTrial",
     "Float",
     "FullBudget",
     "Hyperband",
@@ -64,6 +68,7 @@ __all__ = [
     "TrialFailed",
     "UsageError",
     "create_study",
+    "epoch_function",
     "load_study",
 ]
 

@@ -33,7 +33,7 @@ def create_study(
     shards: int | None = None,
     max_width: int | None = None,
     keep_checkpoints: int = 1,
-    exactness: str = "bitwise",
+    exactness: str | None = None,
     on_signature_change: str | None = None,
     load_if_exists: bool = False,
 ) -> Study:
@@ -42,7 +42,7 @@ def create_study(
     Args:
         study_name: its name, unique in the installation; made up after the script when None.
         direction: ``minimize`` or ``maximize`` the metric.
-        metric: which of the reported metrics; needed for a ``TorchTrainable``.
+        metric: which of the reported metrics; only an objective needs none.
         sampler: ``grid``, ``random`` or ``tpe``, or one of these three sampler objects of Optuna.
         sampler_options: TPE's ``n_startup_trials``, ``n_ei_candidates``, ``multivariate`` and
             ``constant_liar``, with Optuna's meaning.
@@ -61,7 +61,8 @@ def create_study(
             study is over.
         exactness: of a ``TorchTrainable``. ``bitwise``: an epoch has the same bits wherever and
             however often it is trained; code that cannot hold this ends the study as it begins.
-            ``statistical``: it need not; each epoch is in the store before it counts.
+            ``statistical``: it need not; each epoch is in the store before it counts. None:
+            ``bitwise``; of an epoch function ``statistical``, which is all that it can be.
         on_signature_change: what becomes of an epoch that a machine would compute otherwise
             (another torch, thread count, device class). ``refuse``: that device is not used.
             ``record``: it counts, and is shown as a break. None: ``refuse`` where bitwise, else

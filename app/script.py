@@ -143,7 +143,8 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
         f" {result.study.status}: best trial {best.number}, {metric} ",
         (number(best.value), "bold green"),
     )
-    if result.study.contract != "objective":  # what an objective measures on, only its author knows
+    # What a function measures on, only its author knows.
+    if result.study.contract not in {"objective", "epochs"}:
         line.append(" on validation data")
     for name, value in tests.items():
         line.append(f", {name} ").append(number(value), style="bold green")

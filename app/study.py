@@ -81,7 +81,8 @@ class Study:
         """Run the study and watch it to its end; Ctrl-C stops the watching, not the study.
 
         Args:
-            func: a ``TorchTrainable`` class or an ``objective(trial)``, importable by name.
+            func: a ``TorchTrainable`` class, an ``epoch_function`` or an ``objective(trial)``,
+                importable by name.
             space: names to ``Float``, ``Int``, ``Categorical`` or lists; None leaves it to the
                 objective's ``suggest_*``.
             n_trials: trials in all; None is the whole grid with sampler ``grid``.

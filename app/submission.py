@@ -20,8 +20,8 @@ from ..scheduler.study import (
     StrategySpec,
     StudySpec,
 )
-from ..tasks.contract import TorchTrainable
 from ..tasks.load import reference
+from .contracts import check_contract, contract_of
 from .space import Categorical, Space, grid_size, parameter, parse_space, whole
 
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp")
@@ -56,8 +56,8 @@ class Plan:
     shards: int | None
     max_width: int
     keep_checkpoints: int = 1
-    exactness: str = "bitwise"
-    on_signature_change: str = "refuse"
+    exactness: str | None = None
+    on_signature_change: str | None = None
     space: Space | None = None
 
     @classmethod
@@ -80,7 +80,7 @@ def make_plan(
     shards: int | None = None,
     max_width: int | None = None,
     keep_checkpoints: int = 1,
-    exactness: str = "bitwise",
+    exactness: str | None = None,
     on_signature_change: str | None = None,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
@@ -95,8 +95,8 @@ def make_plan(
     if not isinstance(sampler, str):
         sampler, found, space = _from_optuna(sampler)
         sampler_options = found | dict(sampler_options or {})
-    if exactness not in EXACTNESS:
-        raise UsageError.refuse("exactness", exactness, " or ".join(EXACTNESS))
+    if exactness not in {None, *EXACTNESS}:
+        raise UsageError.refuse("exactness", exactness, f"{', '.join(EXACTNESS)} or None")
     if on_signature_change not in {None, *ON_SIGNATURE_CHANGE}:
         known = f"{', '.join(ON_SIGNATURE_CHANGE)} or None"
         raise UsageError.refuse("on_signature_change", on_signature_change, known)
@@ -115,8 +115,7 @@ def make_plan(
         max_width=_max_width(max_width, shards),
         keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, low=0),
         exactness=exactness,
-        on_signature_change=on_signature_change
-        or ("refuse" if exactness == "bitwise" else "record"),
+        on_signature_change=on_signature_change,
         space=space,
     )
 
@@ -125,27 +124,19 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     plan: Plan, study: str, name: str, code: Any, space: Mapping[str, Any] | None, n_trials: Any
 ) -> StudySpec:
     """The study ``name`` with id ``study``; UsageError as ``make_plan``, and for the code."""
-    torch = isinstance(code, type) and issubclass(code, TorchTrainable)
-    if not torch and (isinstance(code, type) or not callable(code)):
-        allowed = "a function objective(trial) or a subclass of TorchTrainable"
-        raise UsageError.refuse("the first argument of optimize", code, allowed)
+    contract = contract_of(code)
     target, path, digest = reference(code)
     checked = _space(plan, space)
     strategy = plan.strategy or StrategySpec()
-    if torch:
-        _check_torch(plan, checked, strategy, target)
+    check_contract(plan, contract, target, checked, strategy)
+    if contract == "torch":
         _check_shards(plan.shards, checked, code.batch_size)
-    else:
-        for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
-            if (value or 1) > 1:
-                raise UsageError.refuse(field, value, "1 for an objective, whose loop is its own")
-        if plan.exactness != "bitwise":
-            allowed = "nothing for an objective, whose restarts are its own"
-            raise UsageError.refuse("exactness", plan.exactness, allowed)
+    exactness = plan.exactness or ("statistical" if contract == "epochs" else "bitwise")
+    batch_size = code.batch_size if contract == "torch" else None
     return StudySpec(
         id=study,
         name=name,
-        contract="torch" if torch else "objective",
+        contract=contract,
         code=Code(target, path, digest),
         metric=plan.metric or "value",
         direction=plan.direction,
@@ -159,10 +150,11 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         retries=plan.retries,
         shards=plan.shards,
         max_width=plan.max_width,
-        batch_size=code.batch_size if torch and isinstance(code.batch_size, int) else 64,
+        batch_size=batch_size if isinstance(batch_size, int) else 64,
         keep_checkpoints=plan.keep_checkpoints,
-        exactness=plan.exactness,
-        on_signature_change=plan.on_signature_change,
+        exactness=exactness,
+        on_signature_change=plan.on_signature_change
+        or ("refuse" if exactness == "bitwise" else "record"),
     )
 
 
@@ -202,21 +194,6 @@ def _space(plan: Plan, space: Mapping[str, Any] | None) -> Space | None:
             raise UsageError.refuse("space", None, "a mapping of names to choices with 'grid'")
         grid_size(checked)
     return checked
-
-
-def _check_torch(plan: Plan, space: Space | None, strategy: StrategySpec, target: str) -> None:
-    if space is None:
-        allowed = "a mapping of names to Float, Int or lists of choices for a TorchTrainable"
-        raise UsageError.refuse("space", None, allowed)
-    if plan.metric is None:
-        raise UsageError(
-            f"{target} is a TorchTrainable, so the study must say what it is judged by:"
-            " create_study(metric='loss') or a name that its metrics() gives",
-            field="metric",
-        )
-    if strategy.max_epochs is None:
-        allowed = "ASHA(...), FullBudget(epochs) or another strategy for a TorchTrainable"
-        raise UsageError.refuse("strategy", plan.strategy, allowed)
 
 
 def _max_width(max_width: Any, shards: Any) -> int:

@@ -1,11 +1,11 @@
 """Trainer processes: the children of a worker in which training runs.
 
 A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each slot
-has one for all torch trials, and one for each of the last few studies of Optuna objectives (an
-objective is paused in the middle of the user's code, so that code must stay as it is): trials share
-them and stay warm in them. A trainer is bound to its device before it is started: no library has
-been loaded by then. Other trainers reach it at its *identity*, ``address:port:token``: the worker
-makes the socket, so that the identity is known before the process is up.
+has one for all torch trials, and one for each of the last few studies of objectives and epoch
+functions (they are paused in the middle of the user's code, so that code must stay as it is):
+trials share them and stay warm in them. A trainer is bound to its device before it is started: no
+library has been loaded by then. Other trainers reach it at its *identity*, ``address:port:token``:
+the worker makes the socket, so that the identity is known before the process is up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ FD_VARIABLE = "PENSTOCK_TRAINER_FD"
 LISTEN_VARIABLE = "PENSTOCK_TRAINER_LISTEN"
 IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
-#: Studies of objectives that keep a trainer in a slot; the least recently used one is closed.
+#: Contracts whose trials are paused in the middle of the user's code.
+STAND_STILL = ("objective", "epochs")
+#: Studies of functions that keep a trainer in a slot; the least recently used one is closed.
 STUDIES_KEPT = 4
 #: Seconds after which a trainer that has done nothing yet no longer counts as starting.
 STARTING = 60.0
@@ -212,7 +214,7 @@ class Slot:
 
     def trainer_for(self, task: SegmentTask) -> Trainer:
         """The trainer that runs ``task``."""
-        return self.warm(task.study if task.contract == "objective" else SHARED)
+        return self.warm(task.study if task.contract in STAND_STILL else SHARED)
 
     def unneeded(self) -> list[Trainer]:
         """Take out the trainers of studies that are over or surplus; the caller closes them."""

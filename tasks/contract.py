@@ -1,22 +1,32 @@
-"""The full training contract: what a user writes so that Penstock can own the training loop.
+"""What a user writes: a ``TorchTrainable``, whose loop is Penstock's, or an epoch function.
 
-Exactness rests on three habits of the user's class: whatever changes during training lives in the
-model's parameters and buffers, the optimiser or the schedule; random numbers come from torch,
-``numpy.random`` or ``random`` (all are keyed); data sets are not changed while they are read.
+Exactness of the former rests on three habits of the user's class: whatever changes during training
+lives in the model's parameters and buffers, the optimiser or the schedule; random numbers come from
+torch, ``numpy.random`` or ``random`` (all are keyed); data sets do not change while they are read.
 This module imports no torch: the client reads it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..profiling.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import Dataset
+
+    from .epochs import EpochTrial
+
+F = TypeVar("F", bound="Callable[[EpochTrial], Any]")
+
+_MARK = "_penstock_epoch_function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +95,27 @@ class TorchTrainable:
         ``loss`` here too spares the second forward pass that ``loss()`` would cost in validation.
         """
         return {}
+
+
+def epoch_function(function: F) -> F:
+    """Mark ``function(trial)`` as one that loops over ``trial.epochs()`` itself.
+
+    It gets an ``EpochTrial``. Without this mark a function is taken for an Optuna objective. Raises
+    ``UsageError`` for what is not a plain function of one argument.
+    """
+    allowed = "a function of one argument, the trial"
+    if not isinstance(function, FunctionType) or inspect.iscoroutinefunction(function):
+        raise UsageError.refuse("@epoch_function", function, allowed)
+    if inspect.isgeneratorfunction(function):
+        raise UsageError.refuse("@epoch_function", function, f"{allowed}, without yield")
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError as error:
+        raise UsageError(f"@epoch_function: {function.__name__}: {error}: {allowed}") from error
+    setattr(function, _MARK, True)
+    return function
+
+
+def is_epoch_function(code: object) -> bool:
+    """Whether ``code`` is marked as an ``epoch_function``."""
+    return getattr(code, _MARK, False) is True

@@ -53,7 +53,7 @@ class SegmentTask(_Frozen):
     study: str
     trial: str
     number: int = Field(ge=0)
-    contract: Literal["torch", "objective", "empty"]
+    contract: Literal["torch", "objective", "epochs", "empty"]
     code: CodeRef
     params: dict[str, Scalar]
     define_by_run: bool = False

@@ -1,30 +1,20 @@
 """Optuna objectives, unchanged, run report by report.
 
-Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its own. Its k-th
-``report`` ends epoch k; at a segment's last epoch the thread waits inside ``report`` until the
-trial's next segment comes: paused in place, at no cost but its memory. Two semaphores a trial pass
-the turn between its thread and the trainer's main thread, so exactly one thread of them all runs:
-trials of a study share the process, its imports and data, and never a moment. The global random
-generators change hands with the turn (``generators``), so a trial draws the same numbers whichever
-others ran in between.
+Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its own (``turns``). Its
+k-th ``report`` ends epoch k; at a segment's last epoch the thread waits inside ``report`` until the
+trial's next segment comes. The global random generators change hands with the turn
+(``generators``), so a trial draws the same numbers whichever others ran in between.
 
-An objective that is not needed any more is unwound: ``report`` raises ``Abandoned`` in it, which no
-``except Exception`` catches, so its ``finally`` and ``with`` blocks run. In another trainer it
-starts over; parameters drawn before come with the task, and reports accepted before are not sent
-again. A segment that was fenced off may have reported more than was accepted; these are sent again
-from memory.
+In another trainer an objective starts over; parameters drawn before come with the task, and reports
+accepted before are not sent again.
 """
 
 from __future__ import annotations
 
 import datetime
 import math
-import os
-import sys
-import threading
 import time
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,22 +32,17 @@ from ..profiling.errors import TrialFailed, UsageError
 from . import generators
 from .keys import key
 from .messages import Scalar
-from .pipe import Abandoned, Run
+from .pipe import Run
+from .turns import Function, Paused, Report
 
 Objective = Callable[["ObjectiveTrial"], Any]
-
-#: Objectives that are kept paused; the one that has waited longest is unwound for the next.
-PAUSED_KEPT = 4
-#: Seconds that an unwound objective has for its ``finally`` blocks. One that does not end would
-#: run beside the next trial, so the process ends instead.
-UNWIND = 30.0
 
 
 class Objectives:
     """The objectives of one trainer: one at a time runs, a few wait in ``report``."""
 
     def __init__(self) -> None:
-        self._paused: OrderedDict[str, Session] = OrderedDict()
+        self._paused: Paused[Session] = Paused()
 
     def run(self, run: Run, load: Callable[[], Any]) -> None:
         """Run one segment; ``load`` gives the objective where the trial is not paused here.
@@ -65,7 +50,7 @@ class Objectives:
         Raises what the objective raises, and ``Abandoned`` when the segment was fenced off.
         """
         task = run.task
-        session = self._paused.pop(task.trial, None)
+        session = self._paused.take(task.trial)
         if session is None:
             run.preparing()
             objective = load()
@@ -77,102 +62,46 @@ class Objectives:
         if session.done:
             run.say("returned", value=session.returned)
             return
-        self._paused[task.trial] = session
-        if len(self._paused) > PAUSED_KEPT:
-            self._paused.popitem(last=False)[1].unwind()
+        self._paused.put(task.trial, session)
 
     def release(self, trial: str) -> None:
-        session = self._paused.pop(trial, None)
-        if session is not None:
-            session.unwind()
+        self._paused.release(trial)
 
 
-class Session:
+class Session(Function):
     """One trial's objective in this process, from its start to its return."""
 
     def __init__(self, objective: Objective, run: Run) -> None:
         self._objective = objective
-        self._run = run
-        self._turn, self._pause = threading.Semaphore(0), threading.Semaphore(0)
-        self._reports: list[tuple[dict[str, float], float]] = []
-        self._released = False
-        self._outcome: BaseException | None = None
         self._since = 0.0
         self._seed = key("objective", run.task.seed, run.task.number)
         self.returned: float | None = None
-        self.done = False
-        name = f"objective {run.task.trial}"
-        self._thread = threading.Thread(target=self._body, name=name, daemon=True)
-        self._thread.start()
+        super().__init__("objective", run)
 
-    def advance(self, run: Run) -> None:
-        """Go on until the segment closes or the objective ends (``done``).
-
-        Raises what the objective raised, and ``Abandoned`` when the segment was fenced off.
-        """
-        self._run = run
-        for epoch in range(run.task.first, len(self._reports) + 1):
-            metrics, seconds = self._reports[epoch - 1]
-            if run.epoch(epoch, metrics, seconds=seconds):
-                return
-        self._turn.release()
-        self._pause.acquire()
-        if self._outcome is not None:
-            raise self._outcome
-
-    def unwind(self) -> None:
-        """End the waiting objective: the trial will not go on from here."""
-        self._released = True
-        self._turn.release()
-        self._thread.join(UNWIND)
-        if self._thread.is_alive():
-            print(f"{self._thread.name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
-            os._exit(1)
-
-    # The rest runs in the objective's thread.
-
-    @property
-    def run(self) -> Run:
-        return self._run
-
-    def check(self) -> None:
-        """Raise ``Abandoned`` if the trial is not to go on here."""
-        if self._released:
-            raise Abandoned
-        self._run.check()
-
-    def _body(self) -> None:
-        self._wait()
+    def call(self) -> None:
+        self._since = time.perf_counter()
         generators.seed(self._seed)
         try:
             self.returned = self._value(self._objective(ObjectiveTrial(self)))
         except optuna.TrialPruned:
-            metric = self._run.task.metric
-            self.returned = self._reports[-1][0][metric] if self._reports else None
-        except BaseException as error:  # sys.exit too; the main thread raises it
-            self._outcome = error
-        self.done = True
-        self._pause.release()
-
-    def _wait(self) -> None:
-        self._turn.acquire()
-        self._since = time.perf_counter()
+            last = self.reports.get(len(self.reports))
+            self.returned = last.metrics[self.run.task.metric] if last else None
 
     def report(self, value: float, step: int) -> None:
         """End an epoch; returns when the trial may go on."""
         self.check()
-        run = self._run
+        run = self.run
         metrics = {run.task.metric: _finite(value, f"reported at step {step}"), "step": float(step)}
-        self._reports.append((metrics, time.perf_counter() - self._since))
-        epoch = len(self._reports)
+        epoch = len(self.reports) + 1
+        self.reports[epoch] = Report(metrics, time.perf_counter() - self._since)
         if epoch < run.task.first:
             run.replaying(epoch)
-        elif run.epoch(epoch, metrics, seconds=self._reports[-1][1]):
+        elif self.send(epoch):
             states = generators.save()
-            self._pause.release()
-            self._wait()
-            generators.restore(states, self._seed)
-            self.check()
+            try:
+                self.wait()
+            finally:
+                generators.restore(states, self._seed)
         self._since = time.perf_counter()
 
     @staticmethod

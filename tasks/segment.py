@@ -13,7 +13,6 @@ trial's. Where a member's differs the segment ends, and the next one begins with
 
 from __future__ import annotations
 
-import math
 import socket
 import sys
 
@@ -29,6 +28,7 @@ from .gang import Gang
 from .identity import Identity
 from .meeting import Meetings
 from .messages import ParentRef, SegmentTask
+from .metrics import checked
 from .pipe import Pipe, Run
 from .state import machine_signature, signature
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
@@ -97,7 +97,7 @@ class Segments:
         while not closed:
             epoch = training.epoch + 1
             result = loop.run_epoch(training, run.tick)
-            metrics = _checked(result.metrics, task, epoch)
+            metrics = checked(result.metrics, task, epoch)
             exact.check_unchanged(task, warm.signature, now := signature(training))
             warm.signature = now
             warm.state_hash = training.hash()
@@ -296,14 +296,3 @@ def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoc
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:
     """A checkpoint of the very epoch before the segment must be the state that is expected."""
     return parent.epoch != task.first - 1 or parent.state_hash == task.expect
-
-
-def _checked(metrics: dict[str, float], task: SegmentTask, epoch: int) -> dict[str, float]:
-    """What is reported of ``metrics``: finite ones. The study's own must be among them."""
-    value = metrics.get(task.metric)
-    if value is None:
-        there = ", ".join(sorted(metrics))
-        raise TrialFailed("metric", f"no metric {task.metric!r}; those there are: {there}")
-    if not math.isfinite(value):
-        raise TrialFailed("nan", f"{task.metric} is {value} after epoch {epoch}")
-    return {name: number for name, number in metrics.items() if math.isfinite(number)}

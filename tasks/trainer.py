@@ -3,7 +3,7 @@
 It does one segment after another in its main thread. The socket whose number is in
 ``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON (``pipe``); what the
 user's code prints goes to the log file that the worker opened as stdout. Nothing is imported before
-it is needed: a trainer of objectives has no use for torch, unless their code has.
+it is needed: a trainer of functions has no use for torch, unless their code has.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from .load import Workspace
 from .pipe import Abandoned, Pipe, Release, Run
 
 if TYPE_CHECKING:
+    from .epochs import EpochFunctions
     from .objective import Objectives
     from .segment import Segments
 
 #: A trainer without work for this long (seconds) after its start uses the time to import torch:
-#: trainers of objectives are started for a segment that is there, shared ones ahead of need.
+#: trainers of functions are started for a segment that is there, shared ones ahead of need.
 IDLE = 0.2
 
 
@@ -43,6 +44,7 @@ class Trainer:
         self._listen = listen
         self._workspace = Workspace()
         self._objectives: Objectives | None = None
+        self._functions: EpochFunctions | None = None
         self._segments: Segments | None = None
         self._preload = threading.Thread(target=_import_torch, name="preload", daemon=True)
 
@@ -95,20 +97,32 @@ class Trainer:
                     run.preparing()
                 self._torch().run(run, self._code(run))
             case "objective":
+                self._settle()
                 if self._objectives is None:
                     from .objective import Objectives
 
                     self._objectives = Objectives()
                 self._objectives.run(run, lambda: self._code(run))
+            case "epochs":
+                self._settle()
+                if self._functions is None:
+                    from .epochs import EpochFunctions
+
+                    self._functions = EpochFunctions(self._identity)
+                self._functions.run(run, lambda: self._code(run))
 
     def _torch(self) -> Segments:
         if self._segments is None:
-            if self._preload.is_alive():
-                self._preload.join()
+            self._settle()
             from .segment import Segments
 
             self._segments = Segments(self._pipe, self._identity, self._listen)
         return self._segments
+
+    def _settle(self) -> None:
+        """Wait for torch, if it is being imported: half of it is there for whoever looks."""
+        if self._preload.is_alive():
+            self._preload.join()
 
     def _code(self, run: Run) -> Any:
         """The user's class or function; anything its import raises is a failure of the code."""
@@ -121,7 +135,7 @@ class Trainer:
             raise failure_of(error, "code") from error
 
     def _release(self, trial: str) -> None:
-        for kept in (self._objectives, self._segments):
+        for kept in (self._objectives, self._functions, self._segments):
             if kept is not None:
                 kept.release(trial)
         _trim_heap()

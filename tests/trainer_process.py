@@ -11,10 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import trainees
+from penstock.tasks.contract import is_epoch_function
 from penstock.tasks.load import reference
 from penstock.tasks.messages import CodeRef, SegmentTask
 
 PATIENCE = 60.0  # seconds; a broken trainer fails a test instead of hanging it
+
+
+def contract_of(code) -> str:
+    if isinstance(code, type):
+        return "torch"
+    return "epochs" if is_epoch_function(code) else "objective"
 
 
 def segment(code, first=1, n=1, *, trial="s-0000", **changes) -> SegmentTask:
@@ -25,7 +32,7 @@ def segment(code, first=1, n=1, *, trial="s-0000", **changes) -> SegmentTask:
         "study": "s",
         "trial": trial,
         "number": int(trial[-4:]),
-        "contract": "torch" if isinstance(code, type) else "objective",
+        "contract": contract_of(code),
         "code": CodeRef(target=target, path=path, digest=digest),
         "params": {},
         "metric": "accuracy",

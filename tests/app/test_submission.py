@@ -17,6 +17,7 @@ from penstock import (
     MedianStopping,
     SuccessiveHalving,
     TorchTrainable,
+    epoch_function,
 )
 from penstock.app.submission import Plan, check_name, differences, make_plan, make_spec, new_id
 from penstock.profiling.errors import UsageError
@@ -36,6 +37,39 @@ SPACE = {"lr": Float(1e-4, 1, log=True)}
 
 class Net(TorchTrainable):
     pass
+
+
+@epoch_function
+def loops(trial):
+    for _ in trial.epochs():
+        trial.report({"accuracy": trial.params["lr"]})
+
+
+def loops_unmarked(trial):
+    for _ in trial.epochs():
+        trial.report({"accuracy": 0.5})
+
+
+@epoch_function
+def suggests(trial):
+    trial.suggest_float("lr", 0, 1)
+
+
+@epoch_function
+def prunes(this):
+    for _ in this.epochs():
+        if this.should_prune():
+            break
+
+
+def counts_its_own_epochs(trial):
+    arguments = Data(epochs=3)
+    return float(arguments.epochs)
+
+
+class Data:
+    def __init__(self, epochs):
+        self.epochs = epochs
 
 
 def objective(trial):
@@ -80,7 +114,7 @@ STUDY_REFUSALS = [
     ({"retries": True}, "retries = True", "whole number"),
     ({"shards": 0}, "shards = 0", ">= 1"),
     ({"shards": 2.0}, "shards = 2.0", "whole number"),
-    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise or statistical"),
+    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise, statistical or None"),
     ({"on_signature_change": "ask"}, "on_signature_change = 'ask'", "refuse, record or None"),
 ]  # fmt: skip
 
@@ -103,7 +137,7 @@ def test_a_study_that_cannot_be_is_refused_when_it_is_created(changes, field, al
     ],
 )
 def test_a_signature_may_not_change_where_bits_count_unless_said(given, change):
-    assert plan(**given).on_signature_change == change
+    assert spec(**given).on_signature_change == change
 
 
 STRATEGY_REFUSALS = [
@@ -164,6 +198,41 @@ SUBMISSION_REFUSALS = [
         "exactness = 'statistical'",
         "an objective",
     ),
+    ("a function without space", {"code": loops, "space": None}, "space = None", "epoch function"),
+    (
+        "a function without metric",
+        {"code": loops, "metric": None},
+        "is an epoch function",
+        "metric=",
+    ),
+    ("a function without end", {"code": loops, "strategy": None}, "strategy", "an epoch function"),
+    ("a function in shards", {"code": loops, "shards": 2}, "shards = 2", "an epoch function"),
+    ("a wide function", {"code": loops, "max_width": 2}, "max_width = 2", "an epoch function"),
+    (
+        "a bitwise function",
+        {"code": loops, "exactness": "bitwise"},
+        "bitwise",
+        "statistical or None",
+    ),
+    (
+        "a function of one machine",
+        {"code": loops, "on_signature_change": "refuse"},
+        "on_signature_change = 'refuse'",
+        "record or None for an epoch function",
+    ),
+    (
+        "a function without mark",
+        {"code": loops_unmarked, "space": None},
+        "loops_unmarked loops over trial.epochs()",
+        "write @penstock.epoch_function",
+    ),
+    ("a function that suggests", {"code": suggests}, "trial.suggest_float()", "trial.params"),
+    (
+        "a function that asks whether to stop",
+        {"code": prunes},
+        "trial.should_prune()",
+        "objectives",
+    ),
     ("no code", {"code": 3}, "first argument", "objective(trial)"),
     ("another class", {"code": dict}, "first argument", "TorchTrainable"),
     ("an instance", {"code": Net({})}, "first argument", "TorchTrainable"),
@@ -191,7 +260,25 @@ def test_a_trainable_becomes_a_study_of_the_torch_contract():
     assert made.strategy == ASHA(max_epochs=9)
     assert made.sampler_options == '{"n_startup_trials": 5}'
     assert made.epoch_timeout == 60.0
-    assert Plan.of(made) == plan(sampler_options={"n_startup_trials": 5}, epoch_timeout=60)
+    settled = {"exactness": "bitwise", "on_signature_change": "refuse"}
+    changes = {"sampler_options": {"n_startup_trials": 5}, "epoch_timeout": 60}
+    assert Plan.of(made) == plan(**changes, **settled)
+    assert make_spec(Plan.of(made), "s-1", "s", Net, SPACE, 27) == made
+
+
+def test_a_marked_function_becomes_a_study_of_the_epochs_contract():
+    made = spec(loops)
+    assert (made.contract, made.exactness, made.on_signature_change) == (
+        "epochs",
+        "statistical",
+        "record",
+    )
+    assert make_spec(Plan.of(made), "s-1", "s", loops, SPACE, 27) == made
+    assert spec(loops, exactness="statistical") == made
+
+
+def test_an_attribute_of_something_else_makes_no_epoch_function():
+    assert spec(counts_its_own_epochs, None, 5).contract == "objective"
 
 
 def test_shards_follow_from_the_widest_allocation_unless_the_user_says_how_many():
@@ -200,7 +287,7 @@ def test_shards_follow_from_the_widest_allocation_unless_the_user_says_how_many(
     assert (spec(shards=64).shards, spec(shards=64).max_width) == (64, 64)
     assert (spec(shards=8, max_width=2).shards, spec(shards=8, max_width=2).max_width) == (8, 2)
     assert spec(shards=128, space={"batch_size": [256, 128]}).shards == 128
-    assert Plan.of(spec(shards=4)) == plan(shards=4)
+    assert Plan.of(spec(shards=4)).shards == 4
     assert differences(spec(), spec(max_width=4)) == ["max_width was 1 and is 4"]
 
 

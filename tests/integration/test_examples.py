@@ -54,6 +54,18 @@ def test_the_optuna_objective_is_paused_and_promoted_unchanged(site, example):
     assert set(study.best_params) == {"alpha", "loss", "average"}
 
 
+def test_the_epoch_function_is_paused_and_promoted(site, example):
+    study = create_study(
+        study_name="epochs", direction="maximize", metric="accuracy",
+        strategy=ASHA(max_epochs=3, eta=3),
+    )  # fmt: skip
+    space = {"alpha": Float(1e-6, 1e-3, log=True), "loss": ["hinge", "log_loss"]}
+    study.optimize(example("epoch_function").train, space, 4, show_progress=False)
+    assert study.best_value > 0.8
+    lengths = sorted(len(trial.intermediate_values) for trial in study.trials)
+    assert (lengths[0], lengths[-1]) == (1, 3)
+
+
 def test_lenet_on_a_part_of_mnist(tmp_path, example):
     data = os.environ.get("PENSTOCK_DATA")
     if data is None or not (Path(data) / "mnist" / "train-images-idx3-ubyte.gz").exists():

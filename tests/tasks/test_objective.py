@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import trainees
-from penstock.tasks.objective import PAUSED_KEPT
+from penstock.tasks.turns import PAUSED_KEPT
 from trainer_process import TrainerProcess, segment
 
 
@@ -134,9 +134,9 @@ def test_an_objective_that_will_not_end_takes_the_process_with_it():
     code = """
 from types import SimpleNamespace
 import trainees
-from penstock.tasks import objective, pipe
+from penstock.tasks import objective, pipe, turns
 from trainer_process import segment
-objective.UNWIND = 0.1
+turns.UNWIND = 0.1
 objectives = objective.Objectives()
 silent = SimpleNamespace(say=lambda *_, **__: None)
 run = pipe.Run(segment(trainees.objective_stubborn), silent)

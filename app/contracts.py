@@ -1,0 +1,110 @@
+"""Which training contract a user's code is written for, and what a study must say for it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from ..profiling.errors import UsageError
+from ..tasks.contract import TorchTrainable, is_epoch_function
+
+if TYPE_CHECKING:
+    from ..scheduler.study import StrategySpec
+    from .space import Space
+    from .submission import Plan
+
+#: How each contract is called in a sentence.
+NAMES = {"torch": "a TorchTrainable", "objective": "an objective", "epochs": "an epoch function"}
+
+
+def contract_of(code: Any) -> str:
+    """One of ``scheduler.study.CONTRACTS``. Raises ``UsageError`` where ``code`` is of none.
+
+    A function's first parameter is looked at in its source: one that is not marked as an epoch
+    function and loops over ``epochs()``, or is marked and asks for parameters, would fail in every
+    trial.
+    """
+    if isinstance(code, type) and issubclass(code, TorchTrainable):
+        return "torch"
+    if isinstance(code, type) or not callable(code):
+        allowed = "a function objective(trial), an epoch function or a subclass of TorchTrainable"
+        raise UsageError.refuse("the first argument of optimize", code, allowed)
+    marked, used = is_epoch_function(code), _used(code)
+    if not marked and "epochs" in used:
+        raise UsageError(
+            f"{code.__name__} loops over trial.epochs() and is not marked as an epoch function:"
+            " write @penstock.epoch_function above it"
+        )
+    optunas = sorted(name for name in used if name.startswith("suggest_") or name == "should_prune")
+    if marked and optunas:
+        raise UsageError(
+            f"{code.__name__} is an epoch function and uses trial.{optunas[0]}(), which is for"
+            " objectives: its parameters are in trial.params, their space is given to optimize()"
+        )
+    return "epochs" if marked else "objective"
+
+
+def check_contract(
+    plan: Plan, contract: str, target: str, space: Space | None, strategy: StrategySpec
+) -> None:
+    """Raise ``UsageError`` where the study of ``target`` lacks or asks what its contract cannot."""
+    if contract != "objective":
+        _check_told(plan, target, space, strategy, NAMES[contract])
+    if contract != "torch":
+        _check_own_loop(plan, contract)
+
+
+def _check_told(
+    plan: Plan, target: str, space: Space | None, strategy: StrategySpec, kind: str
+) -> None:
+    """Refuse what only an objective may leave open: it says it as it runs."""
+    if space is None:
+        allowed = f"a mapping of names to Float, Int or lists of choices for {kind}"
+        raise UsageError.refuse("space", None, allowed)
+    if plan.metric is None:
+        raise UsageError(
+            f"{target} is {kind}, so the study must say what it is judged by:"
+            " create_study(metric='loss') or another name that is reported",
+            field="metric",
+        )
+    if strategy.max_epochs is None:
+        allowed = f"ASHA(...), FullBudget(epochs) or another strategy for {kind}"
+        raise UsageError.refuse("strategy", plan.strategy, allowed)
+
+
+def _check_own_loop(plan: Plan, contract: str) -> None:
+    """Refuse what only a loop of Penstock's can do."""
+    kind = NAMES[contract]
+    for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
+        if (value or 1) > 1:
+            raise UsageError.refuse(field, value, f"1 for {kind}, whose loop is its own")
+    if contract == "objective" and plan.exactness == "statistical":
+        allowed = "nothing for an objective, whose restarts are its own"
+        raise UsageError.refuse("exactness", plan.exactness, allowed)
+    if contract == "epochs" and plan.exactness == "bitwise":
+        allowed = "statistical or None for an epoch function, whose bits nobody checks"
+        raise UsageError.refuse("exactness", plan.exactness, allowed)
+    if contract == "epochs" and plan.on_signature_change == "refuse":
+        allowed = "record or None for an epoch function, whose bits nobody checks"
+        raise UsageError.refuse("on_signature_change", plan.on_signature_change, allowed)
+
+
+def _used(function: Any) -> set[str]:
+    """The attributes of its first parameter that a function's own source names."""
+    try:
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+        found = ast.parse(source).body[0]
+    except (OSError, TypeError, SyntaxError):  # no source: ``tasks.load.reference`` says so
+        return set()
+    if not isinstance(found, ast.FunctionDef) or not found.args.args:
+        return set()
+    first = found.args.args[0].arg
+    return {
+        node.attr
+        for node in ast.walk(found)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == first
+    }

@@ -1,0 +1,154 @@
+"""Users' functions that stand still and go on: each in a thread of its own, one of them at a time.
+
+Theory of operation. A function that owns its loop cannot be left after an epoch and entered again,
+so it waits in the middle: paused in place, at no cost but its memory. Two semaphores pass the turn
+between its thread and the trainer's main thread, so exactly one thread of them all runs: trials of
+a study share the process, its imports and data, and never a moment.
+
+A function that is not needed any more is unwound: where it waits, ``Abandoned`` is raised in it,
+which no ``except Exception`` catches, so its ``finally`` and ``with`` blocks run. What it reported
+is kept: a segment that was fenced off may have reported more than was accepted, and this is sent
+again from memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Generic, NoReturn, TypeVar
+
+from .pipe import Abandoned, Run
+
+#: Functions that are kept paused; the one that has waited longest is unwound for the next.
+PAUSED_KEPT = 4
+#: Seconds that an unwound function has for its ``finally`` blocks. One that does not end would run
+#: beside the next trial, so the process ends instead.
+UNWIND = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a function said of one epoch, and where the state after it is durable, if it is."""
+
+    metrics: dict[str, float]
+    seconds: float
+    state_hash: str = ""
+    uri: str = ""
+
+
+class Function(ABC):
+    """One trial's function in this process, from its start to its end."""
+
+    def __init__(self, kind: str, run: Run) -> None:
+        self.reports: dict[int, Report] = {}
+        self.done = False
+        self._run = run
+        self._turn, self._pause = threading.Semaphore(0), threading.Semaphore(0)
+        self._released = False
+        self._outcome: BaseException | None = None
+        name = f"{kind} {run.task.trial}"
+        self._thread = threading.Thread(target=self._body, name=name, daemon=True)
+        self._thread.start()
+
+    def advance(self, run: Run) -> None:
+        """Go on until the segment closes or the function ends (``done``).
+
+        Raises what the function raised, and ``Abandoned`` when the segment was fenced off.
+        """
+        self._run = run
+        epoch = run.task.first
+        while epoch in self.reports:
+            if self.send(epoch):
+                return
+            epoch += 1
+        self._turn.release()
+        self._pause.acquire()
+        if self._outcome is not None:
+            raise self._outcome
+
+    def unwind(self) -> None:
+        """End the waiting function: the trial will not go on from here."""
+        self._released = True
+        self._turn.release()
+        self._thread.join(UNWIND)
+        if self._thread.is_alive():
+            print(f"{self._thread.name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
+            os._exit(1)
+
+    @property
+    def run(self) -> Run:
+        """The segment that is carried out, or was last."""
+        return self._run
+
+    def send(self, epoch: int, *, closes: bool | None = None) -> bool:
+        """Say what was reported of ``epoch``; true if the segment closed (see ``Run.epoch``)."""
+        said = self.reports[epoch]
+        return self._run.epoch(
+            epoch,
+            said.metrics,
+            seconds=said.seconds,
+            state_hash=said.state_hash,
+            uri=said.uri,
+            closes=closes,
+        )
+
+    # The rest runs in the function's thread.
+
+    @abstractmethod
+    def call(self) -> None:
+        """Run the user's function to its end."""
+
+    def check(self) -> None:
+        """Raise ``Abandoned`` if the trial is not to go on here."""
+        if self._released:
+            raise Abandoned
+        self._run.check()
+
+    def wait(self) -> None:
+        """Pass the turn, and return when it comes back. Raises as ``check``."""
+        self._pause.release()
+        self._turn.acquire()
+        self.check()
+
+    def give_up(self, error: BaseException) -> NoReturn:
+        """End the attempt with ``error``, whatever the user's code catches."""
+        self._outcome = error
+        raise Abandoned
+
+    def _body(self) -> None:
+        self._turn.acquire()
+        try:
+            self.call()
+        except BaseException as error:  # sys.exit too; the main thread raises it
+            self._outcome = self._outcome or error
+        self.done = True
+        self._pause.release()
+
+
+F = TypeVar("F", bound=Function)
+
+
+class Paused(Generic[F]):
+    """The functions of one trainer that stand still, by trial."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, F] = OrderedDict()
+
+    def take(self, trial: str) -> F | None:
+        """The trial's function, which is no longer kept."""
+        return self._kept.pop(trial, None)
+
+    def put(self, trial: str, function: F) -> None:
+        """Keep a function that waits; the one that has waited longest may make room."""
+        self._kept[trial] = function
+        if len(self._kept) > PAUSED_KEPT:
+            self._kept.popitem(last=False)[1].unwind()
+
+    def release(self, trial: str) -> None:
+        function = self.take(trial)
+        if function is not None:
+            function.unwind()

@@ -1,0 +1,110 @@
+"""Studies of epoch functions on real workers: every strategy, and trainers killed on the way."""
+
+from __future__ import annotations
+
+import re
+
+import epoch_functions as functions
+import psutil
+import pytest
+from penstock import (
+    ASHA,
+    PASHA,
+    CurveStopping,
+    FullBudget,
+    Hyperband,
+    MedianStopping,
+    SuccessiveHalving,
+    TrialFailed,
+    create_study,
+)
+from penstock.app import locks
+
+pytestmark = pytest.mark.integration
+
+STRATEGIES = [
+    FullBudget(3),
+    SuccessiveHalving(max_epochs=4, eta=2),
+    ASHA(max_epochs=4, eta=2),
+    PASHA(max_epochs=4, eta=2),
+    Hyperband(max_epochs=4, eta=2),
+    MedianStopping(4),
+    CurveStopping(4),
+]
+
+
+def trainers(site):
+    """The trainer processes of an installation."""
+    agent = psutil.Process(locks.pid_of(site.settings.run, "agent"))
+    return [p for p in agent.children(recursive=True) if "penstock.tasks.trainer" in p.cmdline()]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
+def test_a_function_is_paused_and_promoted_under_every_strategy(site, strategy):
+    study = create_study(
+        direction="maximize", metric="accuracy", sampler="random", strategy=strategy
+    )
+    study.optimize(functions.keeps_nothing, {"x": [1, 2, 3]}, n_trials=5, show_progress=False)
+    assert study.status == "complete"
+    lengths = [len(trial.intermediate_values) for trial in study.trials]
+    assert max(lengths) == strategy.max_epochs
+    for trial, length in zip(study.trials, lengths, strict=True):
+        # The sums that one undisturbed loop comes to, whatever the pauses.
+        sums = {epoch: epoch * (epoch + 1) / 2 for epoch in range(1, length + 1)}
+        assert trial.intermediate_values == sums
+
+
+@pytest.mark.parametrize("kind", ["sklearn", "torch"])
+def test_with_its_trainers_killed_a_study_goes_on_from_its_checkpoints(site, kind):
+    study = create_study(
+        study_name=f"killed {kind}",
+        direction="maximize",
+        metric="accuracy",
+        sampler="grid",
+        strategy=SuccessiveHalving(max_epochs=8, min_epochs=2, eta=2),
+    )
+    space = {"kind": [kind], "lr": [0.0001, 0.001, 0.01, 0.03]}
+    study.submit(functions.digits, space)
+    site.until(
+        lambda: max([row.epoch for row in site.reader.epochs(study.id)], default=0) >= 3,
+        60,
+        "a trial is beyond the first rung",
+    )
+    for process in trainers(site):
+        process.kill()
+    accepted = {(row.trial[-4:], row.epoch) for row in site.reader.epochs(study.id)}
+    told = len(site.log("trainer"))
+    assert site.wait(study.id, 120).status == "complete"
+
+    rows = [(row.trial[-4:], row.epoch) for row in site.reader.epochs(study.id)]
+    assert len(rows) == len(set(rows)) == 4 * 2 + 2 * 2 + 4
+    assert study.best_value > 0.8
+    log = site.log("trainer")
+    # A worker may add to a trainer's log while it is read; what is asked does not depend on it.
+    assert len(log) > told
+    began = re.findall(rf"{kind} trial (\d+) goes on after epoch (\d+)", log)
+    assert began, "somebody was taken up from a checkpoint"
+    for trial, epoch in began:
+        assert (f"{int(trial):04}", int(epoch)) in accepted | set(rows)
+    trained = re.findall(rf"{kind} trial (\d+) trains epoch (\d+)", log)
+    # Only what was lost on the way is trained twice: nothing that was accepted before the kill.
+    for trial, epoch in accepted:
+        assert trained.count((str(int(trial)), str(epoch))) == 1
+
+
+def test_when_the_studys_metric_is_never_reported_the_user_is_told_what_was(site):
+    study = create_study(metric="accuracy", sampler="grid", strategy=FullBudget(2))
+    with pytest.raises(TrialFailed, match="no metric 'accuracy'; those there are: f1") as failed:
+        study.optimize(functions.reports_another_metric, {"x": [1, 2]}, show_progress=False)
+    assert failed.value.kind == "metric"
+
+
+def test_a_function_that_breaks_off_is_complete_with_its_last_value(site):
+    study = create_study(
+        direction="maximize", metric="accuracy", sampler="grid", strategy=FullBudget(3)
+    )
+    study.optimize(functions.stops_early, {"stop": [1, 2, 9]}, show_progress=False)
+    ends = {trial.params["stop"]: trial for trial in study.trials}
+    assert {stop: trial.value for stop, trial in ends.items()} == {1: 1.0, 2: 2.0, 9: 3.0}
+    assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
+    assert len(ends[2].intermediate_values) == 2
