@@ -172,20 +172,23 @@ class Session(Function):
 
     def _written(self, state: Mapping[str, Any]) -> tuple[str, str]:
         """The hash and the URI of a checkpoint, once it is durable."""
-        from . import checkpoint, portable
+        from . import patient, portable
         from .state import state_hash
 
-        task = self.run.task
         packed = portable.pack(state)
         try:
-            if task.store not in self._stores:
-                self._stores[task.store] = checkpoint.Store(task.store)
-            uri = self._stores[task.store].save(packed, self._epoch)
-        except Exception as error:  # the store is down or full; each has errors of its own
-            why = checkpoint.reason(error)
-            self.run.pipe.say("undurable", trial=task.trial, reason=why)
-            self.give_up(Lost(f"the state after epoch {self._epoch}: {why}"))
+            uri = patient.save(self.run, self._store, packed, self._epoch)
+        except Lost as error:
+            self.give_up(error)
         return state_hash(packed), uri
+
+    def _store(self) -> Store:
+        from . import checkpoint
+
+        url = self.run.task.store
+        if url not in self._stores:
+            self._stores[url] = checkpoint.Store(url)
+        return self._stores[url]
 
     def _newest(self) -> dict[str, Any] | None:
         task = self.run.task

@@ -20,7 +20,7 @@ import torch
 
 from ..profiling.errors import BackendError, TrialFailed
 from ..profiling.signature import machine_of
-from . import checkpoint, exact, loop, neighbours
+from . import checkpoint, exact, loop, neighbours, patient
 from .contract import TorchTrainable
 from .exact import configure
 from .failure import GangLost, Lost, failure_of
@@ -32,9 +32,6 @@ from .metrics import checked
 from .pipe import Pipe, Run
 from .state import machine_signature, signature
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
-
-#: The longest time (seconds) between two tries to write a state that an epoch waits for.
-LONGEST_PAUSE = 10.0
 
 
 def warm_up() -> None:
@@ -106,7 +103,9 @@ class Segments:
                 closed = _agree(training.gang, task, warm.state_hash, closes=closed, epoch=epoch)
             uri = ""
             if task.exactness == "statistical" and task.rank == 0:
-                uri = self._written(run, warm)
+                uri = patient.save(
+                    run, lambda: self._writer.store(task.store), training.state(), epoch
+                )
             run.epoch(
                 epoch,
                 metrics,
@@ -133,21 +132,6 @@ class Segments:
             state_hash=snapshot.state_hash,
             uri=uri,
         )
-
-    def _written(self, run: Run, warm: WarmTrial) -> str:
-        """The URI of the trial's state, once it is durable; what was trained waits for that."""
-        task, epoch = run.task, warm.training.epoch
-        pause = 0.5
-        while True:
-            try:
-                return self._writer.store(task.store).save(warm.training.state(), epoch)
-            except Exception as error:  # the store is down or full; each has errors of its own
-                why = checkpoint.reason(error)
-            self._pipe.say("undurable", trial=task.trial, reason=why)
-            if run.cut:
-                raise Lost(f"the state after epoch {epoch}: {why}")
-            run.waits(f"epoch {epoch} waits for the checkpoint store: {why}", pause)
-            pause = min(LONGEST_PAUSE, 2 * pause)
 
     def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)

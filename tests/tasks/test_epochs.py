@@ -275,14 +275,16 @@ def test_after_an_exception_in_the_middle_a_trial_goes_on_from_its_last_epoch(
     assert failed["op"] == "failed"
 
 
-def test_while_the_store_is_away_no_epoch_counts_whatever_the_function_catches(
+def test_while_the_store_is_away_an_epoch_waits_whatever_the_function_catches(
     trainer, tmp_path, trial
 ):
     (tmp_path / "file").touch()
-    heard = trainer.carry_out(
-        segment(functions.swallows, trial=trial, store=f"file://{tmp_path}/file/store")
-    )
-    assert [message["op"] for message in heard] == ["undurable", "broken"]
+    task = segment(functions.swallows, trial=trial, store=f"file://{tmp_path}/file/store")
+    trainer.run(task)
+    heard = trainer.hear_until("waiting")
+    trainer.say(op="cut")
+    heard += trainer.hear_until("broken")
+    assert {message["op"] for message in heard} == {"undurable", "waiting", "broken"}
     assert "the state after epoch 1" in heard[-1]["reason"]
     assert trainer.log.read_text().count("swallowed Abandoned") == 1
 
