@@ -44,6 +44,8 @@ from ._sites import GangSite, Nodes, Site, compare, site
 
 #: The longest time (seconds) between an epoch and the next fault, so that it hits any phase.
 DELAY = 0.3
+#: Seconds in which a fault must find something to hit.
+CHANCE = 30.0
 QUICK, QUICK_GANGS = 14, 20
 
 Tell = Callable[[str], None]
@@ -73,12 +75,23 @@ def disturb(
             at.submit(seed + len(at.studies))
         return faults.inject(kind)
 
+    def chance(kind: str) -> Hit | None:
+        """Some faults need a moment that does not always come: then it is the next kind's turn."""
+        until = time.monotonic() + CHANCE
+        while time.monotonic() < until:
+            if hit := strike(kind):
+                return hit
+            time.sleep(0.02)
+        tell(f"nothing to hit with {kind} in {CHANCE:g} s")
+        return None
+
     row = 0
     while len(hits) < n:
         at.until(lambda row=row: epoch_after(row), "an epoch")
         time.sleep(rng.uniform(0, DELAY))
-        kind = next(kinds)
-        hit = at.until(lambda kind=kind: strike(kind), f"something to hit with: {kind}")
+        hit = None
+        while hit is None:
+            hit = chance(next(kinds))
         hits.append(hit)
         row = at.last_row()
         tell(f"{len(hits)}/{n} {hit.kind} {hit.trial or ''}")
