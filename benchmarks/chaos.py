@@ -32,6 +32,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,12 +41,14 @@ from penstock.app.queries import EpochRow
 
 from ._faults import Faults, Hit
 from ._gang_faults import GangFaults
-from ._sites import GangSite, Nodes, Site, compare, site
+from ._sites import LOOK, GangSite, Nodes, Site, Stuck, compare, site
 
 #: The longest time (seconds) between an epoch and the next fault, so that it hits any phase.
 DELAY = 0.3
 #: Seconds in which a fault must find something to hit.
 CHANCE = 30.0
+#: Kinds that may find none one after another.
+TRIES = 16
 QUICK, QUICK_GANGS = 14, 20
 
 Tell = Callable[[str], None]
@@ -81,7 +84,7 @@ def disturb(
         while time.monotonic() < until:
             if hit := strike(kind):
                 return hit
-            time.sleep(0.02)
+            time.sleep(LOOK)
         tell(f"nothing to hit with {kind} in {CHANCE:g} s")
         return None
 
@@ -89,9 +92,9 @@ def disturb(
     while len(hits) < n:
         at.until(lambda row=row: epoch_after(row), "an epoch")
         time.sleep(rng.uniform(0, DELAY))
-        hit = None
-        while hit is None:
-            hit = chance(next(kinds))
+        hit = next(filter(None, map(chance, islice(kinds, TRIES))), None)
+        if hit is None:
+            raise Stuck(f"nothing to hit; logs: {at.settings.logs}")
         hits.append(hit)
         row = at.last_row()
         tell(f"{len(hits)}/{n} {hit.kind} {hit.trial or ''}")
