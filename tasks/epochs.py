@@ -15,7 +15,6 @@ draws the same numbers whenever it is trained. torch is imported for checkpoints
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -121,6 +120,8 @@ class Session(Function):
         if self._looped:
             raise UsageError("trial.epochs() can be looped over once")
         self._looped, self._state = True, None
+        if self._epoch + 1 < self.run.task.first:
+            self.run.replays(self._epoch + 1, self.run.task.first - 1)
         while True:
             self._begin()
             try:
@@ -199,7 +200,7 @@ class Session(Function):
             try:
                 packed = checkpoint.load(parent.uri, parent.state_hash)
             except BackendError as error:
-                print(f"{task.trial}: {error}; an older state is taken", file=sys.stderr)  # noqa: T201
+                self.run.passes_over(error)
             else:
                 self._epoch = parent.epoch
                 return portable.unpack(packed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -109,6 +110,11 @@ class Run:
         if self._preparing:
             self._preparing = False
             self.say("prepared")
+
+    def passes_over(self, error: Exception) -> None:
+        """Note that the newest state could not be had: an older one is taken."""
+        self.notes.append(f"{error}; an older state was taken")
+        print(f"{self.task.trial}: {self.notes[-1]}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
         """Say that these accepted epochs are computed again, and what led to it."""

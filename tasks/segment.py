@@ -14,7 +14,6 @@ trial's. Where a member's differs the segment ends, and the next one begins with
 from __future__ import annotations
 
 import socket
-import sys
 
 import torch
 
@@ -225,7 +224,7 @@ class Segments:
                 self._writer.begin(task.trial)
                 warm.state_hash = expect
         except BackendError as error:
-            _older(run, error)
+            run.passes_over(error)
             return self._fresh(task, code)
         return warm
 
@@ -252,14 +251,9 @@ class Segments:
                 try:
                     training.load(checkpoint.load(parent.uri, parent.state_hash), parent.epoch)
                 except BackendError as error:
-                    _older(run, error)
+                    run.passes_over(error)
                 else:
                     return
-
-
-def _older(run: Run, error: BackendError) -> None:
-    run.notes.append(f"{error}; an older state was taken")
-    print(f"{run.task.trial}: {run.notes[-1]}", file=sys.stderr)  # noqa: T201 - its log
 
 
 def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoch: int) -> bool:
