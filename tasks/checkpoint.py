@@ -89,12 +89,18 @@ def check_space(folder: Path, size: int) -> None:
     disk = shutil.disk_usage(folder)
     reserve = min(RESERVE, int(RESERVE_SHARE * disk.total))
     if disk.free - size < reserve:
-        mib = 1 << 20
         raise OSError(
             errno.ENOSPC,
-            f"the disk of the checkpoint store is full: {reserve / mib:.0f} MiB of its "
-            f"{disk.total / mib:.0f} MiB are kept free",
+            f"the disk of the checkpoint store is full: {_amount(reserve)} of its "
+            f"{_amount(disk.total)} are kept free",
         )
+
+
+def _amount(size: int) -> str:
+    """Bytes for people: ``410 KiB``, ``8 MiB``, ``1 GiB``."""
+    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+    unit = next((name for name, bytes_ in units.items() if size >= bytes_), "bytes")
+    return f"{size / units.get(unit, 1):.3g} {unit}"
 
 
 def _write_synced(path: Path, content: memoryview) -> None:
