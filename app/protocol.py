@@ -95,10 +95,13 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *args)
 
 
-DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY = (
-    Script(name) for name in ("dispatch", "claim", "beat", "report", "cut", "revoke", "survey")
+DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY, OPEN, LEAVE = SCRIPTS = tuple(
+    Script(name)
+    for name in (
+        *("dispatch", "claim", "beat", "report", "cut", "revoke", "survey"),
+        *("open", "leave"),
+    )
 )
-SCRIPTS = (DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY)
 
 
 def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
@@ -197,7 +200,7 @@ class Installation:
 def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
     """The installation served by this broker, or None while no scheduler has opened it.
 
-    Raises BackendError when the broker does not answer.
+    It outlives its scheduler (``is_served``). Raises BackendError when the broker does not answer.
     """
     with answering(url):
         fields: Any = client.hgetall(INSTALLATION)
@@ -209,6 +212,15 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
         fields["boot"],
         fields.get("version", ""),
     )
+
+
+def is_served(client: redis.Redis, url: str) -> bool:
+    """Whether a scheduler is there now; what ``fetch_installation`` says from then on is its word.
+
+    Raises BackendError when the broker does not answer.
+    """
+    with answering(url):
+        return bool(client.exists(SCHEDULER))
 
 
 def pairs(fields: Any) -> dict[str, str]:

@@ -77,8 +77,8 @@ class Settings(BaseSettings):
     ledger: str | None = Field(default=None, repr=False, description="sqlite:///PATH, or unset")
     store: Annotated[str, AfterValidator(_store)] | None = Field(
         default=None,
-        description="an absolute path, file:///absolute/path, s3://bucket/path or another fsspec URL "
-        "that every process sees, or unset",
+        description="an absolute path, file:///absolute/path, s3://bucket/path or another fsspec "
+        "URL that every process sees, or unset",
     )
     node: str | None = Field(
         default=None,

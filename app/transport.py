@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
@@ -119,28 +120,16 @@ class RedisTransport:
 
         BackendError too while another owner's scheduler serves this broker.
         """
-        hold: protocol.Command = ("SET", protocol.SCHEDULER, self._owner, "NX", "PX", HOLD_MS)
-        holder = self._execute([hold, ("GET", protocol.SCHEDULER)])[1]
-        if holder not in (None, self._owner):
+        said = (self._owner, HOLD_MS, self._key.hex(), self._boot, self._store, self._version)
+        taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), said)
+        [(holder, key)] = self._execute([taking])
+        if holder != self._owner:
             raise BackendError(f"this broker is served by another scheduler: {holder}")
-        fields = {
-            "key": self._key.hex(),
-            "store": self._store,
-            "version": self._version,
-            "boot": self._boot,
-        }
         commands: list[protocol.Command] = [
-            ("HSETNX", protocol.INSTALLATION, name, value) for name, value in fields.items()
-        ]
-        # The store and the version are this scheduler's; key and boot outlive it.
-        commands += [("HSET", protocol.INSTALLATION, "store", self._store)]
-        commands += [("HSET", protocol.INSTALLATION, "version", self._version)]
-        commands += [
             ("XGROUP CREATE", stream, protocol.GROUP, "0", "MKSTREAM") for stream in _STREAMS
         ]
-        commands += [("HGET", protocol.INSTALLATION, "key")]
-        answers = self._execute(commands, ignore="BUSYGROUP")
-        self._key = bytes.fromhex(answers[-1])
+        self._execute(commands, ignore="BUSYGROUP")
+        self._key = bytes.fromhex(key)
         self._after = dict.fromkeys(_STREAMS, "0")
 
     def receive(self, timeout: float, limit: int = 512) -> list[Message]:
@@ -224,6 +213,9 @@ class RedisTransport:
         return Survey({seen.device.name: seen for seen in _records(known)}, states, boot)
 
     def close(self) -> None:
+        """Leave the broker to the next scheduler; one that does not answer is left as it is."""
+        with suppress(BackendError):
+            self._execute([protocol.LEAVE.command((protocol.SCHEDULER,), (self._owner,))])
         self._client.close()
 
     def _dispatch(self, dispatch: Dispatch, spec: StudySpec) -> protocol.Command:

@@ -166,3 +166,10 @@ def test_a_broker_serves_one_scheduler_at_a_time(at, redis):
     first.survey([])
     with pytest.raises(BackendError, match="HELD /a on one"):
         second.survey([])
+    second.close()
+    assert protocol.is_served(redis, at.url), "by the first"
+    first.close()
+    assert not protocol.is_served(redis, at.url)
+    second = RedisTransport(at.url, KEY, owner="/b on two")
+    second.open()
+    second.close()
