@@ -279,7 +279,6 @@ class Agent:
         names = [served.device.name for served in self._served]
         try:
             with protocol.answering(self._url):
-                client.hdel(protocol.DEVICES, *names)
                 client.delete(*map(protocol.alive_key, names))
         except BackendError as error:
             log.info("%s: the devices' entries will expire", error)

@@ -83,7 +83,8 @@ def _devices(survey: Survey, state: EngineState, at: float, *, blind: bool) -> I
         if name not in survey.devices:
             if not blind:
                 # Who drains was told to stop; whoever else is gone died, or cannot be reached.
-                reason = STOPPED if known.draining else f"{name} stopped answering"
+                told = known.draining or name in survey.stopped
+                reason = STOPPED if told else f"{name} stopped answering"
                 yield DeviceLeft(at=at, device=name, reason=reason)
         elif survey.devices[name].draining and not known.draining:
             yield DeviceDraining(at=at, device=name)

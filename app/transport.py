@@ -77,11 +77,15 @@ class AttemptSeen:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the broker shows at one instant. ``boot`` None: it has lost its data."""
+    """What the broker shows at one instant. ``boot`` None: it has lost its data.
+
+    ``stopped`` are the devices that are gone since the last one and had drained.
+    """
 
     devices: dict[str, Seen]
     states: dict[str, AttemptSeen]
     boot: str | None
+    stopped: frozenset[str] = frozenset()
 
 
 class RedisTransport:
@@ -202,15 +206,16 @@ class RedisTransport:
         keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)
         arguments = (protocol.PREFIX, self._owner, HOLD_MS, *pairs)
         command = protocol.SURVEY.command(keys, arguments)
-        boot, devices, seen = self._execute([command])[0]
+        boot, devices, seen, gone = self._execute([command])[0]
         states = {
             attempt.trial: AttemptSeen(
                 None if seen[i] is None else int(seen[i]), seen[i + 1], tuple(seen[i + 2])
             )
             for i, attempt in zip(range(0, len(seen), 3), attempts, strict=True)
         }
-        known = zip(devices[::2], devices[1::2], strict=True)
-        return Survey({seen.device.name: seen for seen in _records(known)}, states, boot)
+        alive = {record.device.name: record for record in _records(devices)}
+        stopped = frozenset(r.device.name for r in _records(gone) if r.draining)
+        return Survey(alive, states, boot, stopped)
 
     def close(self) -> None:
         """Leave the broker to the next scheduler; one that does not answer is left as it is."""
@@ -319,8 +324,8 @@ def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
     return [("XACK", stream, protocol.GROUP, *ids), ("XDEL", stream, *ids)]
 
 
-def _records(known: Any) -> Iterator[Seen]:
-    for name, text in known:
+def _records(known: Sequence[str]) -> Iterator[Seen]:
+    for name, text in zip(known[::2], known[1::2], strict=True):
         try:
             record = json.loads(text)
             device = _DEVICE.validate_python(record["device"])

@@ -113,6 +113,9 @@ def test_workers_live_and_die_with_their_agent(settings, client, installation, s
     # Told to stop, it leaves nothing behind.
     process.terminate()
     assert process.wait(10) == 0
+    assert serving(client) == {}
+    transport = RedisTransport(broker.broker_url(settings), KEY)
+    assert transport.survey([]).stopped == {name}, "which the scheduler can tell from a death"
     assert client.hgetall(protocol.DEVICES) == {}
     assert not locks.is_running(settings.run, lock)
 

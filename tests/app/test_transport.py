@@ -140,6 +140,10 @@ def test_a_survey_shows_only_devices_that_answer_and_drops_malformed_records(at,
         ("cpu.n.1", True, (0,))
     ]
     assert not redis.hexists(protocol.DEVICES, "dead")
+    redis.delete(protocol.alive_key("cpu.n.1"))
+    assert at.transport.survey([]).stopped == {"cpu.n.1"}, "it drained"
+    redis.hset(protocol.DEVICES, "cpu.n.1", json.dumps(record | {"draining": False}))
+    assert at.transport.survey([]).stopped == frozenset(), "it died"
 
 
 def test_every_call_raises_backend_error_while_the_broker_is_away(tmp_path):
