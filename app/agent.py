@@ -143,11 +143,13 @@ class Agent:
     def _installation(self, client: redis.Redis) -> protocol.Installation:
         say = time.monotonic() + 1.0
         while True:
+            # First whether it is there: an earlier scheduler may have had another store.
+            served = protocol.is_served(client, self._url)
             found = protocol.fetch_installation(client, self._url)
-            if found is not None:
+            if served and found is not None:
                 return found
             if time.monotonic() > say:
-                log.info("waiting: no scheduler has opened this broker yet")
+                log.info("waiting: no scheduler serves this broker yet")
                 say += _SAY_AGAIN
             if self._settings.broker is None:
                 # A private broker's scheduler is on this machine and its store is in reach:
@@ -277,7 +279,6 @@ class Agent:
         names = [served.device.name for served in self._served]
         try:
             with protocol.answering(self._url):
-                client.hdel(protocol.DEVICES, *names)
                 client.delete(*map(protocol.alive_key, names))
         except BackendError as error:
             log.info("%s: the devices' entries will expire", error)

@@ -26,6 +26,7 @@ from urllib.parse import quote
 from ..profiling.errors import BackendError
 from ..profiling.urls import hide_password
 from . import locks
+from .limit import within
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -68,30 +69,21 @@ def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
     has no password.
     """
     url = broker_url(settings)
-    outcome: list[redis.Redis | Exception] = []
 
-    def attempt() -> None:
-        try:
-            from . import protocol
+    def attempt() -> redis.Redis:
+        from . import protocol
 
-            client = protocol.connect(url, timeout=limit)
-            client.ping()
-        except Exception as error:  # handed to the caller below
-            outcome.append(error)
-        else:
-            outcome.append(client)
+        client = protocol.connect(url, timeout=limit)
+        client.ping()
+        return client
 
-    # A thread, because no timeout of a socket covers the name lookup.
-    asking = threading.Thread(target=attempt, name="broker-ping", daemon=True)
-    asking.start()
-    asking.join(limit)
-    answer = outcome[0] if outcome else TimeoutError(f"no answer within {limit:g} s")
-    if isinstance(answer, Exception):
-        if isinstance(answer, TypeError | AttributeError | ImportError):
-            raise answer  # not the broker's fault
-        reason = str(answer) or type(answer).__name__
+    try:
+        return within(limit, "broker-ping", attempt)
+    except (TypeError, AttributeError, ImportError):
+        raise  # not the broker's fault
+    except Exception as error:  # whatever its library raises
+        reason = str(error) or type(error).__name__
         raise BackendError(f"the broker {hide_password(url)} does not answer: {reason}") from None
-    return answer
 
 
 def find_server() -> Path:

@@ -89,15 +89,21 @@ class Client:
 
     def _try(self, command: str, text: str, wait: float) -> tuple[str | None, str]:
         """The answer, or None within ``wait`` seconds and who is silent."""
+        until = time.monotonic() + wait
         try:
             installation = protocol.fetch_installation(self._redis, self._url)
+            silence = "no scheduler has opened this broker"
             if installation is not None:
                 answer = self._exchange(command, text, installation.key, wait)
-                return answer, "the scheduler does not answer"
-            silence = "no scheduler has opened this broker"
+                if answer is not None:
+                    return answer, ""
+                silence = "the scheduler does not answer"
+            trouble = protocol.trouble(self._redis, self._url)
+            if trouble is not None:
+                silence = f"the scheduler cannot serve: {trouble}"
         except BackendError as error:  # the broker is away; it may come back
             silence = str(error)
-        time.sleep(min(wait, _LOOK_AGAIN))
+        time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
         return None, silence
 
     def _exchange(self, command: str, text: str, key: bytes, wait: float) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +24,8 @@ Facts = dict[str, Any]
 GRACE = 15.0
 #: Seconds between two looks at the ledger.
 _LOOK_AGAIN = 0.1
+#: Columns between two columns of the table.
+GAP = 3
 _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
 
 
@@ -60,30 +63,53 @@ def _facts(record: DeviceRecord, works: dict[tuple[str, int], Work]) -> Facts:
 
 
 def device_table(devices: list[Facts]) -> RenderableType:
-    """The devices, a line each: those that are gone last."""
+    """The devices, a line each where the terminal is wide enough: those that are gone last.
+
+    On a narrow one columns are left out, those first that matter least.
+    """
     if not devices:
         return Text("no device is here yet: penstock up, or penstock worker, joins some", "dim")
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("device", no_wrap=True)
-    for title in ("node", "kind", "cores", "memory", "slots"):
-        number = title in {"cores", "memory", "slots"}
-        table.add_column(title, justify="right" if number else "left", no_wrap=number)
-    table.add_column("state")
-    table.add_column("runs")
     now = time.time()
-    for facts in sorted(devices, key=lambda facts: facts["state"] in {"left", "held"}):
-        memory = facts["memory"]
-        table.add_row(
-            Text(facts["name"], style="bold"),
-            facts["node"],
-            " ".join(filter(None, (facts["kind"], facts["model"]))),
-            str(len(facts["cores"])),
-            "" if memory is None else f"{memory / 2**30:.1f} GiB",
-            str(facts["slots"]),
-            _state(facts, now),
-            Text("\n".join(_work(work, now) for work in facts["running"])),
+    order = sorted(devices, key=lambda facts: facts["state"] in {"left", "held"})
+    return _Fitting({title: [cell(facts, now) for facts in order] for title, cell in _COLUMNS})
+
+
+class _Fitting:
+    """A table of as many of the columns ``cells`` as the terminal is wide."""
+
+    def __init__(self, cells: dict[str, list[Text]]) -> None:
+        self._cells = cells
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(self._cells)
+        for title in _DISPENSABLE:
+            if self._width(shown) <= options.max_width:
+                break
+            shown.remove(title)
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+        for title in shown:
+            # Only the last column is broken, if even that one is needed.
+            justify: Literal["left", "right"] = "right" if title in _NUMBERS else "left"
+            table.add_column(title, justify=justify, no_wrap=title != "runs", overflow="fold")
+        for row in zip(*(self._cells[title] for title in shown), strict=True):
+            table.add_row(*row)
+        yield table
+
+    def _width(self, titles: list[str]) -> int:
+        widths = (
+            max(cell_len(line) for line in (title, *_lines(self._cells[title]))) for title in titles
         )
-    return table
+        return sum(widths) + GAP * (len(titles) - 1)
+
+
+def _lines(cells: list[Text]) -> Iterator[str]:
+    for cell in cells:
+        yield from cell.plain.splitlines()
+
+
+def _memory(facts: Facts, _: float) -> Text:
+    memory = facts["memory"]
+    return Text("" if memory is None else f"{memory / 2**30:.1f} GiB")
 
 
 def _state(facts: Facts, now: float) -> Text:
@@ -91,9 +117,31 @@ def _state(facts: Facts, now: float) -> Text:
     text = Text(state, style=_STYLES.get(state, "yellow"))
     if state != "joined":
         text.append(f" {duration(max(0.0, now - facts['since']))}", style="dim")
-    if facts["reason"]:
-        text.append(f" ({facts['reason']})", style="dim")
     return text
+
+
+def _runs(facts: Facts, now: float) -> Text:
+    """What runs there, or why nothing does."""
+    text = Text("\n".join(_work(work, now) for work in facts["running"]))
+    if facts["reason"]:
+        text.append(f"{chr(10) if text else ''}({facts['reason']})", style="dim")
+    return text
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
+    ("device", lambda facts, _: Text(facts["name"], style="bold")),
+    ("node", lambda facts, _: Text(facts["node"])),
+    ("kind", lambda facts, _: Text(facts["kind"])),
+    ("model", lambda facts, _: Text(facts["model"])),
+    ("cores", lambda facts, _: Text(str(len(facts["cores"])))),
+    ("memory", _memory),
+    ("slots", lambda facts, _: Text(str(facts["slots"]))),
+    ("state", _state),
+    ("runs", _runs),
+)
+_NUMBERS = {"cores", "memory", "slots"}
+#: What a narrow terminal does without, the first one first. Node and kind are in a device's name.
+_DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 
 
 def _work(work: Facts, now: float) -> str:

@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata, util
-from pathlib import Path
 from typing import Literal
 
 from ..profiling.discovery import find
-from ..profiling.errors import PenstockError
+from ..profiling.errors import BackendError, PenstockError
 from ..profiling.nvml import NoNvml, open_nvml
 from ..profiling.urls import hide_password
 from . import broker, locks, protocol, services, store
@@ -39,7 +38,7 @@ class Finding:
 def diagnose(settings: Settings) -> list[Finding]:
     """Look at everything that a study needs, in the order in which it needs it.
 
-    Never raises for what it finds; a broker that hangs costs 5 s.
+    Never raises for what it finds; a broker that hangs costs 5 s a look, a store 20 s.
     """
     looks: tuple[tuple[str, Callable[[Settings], Iterator[Finding]]], ...] = (
         ("Python", _python),
@@ -147,13 +146,27 @@ def _services(settings: Settings) -> Iterator[Finding]:
         if status.name == broker.NAME:
             continue
         if status.pid is not None:
-            yield Finding(status.name, "ok", f"runs (process {status.pid})")
+            trouble = _trouble(settings) if status.name == "scheduler" else None
+            what = f"runs (process {status.pid})"
+            if trouble is None:
+                yield Finding(status.name, "ok", what)
+            else:
+                yield Finding(status.name, "fail", f"{what} and cannot serve: {trouble}")
         elif status.name in wanted:
             words = locks.tail(status.log, lines=3)
             what = f"should run and does not; its last words: {words or 'none'}"
             yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
         else:
             yield Finding(status.name, "ok", "does not run (it is started when needed)")
+
+
+def _trouble(settings: Settings) -> str | None:
+    """What keeps the scheduler from serving, where the broker can be asked."""
+    try:
+        with broker.connect(settings) as client:
+            return protocol.trouble(client, broker.broker_url(settings))
+    except BackendError:
+        return None  # that finding is the broker's
 
 
 def _ledger(settings: Settings) -> Iterator[Finding]:
@@ -175,18 +188,30 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """The installation's store where there is one to ask, else what this node would use."""
-    url = settings.store_url
-    running = settings.broker is not None or locks.is_running(settings.run, broker.NAME)
-    installation = None
-    if running:
-        with broker.connect(settings) as client:
-            installation = protocol.fetch_installation(client, broker.broker_url(settings))
-    if installation is not None:
+    """The store in use where a scheduler serves, and what these settings say otherwise."""
+    name, mine = "checkpoint store", hide_password(settings.store_url)
+    installation, served = _installation(settings)
+    # A node of which only the broker is said has its store from there.
+    told = settings.store is None and settings.broker is not None
+    if installation is not None and (served or told):
         store.check(installation.store, installation.key)
-        yield Finding("checkpoint store", "ok", f"{hide_password(installation.store)}: usable")
-    elif url.startswith("file://") and not Path(url.removeprefix("file://")).exists():
-        yield Finding("checkpoint store", "ok", f"{url}; made at the first run")
+        shown = hide_password(installation.store)
+        if told or installation.store == settings.store_url:
+            yield Finding(name, "ok", f"{shown}: usable")
+        else:
+            what = f"{shown}: usable, and in use; these settings say {mine}"
+            advice = f"`penstock down`, then `penstock up`, where {PREFIX}STORE is as it should be"
+            yield Finding(name, "warn", what, advice)
+    elif store.probe(settings.store_url):
+        yield Finding(name, "ok", f"{mine}: usable")
     else:
-        store.probe(url)
-        yield Finding("checkpoint store", "ok", f"{hide_password(url)}: usable")
+        yield Finding(name, "ok", f"{mine}; made at the first run")
+
+
+def _installation(settings: Settings) -> tuple[protocol.Installation | None, bool]:
+    """What the broker says, and whether a scheduler serves it now."""
+    if settings.broker is None and not locks.is_running(settings.run, broker.NAME):
+        return None, False
+    url = broker.broker_url(settings)
+    with broker.connect(settings) as client:
+        return protocol.fetch_installation(client, url), protocol.is_served(client, url)

@@ -115,19 +115,22 @@ class Keeper(threading.Thread):
         os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
-        """End the thread, and take the device off the broker's list."""
+        """End the thread, and say that the device is gone."""
         self._over = True
         self.wake()
         self.join()
         self.sign_off()
 
     def sign_off(self) -> None:
-        """Take the device off the broker's list. On this thread, or once it has ended."""
-        name = self._device.name
+        """Say that the device is gone. On this thread, or once it has ended.
+
+        Its record stays for the scheduler, which reads there whether it drained before.
+        """
+        device = self._device.name
         try:
             with protocol.answering(self._url):
-                self._client.hdel(protocol.DEVICES, name)
-                self._client.delete(protocol.alive_key(name))
+                self._client.hset(protocol.DEVICES, device, self._record())
+                self._client.delete(protocol.alive_key(device))
         except BackendError as error:
             log.debug("%s", error)  # the entry expires by itself
 
@@ -206,15 +209,15 @@ class Keeper(threading.Thread):
             self._due = started + self._period()
             self._take(answers[posted:], sessions)
 
+    def _record(self) -> str:
+        device = asdict(self._device)
+        fields = {"device": device, "incarnation": self.incarnation, "draining": self.draining}
+        return json.dumps(fields)
+
     def _registration(self) -> list[protocol.Command]:
-        record = {
-            "device": asdict(self._device),
-            "incarnation": self.incarnation,
-            "draining": self.draining,
-        }
         alive = protocol.alive_key(self._device.name)
         return [
-            ("HSET", protocol.DEVICES, self._device.name, json.dumps(record)),
+            ("HSET", protocol.DEVICES, self._device.name, self._record()),
             ("SET", alive, self.incarnation, "PX", self._lease_ms),
             ("XRANGE", protocol.RELEASES, f"({self._seen_release}", "+", "COUNT", 1000),
         ]

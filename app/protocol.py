@@ -42,6 +42,8 @@ DEVICES = f"{PREFIX}devices"
 INSTALLATION = f"{PREFIX}installation"
 #: Whose scheduler serves this broker; expires when it no longer renews it.
 SCHEDULER = f"{PREFIX}scheduler"
+#: What keeps a scheduler from serving this broker, in words; expires when it no longer says so.
+TROUBLE = f"{PREFIX}trouble"
 #: Trials that will not run again; every worker reads along and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
 GROUP = "scheduler"
@@ -49,6 +51,8 @@ GROUP = "scheduler"
 #: Seconds until a command is given up as unanswered by the broker.
 SOCKET_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 2.0
+#: Milliseconds that what keeps a scheduler is known after it was said.
+TROUBLE_MS = 5000
 #: Milliseconds that a meeting waits for its ranks.
 MEETING_EXPIRES = 60_000
 #: Seconds that an answer waits for its asker.
@@ -95,10 +99,13 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *args)
 
 
-DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY = (
-    Script(name) for name in ("dispatch", "claim", "beat", "report", "cut", "revoke", "survey")
+DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY, OPEN, LEAVE = SCRIPTS = tuple(
+    Script(name)
+    for name in (
+        *("dispatch", "claim", "beat", "report", "cut", "revoke", "survey"),
+        *("open", "leave"),
+    )
 )
-SCRIPTS = (DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY)
 
 
 def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
@@ -197,7 +204,7 @@ class Installation:
 def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
     """The installation served by this broker, or None while no scheduler has opened it.
 
-    Raises BackendError when the broker does not answer.
+    It outlives its scheduler (``is_served``). Raises BackendError when the broker does not answer.
     """
     with answering(url):
         fields: Any = client.hgetall(INSTALLATION)
@@ -209,6 +216,31 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
         fields["boot"],
         fields.get("version", ""),
     )
+
+
+def is_served(client: redis.Redis, url: str) -> bool:
+    """Whether a scheduler is there now; what ``fetch_installation`` says from then on is its word.
+
+    Raises BackendError when the broker does not answer.
+    """
+    with answering(url):
+        return bool(client.exists(SCHEDULER))
+
+
+def tell_trouble(client: redis.Redis, url: str, words: str) -> None:
+    """Let clients know why a scheduler does not serve. To be said again within ``TROUBLE_MS``.
+
+    Raises BackendError when the broker does not answer.
+    """
+    with answering(url):
+        client.set(TROUBLE, words, px=TROUBLE_MS)
+
+
+def trouble(client: redis.Redis, url: str) -> str | None:
+    """What keeps a scheduler from serving; None while none says so. Errors as ``tell_trouble``."""
+    with answering(url):
+        found: Any = client.get(TROUBLE)
+    return None if found is None else str(found)
 
 
 def pairs(fields: Any) -> dict[str, str]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PUBLISH_TIMEOUT = 0.2
 #: Seconds in which the report of an attempt that is done must have been read.
 REPORT_TIMEOUT = 10.0
+#: Why a device left that had said before that it takes nothing more.
+STOPPED = "its worker was stopped"
 
 
 class Reaper:
@@ -80,7 +82,10 @@ def _devices(survey: Survey, state: EngineState, at: float, *, blind: bool) -> I
     for name, known in list(state.devices.items()):
         if name not in survey.devices:
             if not blind:
-                yield DeviceLeft(at=at, device=name, reason=f"{name} stopped answering")
+                # Who drains was told to stop; whoever else is gone died, or cannot be reached.
+                told = known.draining or name in survey.stopped
+                reason = STOPPED if told else f"{name} stopped answering"
+                yield DeviceLeft(at=at, device=name, reason=reason)
         elif survey.devices[name].draining and not known.draining:
             yield DeviceDraining(at=at, device=name)
     for name, seen in survey.devices.items():

@@ -13,13 +13,14 @@ import secrets
 import signal
 import threading
 import time
+from contextlib import suppress
 from importlib.metadata import version
 
 from ..profiling.discovery import node_name
 from ..profiling.errors import BackendError
 from ..scheduler.events import PolicyChosen
 from ..scheduler.policies import find_policy
-from . import broker, locks, store
+from . import broker, locks, protocol, store
 from .clock import WallClock
 from .janitor import Janitor
 from .ledger import SqlLedger
@@ -71,6 +72,7 @@ class Scheduler:
         janitor = Janitor(
             store.checkpoints(self._settings.store_url, key), Reader(self._settings.ledger_url)
         )
+        said = ""
         while not stop.is_set():
             try:
                 ledger = SqlLedger.open(self._settings.ledger_url)
@@ -78,9 +80,13 @@ class Scheduler:
                 # Before the broker shows where the store is: an agent looks for the mark at once.
                 store.mark(self._settings.store_url, key)
             except BackendError as error:
-                log.error("%s", error)
+                if str(error) != said:
+                    log.error("%s", error)
+                said = str(error)
+                self._tell(said)
                 stop.wait(1.0)
                 continue
+            said = ""
             if not janitor.is_alive():
                 janitor.start()
             log.info("took up %d events of %s", engine.state.seq, self._settings.home)
@@ -106,6 +112,11 @@ class Scheduler:
             finally:
                 transport.close()
                 ledger.close()
+
+    def _tell(self, trouble: str) -> None:
+        """Let those who wait for a scheduler know why there is none."""
+        with suppress(BackendError), broker.connect(self._settings) as client:
+            protocol.tell_trouble(client, broker.broker_url(self._settings), trouble)
 
     def _run(self, runner: Runner, stop: threading.Event) -> None:
         if not self._begin(runner, stop):

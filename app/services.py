@@ -27,8 +27,7 @@ import psutil
 
 from ..profiling.errors import PenstockError, UsageError
 from ..profiling.urls import hide_password
-from ..tasks.stores import open_store, unusable
-from . import broker, locks
+from . import broker, locks, store
 from .machine import devices_of
 from .settings import PREFIX, Settings
 
@@ -102,11 +101,10 @@ def ensure_up(
     ``devices`` None takes what is up already, else the settings' own. ``services`` replaces what
     runs beside the broker (benchmarks and tests). Everything is checked before anything is started:
     UsageError for the state folder, the devices and settings that services which are up do not
-    have, BackendError for the broker (within 5 s) and
-    for a checkpoint store whose kind is unknown or lacks its library.
+    have, BackendError for the checkpoint store (within 20 s) and the broker (within 5 s).
     """
     settings.ensure_home()
-    _check_store(settings)
+    store.probe(settings.store_url)
     with locks.hold(settings.run, CHANGE, wait=True):
         before = wanted(settings)
         _check_same(settings)
@@ -125,15 +123,6 @@ def ensure_up(
         for service in wish.services:
             _spawn(settings, service)
     return wish
-
-
-def _check_store(settings: Settings) -> None:
-    """Whether this node could speak to the store at all; the scheduler sees if it answers."""
-    if settings.store is not None and not settings.store.startswith("file://"):
-        try:
-            open_store(settings.store)
-        except Exception as error:  # whatever fsspec or the store's library raises
-            raise unusable(settings.store, error) from error
 
 
 def _check_same(settings: Settings) -> None:

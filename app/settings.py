@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,23 @@ def _broker(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a broker URL")
+    return url
+
+
+def _store(url: str) -> str:
+    """A checkpoint store's URL; an absolute path as one.
+
+    Services run in the state folder, so a relative path would be another one there. What is in one
+    process's memory no other process sees.
+    """
+    if url.startswith("/"):
+        url = f"file://{url}"
+    scheme, mark, rest = url.partition("://")
+    known = re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)
+    if not mark or not known or scheme == "memory" or not rest.strip("/"):
+        raise ValueError("not a store that every process sees")
+    if scheme in ("file", "local") and not rest.startswith("/"):
+        raise ValueError("a relative path")
     return url
 
 
@@ -57,7 +75,11 @@ class Settings(BaseSettings):
         "broker in the state folder",
     )
     ledger: str | None = Field(default=None, repr=False, description="sqlite:///PATH, or unset")
-    store: str | None = Field(default=None, min_length=1, description="an fsspec URL, or unset")
+    store: Annotated[str, AfterValidator(_store)] | None = Field(
+        default=None,
+        description="an absolute path, file:///absolute/path, s3://bucket/path or another fsspec "
+        "URL that every process sees, or unset",
+    )
     node: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9-]{1,40}$",

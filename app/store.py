@@ -13,7 +13,12 @@ from uuid import uuid4
 
 from ..profiling.errors import BackendError
 from ..profiling.urls import hide_password
-from ..tasks.stores import open_store, unusable
+from ..tasks.stores import make_folder, open_store, unusable
+from .limit import within
+
+#: A store that has not answered by then does not answer (seconds, all steps together; a library
+#: for one may take some of them to load).
+ANSWER_LIMIT = 20.0
 
 
 def mark(url: str, key: bytes) -> None:
@@ -23,7 +28,7 @@ def mark(url: str, key: bytes) -> None:
     """
     try:
         files, root = open_store(url)
-        files.makedirs(root, exist_ok=True)
+        make_folder(files, root)
         files.pipe_file(_mark(root, key), b"the checkpoint store of a Penstock installation\n")
     except Exception as error:  # whatever the store's library raises
         raise unusable(url, error) from error
@@ -32,13 +37,18 @@ def mark(url: str, key: bytes) -> None:
 def check(url: str, key: bytes) -> None:
     """See that the store at ``url`` has the installation's mark and takes and gives data.
 
-    Raises BackendError with the reason.
+    Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
     """
-    try:
+
+    def attempt() -> bool:
         files, root = open_store(url)
-        marked = files.exists(_mark(root, key))
+        marked = bool(files.exists(_mark(root, key)))
         if marked:
             _probe(files, f"{root}/probe-{uuid4().hex}")
+        return marked
+
+    try:
+        marked = within(ANSWER_LIMIT, "store-check", attempt)
     except Exception as error:  # whatever the store's library raises
         raise unusable(url, error) from error
     if not marked:
@@ -49,11 +59,29 @@ def check(url: str, key: bytes) -> None:
         )
 
 
-def probe(url: str) -> None:
-    """See that the store at ``url`` takes and gives data. Raises BackendError with the reason."""
-    try:
+def probe(url: str) -> bool:
+    """See that the store at ``url`` takes and gives data; whether its folder is there already.
+
+    Where it is not, the nearest one above it is tried, in which it will be made. Nothing is left
+    behind. Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
+    """
+
+    def attempt() -> bool:
         files, root = open_store(url)
-        _probe(files, f"{root}/probe-{uuid4().hex}")
+        folder = root
+        while folder.startswith("/") and not files.exists(folder):
+            folder = folder.rpartition("/")[0]
+        try:
+            _probe(files, f"{folder}/probe-{uuid4().hex}")
+        except OSError as error:
+            if folder == root:
+                raise
+            why = error.strerror or str(error)
+            raise OSError(f"it cannot be made in {folder or '/'}: {why}") from error
+        return folder == root
+
+    try:
+        return within(ANSWER_LIMIT, "store-probe", attempt)
     except Exception as error:  # whatever the store's library raises
         raise unusable(url, error) from error
 

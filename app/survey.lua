@@ -1,19 +1,22 @@
 -- KEYS: devices, installation, scheduler. ARGV: prefix, owner, ttl in ms, then (trial, ranks) pairs.
 -- Renews the owner's hold on the broker; an error where another scheduler has it.
--- Returns {boot, {name, record, ...} of the devices alive, {fence, state, ranks without a lease, ...} by trial}.
+-- Returns {boot, {name, record, ...} of the devices alive, {fence, state, ranks without a lease, ...} by trial,
+-- {name, record, ...} of the devices that are gone since the last survey}.
 local prefix = ARGV[1]
 local holder = redis.call('GET', KEYS[3])
 if holder and holder ~= ARGV[2] then
   return redis.error_reply('HELD ' .. holder)
 end
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
-local devices = {}
+local devices, gone = {}, {}
 local known = redis.call('HGETALL', KEYS[1])
 for i = 1, #known, 2 do
   if redis.call('EXISTS', prefix .. 'alive:' .. known[i]) == 1 then
     devices[#devices + 1] = known[i]
     devices[#devices + 1] = known[i + 1]
   else
+    gone[#gone + 1] = known[i]
+    gone[#gone + 1] = known[i + 1]
     redis.call('HDEL', KEYS[1], known[i])
   end
 end
@@ -30,4 +33,4 @@ for i = 4, #ARGV, 2 do
   attempts[#attempts + 1] = stored[2]
   attempts[#attempts + 1] = absent
 end
-return {redis.call('HGET', KEYS[2], 'boot'), devices, attempts}
+return {redis.call('HGET', KEYS[2], 'boot'), devices, attempts, gone}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
@@ -76,11 +77,15 @@ class AttemptSeen:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the broker shows at one instant. ``boot`` None: it has lost its data."""
+    """What the broker shows at one instant. ``boot`` None: it has lost its data.
+
+    ``stopped`` are the devices that are gone since the last one and had drained.
+    """
 
     devices: dict[str, Seen]
     states: dict[str, AttemptSeen]
     boot: str | None
+    stopped: frozenset[str] = frozenset()
 
 
 class RedisTransport:
@@ -119,28 +124,16 @@ class RedisTransport:
 
         BackendError too while another owner's scheduler serves this broker.
         """
-        hold: protocol.Command = ("SET", protocol.SCHEDULER, self._owner, "NX", "PX", HOLD_MS)
-        holder = self._execute([hold, ("GET", protocol.SCHEDULER)])[1]
-        if holder not in (None, self._owner):
+        said = (self._owner, HOLD_MS, self._key.hex(), self._boot, self._store, self._version)
+        taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), said)
+        [(holder, key)] = self._execute([taking])
+        if holder != self._owner:
             raise BackendError(f"this broker is served by another scheduler: {holder}")
-        fields = {
-            "key": self._key.hex(),
-            "store": self._store,
-            "version": self._version,
-            "boot": self._boot,
-        }
         commands: list[protocol.Command] = [
-            ("HSETNX", protocol.INSTALLATION, name, value) for name, value in fields.items()
-        ]
-        # The store and the version are this scheduler's; key and boot outlive it.
-        commands += [("HSET", protocol.INSTALLATION, "store", self._store)]
-        commands += [("HSET", protocol.INSTALLATION, "version", self._version)]
-        commands += [
             ("XGROUP CREATE", stream, protocol.GROUP, "0", "MKSTREAM") for stream in _STREAMS
         ]
-        commands += [("HGET", protocol.INSTALLATION, "key")]
-        answers = self._execute(commands, ignore="BUSYGROUP")
-        self._key = bytes.fromhex(answers[-1])
+        self._execute(commands, ignore="BUSYGROUP")
+        self._key = bytes.fromhex(key)
         self._after = dict.fromkeys(_STREAMS, "0")
 
     def receive(self, timeout: float, limit: int = 512) -> list[Message]:
@@ -213,17 +206,21 @@ class RedisTransport:
         keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)
         arguments = (protocol.PREFIX, self._owner, HOLD_MS, *pairs)
         command = protocol.SURVEY.command(keys, arguments)
-        boot, devices, seen = self._execute([command])[0]
+        boot, devices, seen, gone = self._execute([command])[0]
         states = {
             attempt.trial: AttemptSeen(
                 None if seen[i] is None else int(seen[i]), seen[i + 1], tuple(seen[i + 2])
             )
             for i, attempt in zip(range(0, len(seen), 3), attempts, strict=True)
         }
-        known = zip(devices[::2], devices[1::2], strict=True)
-        return Survey({seen.device.name: seen for seen in _records(known)}, states, boot)
+        alive = {record.device.name: record for record in _records(devices)}
+        stopped = frozenset(r.device.name for r in _records(gone) if r.draining)
+        return Survey(alive, states, boot, stopped)
 
     def close(self) -> None:
+        """Leave the broker to the next scheduler; one that does not answer is left as it is."""
+        with suppress(BackendError):
+            self._execute([protocol.LEAVE.command((protocol.SCHEDULER,), (self._owner,))])
         self._client.close()
 
     def _dispatch(self, dispatch: Dispatch, spec: StudySpec) -> protocol.Command:
@@ -327,8 +324,8 @@ def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
     return [("XACK", stream, protocol.GROUP, *ids), ("XDEL", stream, *ids)]
 
 
-def _records(known: Any) -> Iterator[Seen]:
-    for name, text in known:
+def _records(known: Sequence[str]) -> Iterator[Seen]:
+    for name, text in zip(known[::2], known[1::2], strict=True):
         try:
             record = json.loads(text)
             device = _DEVICE.validate_python(record["device"])

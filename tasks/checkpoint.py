@@ -27,7 +27,7 @@ from ..profiling.errors import BackendError
 from ..profiling.faults import checkpoint_interval
 from ..profiling.urls import hide_password
 from .state import canonical, copy_state, state_hash
-from .stores import is_local, open_store, unusable
+from .stores import is_local, make_folder, open_store, unusable
 
 FORMAT = 1
 #: What a checkpoint must leave free on a local disk: so many bytes, or on a small disk this share.
@@ -45,7 +45,7 @@ class Store:
         """Open ``url``; raises ``BackendError`` where this node cannot write there."""
         try:
             self._files, self._root = open_store(url)
-            self._files.makedirs(self._root, exist_ok=True)
+            make_folder(self._files, self._root)
         except Exception as error:  # each file system raises its own kinds
             raise unusable(url, error) from error
         self._local = is_local(self._files)
@@ -71,7 +71,7 @@ class Store:
                 _write_synced(Path(path), content)
             else:
                 if folder not in self._made:
-                    self._files.makedirs(folder, exist_ok=True)
+                    make_folder(self._files, folder)
                     self._made.add(folder)
                 self._files.pipe_file(path, bytes(content))
         return str(self._files.unstrip_protocol(path))
@@ -89,12 +89,18 @@ def check_space(folder: Path, size: int) -> None:
     disk = shutil.disk_usage(folder)
     reserve = min(RESERVE, int(RESERVE_SHARE * disk.total))
     if disk.free - size < reserve:
-        mib = 1 << 20
         raise OSError(
             errno.ENOSPC,
-            f"the disk of the checkpoint store is full: {reserve / mib:.0f} MiB of its "
-            f"{disk.total / mib:.0f} MiB are kept free",
+            f"the disk of the checkpoint store is full: {_amount(reserve)} of its "
+            f"{_amount(disk.total)} are kept free",
         )
+
+
+def _amount(size: int) -> str:
+    """Bytes for people: ``410 KiB``, ``8 MiB``, ``1 GiB``."""
+    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+    unit = next((name for name, bytes_ in units.items() if size >= bytes_), "bytes")
+    return f"{size / units.get(unit, 1):.3g} {unit}"
 
 
 def _write_synced(path: Path, content: memoryview) -> None:

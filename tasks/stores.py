@@ -35,6 +35,16 @@ def open_store(url: str) -> tuple[Any, str]:
     return files, str(path).rstrip("/")
 
 
+def make_folder(files: Any, path: str) -> None:
+    """Make a folder where there are any.
+
+    A path that does not begin with a slash begins with a bucket: that one has none to be made, and
+    a library that is asked to makes the bucket, be its name mistyped.
+    """
+    if path.startswith("/"):
+        files.makedirs(path, exist_ok=True)
+
+
 def is_local(files: Any) -> bool:
     """Whether a file system is this machine's own."""
     protocol = files.protocol

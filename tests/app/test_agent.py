@@ -51,9 +51,10 @@ def client(settings):
 
 
 @pytest.fixture
-def installation(settings):
+def installation(settings, client):
     store.mark(settings.store_url, KEY)
     RedisTransport(broker.broker_url(settings), KEY, store=settings.store_url).open()
+    client.persist(protocol.SCHEDULER)  # as if it renewed its hold
 
 
 @pytest.fixture
@@ -112,6 +113,9 @@ def test_workers_live_and_die_with_their_agent(settings, client, installation, s
     # Told to stop, it leaves nothing behind.
     process.terminate()
     assert process.wait(10) == 0
+    assert serving(client) == {}
+    transport = RedisTransport(broker.broker_url(settings), KEY)
+    assert transport.survey([]).stopped == {name}, "which the scheduler can tell from a death"
     assert client.hgetall(protocol.DEVICES) == {}
     assert not locks.is_running(settings.run, lock)
 
@@ -142,6 +146,20 @@ def test_it_waits_for_a_scheduler_and_can_be_told_to_stop_meanwhile(settings, st
     until(lambda: "waiting: no scheduler" in locks.tail(settings.logs / "agent.log"))
     process.terminate()
     assert process.wait(10) == 0
+
+
+def test_it_waits_for_the_next_scheduler_which_may_have_another_store(settings, client, start):
+    """PENSTOCK_STORE was changed while all was down: what the last one said is still there."""
+    url = broker.broker_url(settings)
+    last = RedisTransport(url, KEY, store=f"file://{settings.home}/gone")
+    last.open()
+    last.close()
+    process = start()
+    until(lambda: "waiting: no scheduler" in locks.tail(settings.logs / "agent.log"))
+    assert process.poll() is None
+    store.mark(settings.store_url, KEY)
+    RedisTransport(url, KEY, store=settings.store_url).open()
+    until(lambda: "serving" in locks.tail(settings.logs / "agent.log"))
 
 
 def test_a_node_with_another_store_is_refused(settings, client, installation):

@@ -8,6 +8,8 @@ import pytest
 from fake_scheduler import FakeScheduler
 from penstock.app import broker, client, locks, protocol
 from penstock.app.client import Client
+from penstock.app.doctor import diagnose
+from penstock.app.serve import Scheduler
 from penstock.app.settings import load
 from penstock.profiling.errors import BackendError, UsageError
 
@@ -75,6 +77,26 @@ def test_silence_ends_with_who_is_silent_and_where_to_look(settings):
     broker.stop(settings)
     with pytest.raises(BackendError, match=r"broker .* does not answer"):
         asking.send("anything")
+
+
+def test_what_keeps_the_scheduler_from_serving_is_said_and_logged_once(settings, tmp_path, caplog):
+    """The store is lost after the services were asked for."""
+    (tmp_path / "file").write_text("")
+    lost = load(home=settings.home, store=f"{tmp_path}/file/x")
+    broker.start(lost)
+    stop = threading.Event()
+    serving = threading.Thread(target=Scheduler(lost).serve, args=(stop,))
+    serving.start()
+    try:
+        words = rf"the scheduler cannot serve: the checkpoint store file://{tmp_path}/file/x cannot"
+        with pytest.raises(BackendError, match=words):
+            Client(lost, patience=2.5).send("anything")
+        found = {finding.name: finding for finding in diagnose(lost)}
+    finally:
+        stop.set()
+        serving.join()
+    assert len([r for r in caplog.records if "file/x cannot be used" in r.message]) == 1
+    assert found["checkpoint store"].grade == "fail"
 
 
 def _until(true, limit=10.0):

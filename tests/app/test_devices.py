@@ -1,6 +1,7 @@
 """The list of devices, for people and for scripts, and how an operator waits for free ones."""
 
 import io
+import time
 from dataclasses import replace
 
 import pytest
@@ -62,12 +63,51 @@ def test_a_device_is_shown_with_what_it_has_and_those_that_are_gone_come_last(si
     site.put(A, "left", "a stopped answering")
     site.put(B, "resting", "3 losses in a row")
     head, first, second = text_of(device_facts(site.reader)).splitlines()
-    assert head.split()[:6] == ["device", "node", "kind", "cores", "memory", "slots"]
+    titles = ["device", "node", "kind", "model", "cores", "memory", "slots", "state", "runs"]
+    assert head.split() == titles
     assert first.split()[:8] == ["cpu.b.0", "b", "cpu", "M1", "2", "3.0", "GiB", "2"]
     assert "resting" in first
     assert "(3 losses in a row)" in first
     assert second.startswith("cpu.a.0")
     assert "(a stopped answering)" in second
+
+
+MODEL = "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz"
+
+
+def test_at_eighty_columns_each_device_is_one_line(site):
+    """As a CPU is really called, and with the reasons that Penstock gives."""
+    for name, state, reason in (
+        ("cpu.node-7.0", "joined", ""),
+        ("cpu.node-7.1", "resting", "3 losses in a row"),
+        ("cpu.node-7.2", "left", "cpu.node-7.2 stopped answering"),
+    ):
+        device = replace(A.device, name=name, node="node-7", model=MODEL)
+        site.put(replace(A, device=device), state, reason)
+    facts = device_facts(site.reader)
+    now = time.time()
+    for device in facts:
+        device["since"] = now - 7200
+    work = {"slot": 0, "study": "digits-3f2a", "trial": 17, "epoch": 12, "since": now - 3600}
+    facts[0]["running"] = [work]
+    head, *lines = text_of(facts, width=80).splitlines()
+    assert head.split() == ["device", "slots", "state", "runs"]
+    assert [line.rstrip() for line in lines] == [
+        "cpu.node-7.0       2   joined               digits-3f2a/17 epoch 12, 1 h 00 min",
+        "cpu.node-7.1       2   resting 2 h 00 min   (3 losses in a row)",
+        "cpu.node-7.2       2   left 2 h 00 min      (cpu.node-7.2 stopped answering)",
+    ]
+    wide = text_of(facts, width=200)
+    assert MODEL in wide
+    assert len(wide.splitlines()) == 4
+
+
+def test_where_even_less_fits_only_the_last_column_is_broken(site):
+    site.put(A, "left", "a stopped answering")
+    head, line, *more = text_of(device_facts(site.reader), width=40).splitlines()
+    assert head.split() == ["device", "state", "runs"]
+    assert line.startswith("cpu.a.0   left ")
+    assert all(part.startswith(" " * 20) for part in more)
 
 
 def test_where_there_is_no_device_it_says_how_one_joins(site):

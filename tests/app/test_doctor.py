@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from penstock.app import broker, protocol, services, store
+from penstock.app import broker, locks, protocol, services, store
 from penstock.app.doctor import diagnose
 from penstock.app.services import Service
 from penstock.app.settings import load
@@ -46,6 +46,45 @@ def test_what_runs_is_found_running(settings):
     with broker.connect(settings) as client:
         client.hset(protocol.INSTALLATION, "store", "file:///nowhere")
     assert findings(settings)["checkpoint store"].grade == "fail"
+
+
+def test_a_store_that_is_not_there_yet_will_be_made_and_is_not_by_the_doctor(tmp_path):
+    settings = load(home=tmp_path / "home", store=f"{tmp_path}/not/yet", devices="cpu:1x1")
+    found = findings(settings)["checkpoint store"]
+    assert (found.grade, found.what) == ("ok", f"file://{tmp_path}/not/yet; made at the first run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_cannot_be_made_fails(tmp_path):
+    (tmp_path / "file").write_text("")
+    settings = load(home=tmp_path / "home", store=f"{tmp_path}/file/x", devices="cpu:1x1")
+    found = findings(settings)["checkpoint store"]
+    assert found.grade == "fail"
+    assert f"file://{tmp_path}/file/x cannot be used" in found.what
+    assert "PENSTOCK_STORE" in found.advice
+
+
+def test_a_scheduler_that_cannot_serve_fails_and_its_store_is_looked_at(settings, tmp_path):
+    """The broker still names the store of the scheduler before it, which is well."""
+    (tmp_path / "file").write_text("")
+    changed = load(home=settings.home, store=f"{tmp_path}/file/x", devices="cpu:1x1")
+    settings.ensure_home()
+    broker.start(settings)
+    url = broker.broker_url(settings)
+    store.mark(settings.store_url, b"k")
+    before = RedisTransport(url, b"k", store=settings.store_url)
+    before.open()
+    in_use = findings(changed)["checkpoint store"]
+    assert (in_use.grade, in_use.what.partition(":")[0]) == ("warn", "file")
+    assert "in use; these settings say file://" in in_use.what
+    before.close()
+    with broker.connect(settings) as client, locks.hold(settings.run, "scheduler"):
+        protocol.tell_trouble(client, url, "no luck")
+        found = findings(changed)
+    assert found["scheduler"].grade == "fail"
+    assert found["scheduler"].what.endswith("cannot serve: no luck")
+    assert found["checkpoint store"].grade == "fail"
+    assert "file/x" in found["checkpoint store"].what
 
 
 def test_a_service_that_should_run_and_does_not_is_shown_with_its_last_words(settings):

@@ -1,5 +1,7 @@
 """What a look at the broker shows."""
 
+from dataclasses import replace
+
 import pytest
 from drive_world import World, device, spec
 from penstock.app.reaper import PUBLISH_TIMEOUT, REPORT_TIMEOUT, Reaper
@@ -96,10 +98,25 @@ def test_devices_come_go_and_drain(world):
     running = AttemptSeen(fence(world), "running", ())
     [left] = findings(world, running, devices=[])
     assert isinstance(left, DeviceLeft)
+    assert left.reason == "cpu.a.0 stopped answering"
     [joined] = findings(world, running, devices=["cpu.a.0", "cpu.a.1"])
     assert (type(joined), joined.device.name) == (DeviceJoined, "cpu.a.1")
     [draining] = findings(world, running, draining=True)
     assert isinstance(draining, DeviceDraining)
+
+
+def test_a_device_that_drained_before_it_left_was_stopped(world):
+    running = AttemptSeen(fence(world), "running", ())
+    world.send(*findings(world, running, draining=True))
+    [left] = findings(world, running, devices=[])
+    assert left.reason == "its worker was stopped"
+
+
+def test_a_device_whose_draining_was_too_short_to_be_seen_was_stopped_too(world):
+    """An idle worker is gone within the time between two looks."""
+    shown = replace(survey(world, devices=[]), stopped=frozenset({"cpu.a.0"}))
+    left, *_ = Reaper(claim_timeout=6.0).findings(shown, world.engine.state, AT)
+    assert left.reason == "its worker was stopped"
 
 
 def test_a_worker_started_anew_joins_anew(world):

@@ -146,6 +146,15 @@ def test_nothing_is_started_for_a_store_of_no_known_kind_and_its_password_is_not
     assert wanted(settings) is None
 
 
+def test_nothing_is_started_for_a_store_that_takes_no_data(tmp_path):
+    (tmp_path / "file").write_text("")
+    settings = load(home=tmp_path / "home", store=f"{tmp_path}/file/x", devices="cpu:1x1")
+    with pytest.raises(BackendError, match=f"file://{tmp_path}/file/x cannot be used"):
+        ensure_up(settings, services=STAND_INS)
+    assert wanted(settings) is None
+    assert not any(locks.is_running(settings.run, name) for name in NAMES)
+
+
 def test_nothing_is_started_for_devices_that_are_not_there(settings):
     with pytest.raises(UsageError, match=r"cpu:999x1.*this machine has"):
         ensure_up(settings, "cpu:999x1", services=STAND_INS)

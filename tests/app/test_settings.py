@@ -35,6 +35,25 @@ def test_the_state_folder_follows_xdg(tmp_path, monkeypatch):
     assert settings.store_url == f"file://{tmp_path}/penstock/checkpoints"
 
 
+@pytest.mark.parametrize(
+    ("store", "url"),
+    [
+        ("/srv/penstock", "file:///srv/penstock"),
+        ("file:///srv/penstock", "file:///srv/penstock"),
+        ("s3://bucket/penstock", "s3://bucket/penstock"),
+        ("gs://bucket", "gs://bucket"),
+    ],
+)
+def test_a_store_is_an_absolute_path_or_a_url(store, url):
+    assert load(store=store).store_url == url
+
+
+def test_a_refused_store_does_not_show_its_password():
+    with pytest.raises(UsageError, match=r"store = 'memory://\*\*\*@x' is refused") as refused:
+        load(store="memory://me:s3cret@x")
+    assert "s3cret" not in str(refused.value)
+
+
 def test_a_relative_home_becomes_absolute_because_services_run_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load(home="state").home == tmp_path / "state"
@@ -49,6 +68,14 @@ def test_a_relative_home_becomes_absolute_because_services_run_elsewhere(tmp_pat
         ("PENSTOCK_FLOWER_PORT", "70000", "1 to 65535"),
         ("PENSTOCK_BROKER", "amqp://db", "redis://"),
         ("PENSTOCK_BROKER", "redis://", "redis://"),
+        ("PENSTOCK_STORE", "memory://x", "s3://bucket/path"),
+        ("PENSTOCK_STORE", "simplecache::memory://x", "s3://bucket/path"),
+        ("PENSTOCK_STORE", "s3:/bucket", "s3://bucket/path"),
+        ("PENSTOCK_STORE", "s3://", "s3://bucket/path"),
+        ("PENSTOCK_STORE", "checkpoints", "an absolute path"),
+        ("PENSTOCK_STORE", "./checkpoints", "an absolute path"),
+        ("PENSTOCK_STORE", "file://relative/x", "file:///absolute/path"),
+        ("PENSTOCK_STORE", "local://relative/x", "file:///absolute/path"),
         ("PENSTOCK_NODE", "a.b", "letters, digits and hyphens"),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import pytest
 from penstock.app import store
 from penstock.profiling.errors import BackendError
@@ -38,3 +41,29 @@ def test_a_store_that_cannot_be_used_is_refused_with_the_reason(tmp_path):
         store.mark(f"file://{tmp_path}/file/checkpoints", KEY)
     with pytest.raises(BackendError, match="nosuch"):
         store.check("nosuch://bucket", KEY)
+
+
+def test_a_folder_that_is_not_there_yet_is_tried_where_it_will_be_made(tmp_path):
+    url = f"file://{tmp_path}/not/yet"
+    assert not store.probe(url)
+    assert list(tmp_path.iterdir()) == []
+    store.mark(url, KEY)
+    assert store.probe(url)
+
+
+@pytest.mark.parametrize("folder", ["{}/file/x", "/proc/nope"])
+def test_a_folder_that_cannot_be_made_is_refused_with_where_and_why(tmp_path, folder):
+    (tmp_path / "file").write_text("")
+    url = f"file://{folder.format(tmp_path)}"
+    where = url.removeprefix("file://").rpartition("/")[0]
+    with pytest.raises(BackendError, match=f"{url} cannot be used .* cannot be made in {where}: "):
+        store.probe(url)
+
+
+def test_a_store_that_hangs_is_given_up_in_time(tmp_path, monkeypatch):
+    """A pipe that nobody writes to, in place of the file that a probe has written."""
+    monkeypatch.setattr(store, "ANSWER_LIMIT", 0.2)
+    monkeypatch.setattr(store, "uuid4", lambda: SimpleNamespace(hex="x", bytes=b"x"))
+    os.mkfifo(tmp_path / "probe-x")
+    with pytest.raises(BackendError, match=r"no answer within 0.2 s"):
+        store.probe(f"file://{tmp_path}")

@@ -140,6 +140,10 @@ def test_a_survey_shows_only_devices_that_answer_and_drops_malformed_records(at,
         ("cpu.n.1", True, (0,))
     ]
     assert not redis.hexists(protocol.DEVICES, "dead")
+    redis.delete(protocol.alive_key("cpu.n.1"))
+    assert at.transport.survey([]).stopped == {"cpu.n.1"}, "it drained"
+    redis.hset(protocol.DEVICES, "cpu.n.1", json.dumps(record | {"draining": False}))
+    assert at.transport.survey([]).stopped == frozenset(), "it died"
 
 
 def test_every_call_raises_backend_error_while_the_broker_is_away(tmp_path):
@@ -166,3 +170,10 @@ def test_a_broker_serves_one_scheduler_at_a_time(at, redis):
     first.survey([])
     with pytest.raises(BackendError, match="HELD /a on one"):
         second.survey([])
+    second.close()
+    assert protocol.is_served(redis, at.url), "by the first"
+    first.close()
+    assert not protocol.is_served(redis, at.url)
+    second = RedisTransport(at.url, KEY, owner="/b on two")
+    second.open()
+    second.close()

@@ -7,12 +7,14 @@ import shutil
 import sqlite3
 import subprocess
 
+import fsspec
 import psutil
 import pytest
 import users_trainables
 from installation import Installation, variables_of
 from penstock import SuccessiveHalving, create_study
-from penstock.app import locks
+from penstock.app import locks, store
+from penstock.profiling.errors import BackendError
 from s3_server import BUCKET, KEY_ID, SECRET, serving
 
 pytestmark = pytest.mark.integration
@@ -75,6 +77,17 @@ def test_a_study_on_s3_goes_on_from_there_after_a_kill_and_leaves_the_best_state
         assert secret not in site.logs()
         assert secret not in site.penstock("status", study.id, "--json")
         assert secret not in site.penstock("doctor")
+
+
+def test_a_bucket_that_is_not_there_is_refused_at_once_and_not_made(s3, tmp_path):
+    site = Installation(tmp_path / "home", store="s3://nobucket/x")
+    said = site.penstock("up", status=3)
+    assert "the checkpoint store s3://nobucket/x cannot be used from this node: " in said
+    assert "bucket does not exist" in said
+    assert not list(site.settings.logs.iterdir())
+    with pytest.raises(BackendError, match="bucket does not exist"):
+        store.mark("s3://nobucket/x", b"key")
+    assert fsspec.filesystem("s3", skip_instance_cache=True).ls("") == [BUCKET]
 
 
 @pytest.fixture

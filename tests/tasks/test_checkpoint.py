@@ -102,6 +102,17 @@ def test_no_checkpoint_is_begun_that_leaves_too_little_space(tmp_path, monkeypat
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize(
+    ("reserve", "words"),
+    [(1 << 30, "1 GiB"), (3 << 19, "1.5 MiB"), (410 << 10, "410 KiB"), (70, "70 bytes")],
+)
+def test_how_much_is_kept_free_is_said_in_a_unit_of_its_size(tmp_path, monkeypatch, reserve, words):
+    monkeypatch.setattr(checkpoint, "RESERVE_SHARE", 1.0)
+    monkeypatch.setattr(checkpoint, "RESERVE", reserve)
+    with pytest.raises(OSError, match=f"is full: {words} of its "):
+        checkpoint.check_space(tmp_path, shutil.disk_usage(tmp_path).total)
+
+
 #: Saves a state that fits, one that does not, and after room was made that one again.
 FILL = """
 import pathlib, sys, torch
