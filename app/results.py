@@ -16,6 +16,7 @@ from .codec import spec_from_json
 from .drawn import Drawn
 
 if TYPE_CHECKING:
+    import optuna
     import pandas
 
     from .queries import Reader, TrialRow
@@ -44,6 +45,7 @@ class Results:
         self._study = study
         self._values: dict[str, dict[int, float]] = {}
         self._metrics: dict[str, Mapping[str, float]] = {}
+        self._began: dict[str, float] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
         self._drawn = Drawn(reader, study)
@@ -64,11 +66,13 @@ class Results:
             self._rowid = epoch.rowid
             self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
             self._metrics[epoch.trial] = epoch.metrics
+            self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
 
     def _freeze(self, row: TrialRow) -> FrozenTrial:
         state = STATES[TrialState(row.state)]
         ended = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
         known = self._distributions(row)
+        began = self._began.get(row.id, row.created_at)  # its first epoch's, where it has one
         attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
         if row.id in self._metrics:
             attrs["metrics"] = dict(self._metrics[row.id])
@@ -81,7 +85,7 @@ class Results:
             trial_id=row.number,
             state=state,
             value=row.value if ended else None,
-            datetime_start=None if state is OptunaState.WAITING else _local(row.created_at),
+            datetime_start=None if state is OptunaState.WAITING else _local(began),
             datetime_complete=None if row.finished_at is None else _local(row.finished_at),
             params=dict(row.params),
             distributions={name: known[name] for name in row.params if name in known},
@@ -118,6 +122,27 @@ def best(trials: Sequence[FrozenTrial], direction: str) -> FrozenTrial:
         raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
     sign = 1.0 if direction == "maximize" else -1.0
     return max(found, key=lambda trial: sign * _value(trial))
+
+
+def to_optuna(
+    trials: Sequence[FrozenTrial], name: str, direction: str, storage: Any
+) -> optuna.Study:
+    """An Optuna study of those trials that have ended, in ``storage`` (None: in memory).
+
+    Raises UsageError where the storage has a study of this name.
+    """
+    import optuna
+
+    try:
+        study = optuna.create_study(
+            storage=storage,
+            study_name=name,
+            direction=optuna.study.StudyDirection[direction.upper()],
+        )
+    except optuna.exceptions.DuplicatedStudyError as error:
+        raise UsageError(f"{storage} has a study {name}: give another storage") from error
+    study.add_trials([trial for trial in trials if trial.state.is_finished()])
+    return study
 
 
 def to_dataframe(trials: Sequence[FrozenTrial]) -> pandas.DataFrame:

@@ -210,6 +210,17 @@ class Study:
         return value
 
     @to_the_user
+    def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
+        """A copy as an Optuna study, of the trials that have ended.
+
+        For what Optuna has for its own: plots, importances of hyperparameters, and with a
+        ``storage`` (``sqlite:///copy.db``) optuna-dashboard. UsageError where that has this study.
+        """
+        from .results import to_optuna
+
+        return to_optuna(self.get_trials(), self.study_name, self.direction, storage)
+
+    @to_the_user
     def trials_dataframe(self) -> pandas.DataFrame:
         """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
         from .results import to_dataframe

@@ -55,7 +55,8 @@ def test_a_study_runs_and_is_read_back_as_optunas_trials(settings, started):
     assert (best.number, best.value, best.params) == (2, 2.0, {"x": 2.0, "act": "relu"})
     assert (study.best_value, study.best_params) == (2.0, {"x": 2.0, "act": "relu"})
     assert best.intermediate_values == {1: 2.0, 2: 2.0}
-    assert best.duration.total_seconds() == pytest.approx(1.5)
+    # From the beginning of its first epoch, which took 0.1 s until the trial was made.
+    assert best.duration.total_seconds() == pytest.approx(1.6)
     assert best.user_attrs["trial_id"] == f"{study.id}-0002"
     assert best.user_attrs["device"] == "cpu.here.0"
     assert best.distributions["x"] == optuna.distributions.CategoricalDistribution([3.0, 1.0, 2.0])
@@ -87,6 +88,26 @@ def test_the_data_frame_has_optunas_columns(settings, started):
     assert list(frame["state"]) == ["FAIL", "COMPLETE", "COMPLETE"]
     assert list(frame["params_x"]) == [3.0, 1.0, 2.0]
     assert frame["user_attrs_failure"][0] == "ValueError: no"
+
+
+def test_a_copy_for_optuna_has_what_ended_for_its_plots_importances_and_storages(
+    settings, started, tmp_path
+):
+    with FakeScheduler(settings, fate={1: TrialState.STOPPED}):
+        study = create_study(study_name="first", **GRID)
+        quiet(study, SPACE)
+    copy = study.to_optuna()
+    assert (copy.best_value, copy.best_params) == (study.best_value, study.best_params)
+    assert [t.state for t in copy.trials] == [t.state for t in study.trials]
+    assert set(optuna.importance.get_param_importances(copy)) == {"x", "act"}
+    assert optuna.visualization.plot_intermediate_values(copy).data
+    url = f"sqlite:///{tmp_path / 'copy.db'}"
+    study.to_optuna(url)
+    stored = optuna.load_study(study_name="first", storage=url)
+    assert [t.params for t in stored.trials] == [t.params for t in study.trials]
+    assert stored.best_trial.user_attrs == study.best_trial.user_attrs
+    with pytest.raises(UsageError, match="has a study first"):
+        study.to_optuna(url)
 
 
 def test_callbacks_hear_of_each_trial_once_with_its_epochs(settings, started):
