@@ -134,7 +134,17 @@ def test_devices_lists_what_has_joined_as_devices_list_does(call):
     result = call("devices")
     assert result.exit_code == 0
     head, *lines = result.stdout.splitlines()
-    assert head.split() == ["device", "node", "kind", "cores", "memory", "slots", "state", "runs"]
+    assert head.split() == [
+        "device",
+        "node",
+        "kind",
+        "model",
+        "cores",
+        "memory",
+        "slots",
+        "state",
+        "runs",
+    ]
     assert [line.split()[0] for line in lines] == ["cpu.node.0", "cpu.node.1"]
     assert call("devices", "list").stdout == result.stdout
     assert [facts["state"] for facts in json.loads(call("devices", "--json").stdout)] == [
