@@ -253,6 +253,23 @@ def flower(
     flowers.become(settings, port)
 
 
+@app.command(rich_help_panel=MACHINE)
+def metrics(
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = 9917,
+) -> None:
+    """Serve figures for Prometheus until Ctrl-C: studies, trials, slots, devices, epochs."""
+    from .metrics import serve
+
+    _, thread = serve(settings_of(), address, port)
+    typer.echo(f"http://{address}:{port}/metrics")
+    thread.join()
+
+
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, Select, func, select
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
@@ -205,6 +205,12 @@ class Reader:
         """The events of these sequence numbers: what other events name as their cause."""
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.seq.in_(seqs))
         return {row.seq: codec.decode(row.kind, row.body) for row in self._rows(query)}
+
+    def totals(self) -> tuple[int, float]:
+        """How many epochs were accepted, and their seconds of training."""
+        [count] = self._rows(select(func.count(EPOCH.c.id)))
+        [seconds] = self._rows(select(func.sum(EPOCH.c.seconds)))
+        return count[0], seconds[0] or 0.0
 
     def named(self, uris: Sequence[str]) -> set[str]:
         """Those of ``uris`` that a durable state names: files that are in use."""
