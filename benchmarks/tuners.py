@@ -10,7 +10,7 @@ that any tuner tried on the task (percentage points). Means over tasks and seeds
 Beside them Optuna as it is alone: its ``HyperbandPruner``, told after every epoch, and its random
 search, on the same configurations one after another.
 
-Deciding early: PASHA's regret and epochs beside ASHA's over the same rungs.
+Deciding early: curve stopping's regret and epochs beside those of training all to the end.
 """
 
 from __future__ import annotations
@@ -135,14 +135,14 @@ def regrets(tasks: Sequence[str], seeds: int) -> dict[str, float]:
             known = max(
                 [known, *(task.curve(params)[-1] for s in taken.values() for params, _ in s)]
             )
-            early.append(runs["asha"][-1][-1] - runs["pasha"][-1][-1])
+            early.append(runs["random"][-1][-1] - runs["curve"][-1][-1])
         for tuner, each in runs.items():
             for values in each:
                 for budget in BUDGETS:
                     regret = known - values[min(budget, len(values)) - 1]
                     found[f"regret.{tuner}.{budget}"].append(regret)
     figures = {key: mean(values) for key, values in sorted(found.items())}
-    share = figures["epochs_used.pasha"] / figures["epochs_used.asha"]
+    share = figures["epochs_used.curve"] / figures["epochs_used.random"]
     return figures | {"decide_early.regret": mean(early), "decide_early.epochs_share": share}
 
 

@@ -34,6 +34,12 @@ ROWS = (
     ("plans", "Random plans of widths, moves and replays, some on Celery workers", "{:,}"),
     ("mismatches", "of them, with other bits than on one device", "{}"),
     (
+        "decide_early.epochs_share",
+        "Curve stopping, simulated on LCBench's curves: epochs beside full training's",
+        "{:.0%}",
+    ),
+    ("decide_early.regret", "the same: points of accuracy that it costs", "{:.1f}"),
+    (
         "faults",
         "Faults injected into running studies (`kill -9`, lost data, stopped workers)",
         "{}",
