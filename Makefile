@@ -22,7 +22,7 @@ check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@mkdir -p .typing && ln -sfn .. .typing/penstock  # mypy wants a folder of the package's name
 	@MYPYPATH=.typing $(BIN)/mypy -p penstock
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest -q
+	@$(MAKE) --no-print-directory test
 
 bench: .venv/dev ## the quick form of every benchmark; figures in build/bench
 	@mkdir -p build/bench
