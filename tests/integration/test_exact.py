@@ -33,6 +33,7 @@ class Trial:
         self.name = name
         self.epochs: dict[int, tuple] = {}
         self.parents: tuple[Parent, ...] = ()
+        self.replayed: list[tuple[int, int]] = []
 
     def send(self, at, last: int, parents: tuple[Parent, ...] = ()) -> None:
         """Dispatch the epochs after the accepted ones up to ``last``."""
@@ -49,9 +50,11 @@ class Trial:
             messages = at.transport.receive(0.05)
             at.transport.carry_out(acks=messages)
             for body in [message.body for message in messages]:
-                assert body["kind"] in {"epoch", "durable"}, body
+                assert body["kind"] in {"epoch", "durable", "replayed"}, body
                 assert body["trial"] == self.name
-                if body["kind"] == "durable":
+                if body["kind"] == "replayed":
+                    self.replayed.append((body["first"], body["last"]))
+                elif body["kind"] == "durable":
                     parent = Parent(body["epoch"], body["uri"], body["state_hash"])
                     self.parents = (parent, *self.parents)
                 else:
@@ -106,6 +109,8 @@ def test_a_trial_paused_moved_killed_and_replayed_has_the_bits_of_one_left_alone
     wait_for(lambda: worker.children() not in ([], [trainer]))
     trial.run(one, LAST)  # replayed from its initialisation
 
+    # From the checkpoint after epoch 4, then from nothing.
+    assert trial.replayed == [(5, killed_after), (1, LAST - 1)]
     assert [parent.epoch for parent in trial.parents] == [LAST, LAST - 1, 4, 2]
     assert trial.epochs == alone.epochs
     assert trial.parents[0].uri == alone.parents[0].uri, "the checkpoints are the same bytes"
