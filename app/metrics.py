@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ..profiling.errors import UsageError
+from ..scheduler.study import OVER
 from ..scheduler.trial import TrialState
 from . import locks
 from .queries import Reader
@@ -50,8 +51,8 @@ class Collector:
 
     def _studies(self) -> Iterable[Metric]:
         studies = self._reader.studies()
-        words = "Studies by their status."
-        yield _by("penstock_studies", words, "status", Counter(each.status for each in studies))
+        counts = dict.fromkeys(("running", *OVER), 0) | Counter(each.status for each in studies)
+        yield _by("penstock_studies", "Studies by their status.", "status", counts)
         states = {str(state): 0 for state in TrialState}
         for study in studies:
             if study.status == "running":

@@ -53,16 +53,23 @@ def to_event(body: Mapping[str, Any], at: float) -> Event:
         raise UsageError(f"a malformed report of kind {kind!r} was dropped: {error!r}") from error
 
 
+def _trial(body: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """The fields of every event of a trial."""
+    return {"at": at, "cause": _text(body, "cause"), "trial": _text(body, "trial")}
+
+
+def _attempt(body: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """The fields of every event of an attempt."""
+    return {**_trial(body, at), "fence": _whole(body, "fence")}
+
+
 def _epoch(body: Mapping[str, Any], at: float) -> Event:
     metrics = tuple((str(name), float(value)) for name, value in body["metrics"].items())
     seconds = float(body["seconds"])
     if not isfinite(seconds) or seconds < 0:
         raise ValueError(f"seconds = {seconds}")
     return EpochReported(
-        at=at,
-        cause=_text(body, "cause"),
-        trial=_text(body, "trial"),
-        fence=_whole(body, "fence"),
+        **_attempt(body, at),
         epoch=_whole(body, "epoch"),
         metrics=metrics,
         state_hash=_text(body, "state_hash"),
@@ -76,9 +83,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
 
 def _durable(body: Mapping[str, Any], at: float) -> Event:
     return Durable(
-        at=at,
-        cause=_text(body, "cause"),
-        trial=_text(body, "trial"),
+        **_trial(body, at),
         epoch=_whole(body, "epoch"),
         state_hash=_text(body, "state_hash"),
         uri=_text(body, "uri"),
@@ -86,17 +91,12 @@ def _durable(body: Mapping[str, Any], at: float) -> Event:
 
 
 def _undurable(body: Mapping[str, Any], at: float) -> Event:
-    return Undurable(
-        at=at, cause=_text(body, "cause"), trial=_text(body, "trial"), reason=_text(body, "reason")
-    )
+    return Undurable(**_trial(body, at), reason=_text(body, "reason"))
 
 
 def _replayed(body: Mapping[str, Any], at: float) -> Event:
     return Replayed(
-        at=at,
-        cause=_text(body, "cause"),
-        trial=_text(body, "trial"),
-        fence=_whole(body, "fence"),
+        **_attempt(body, at),
         first=_whole(body, "first"),
         last=_whole(body, "last"),
         reason=_text(body, "reason"),
@@ -106,10 +106,7 @@ def _replayed(body: Mapping[str, Any], at: float) -> Event:
 def _returned(body: Mapping[str, Any], at: float) -> Event:
     value = body["value"]
     return TrialReturned(
-        at=at,
-        cause=_text(body, "cause"),
-        trial=_text(body, "trial"),
-        fence=_whole(body, "fence"),
+        **_attempt(body, at),
         value=None if value is None else float(value),
     )
 
@@ -119,10 +116,7 @@ def _failed(body: Mapping[str, Any], at: float) -> Event:
     if kind not in KINDS:
         raise ValueError(f"failure = {kind!r}")
     return AttemptFailed(
-        at=at,
-        cause=_text(body, "cause"),
-        trial=_text(body, "trial"),
-        fence=_whole(body, "fence"),
+        **_attempt(body, at),
         kind=kind,
         message=_text(body, "message"),
         traceback=_text(body, "traceback"),
@@ -131,10 +125,7 @@ def _failed(body: Mapping[str, Any], at: float) -> Event:
 
 def _lost(body: Mapping[str, Any], at: float) -> Event:
     return AttemptLost(
-        at=at,
-        cause=_text(body, "cause"),
-        trial=_text(body, "trial"),
-        fence=_whole(body, "fence"),
+        **_attempt(body, at),
         reason=_text(body, "reason"),
         refused=bool(body.get("refused", False)),
         ranks=tuple(int(rank) for rank in body.get("ranks", ())),

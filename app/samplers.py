@@ -79,7 +79,7 @@ class SamplerHost:
         view = self._views.setdefault(spec.id, {}).setdefault(None, View(spec, dists))
         model = _model(spec, len(dists), "ask", index)
         if model is not None:
-            view.show(trials, _least(spec, len(dists)))
+            _show(spec, view, trials)
         answers = []
         for number, params in enumerate(wanted, start=len(trials)):
             sampler = model
@@ -90,7 +90,8 @@ class SamplerHost:
                 drawn = quasi_random(dists, spec.seed, number) | params
             else:
                 drawn = _draw(spec, sampler, view, view.running(number)) | params
-            view.shown.append(view.running(number, drawn))
+            if model is not None:
+                view.shown.append(view.running(number, drawn))
             answers.append(tuple(drawn.items()))
         return tuple(answers), False
 
@@ -110,7 +111,7 @@ class SamplerHost:
         if sampler is None:
             sampler = _random(spec, trial.number, name)
         else:
-            view.show([other for other in trials if other.id != trial.id], _least(spec, 1))
+            _show(spec, view, [other for other in trials if other.id != trial.id])
         return _draw(spec, sampler, view, view.running(trial.number))[name]
 
     def forget(self, study: str) -> None:
@@ -182,12 +183,11 @@ def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | Non
     return None
 
 
-def _least(spec: StudySpec, dimensions: int) -> int:
-    """How many results a rung must have before the sampler learns from it."""
-    if spec.sampler == "bohb":
-        return dimensions + 3
+def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
+    """Show the sampler what it may compare: a rung counts from so many results on."""
     given: dict[str, int] = json.loads(spec.sampler_options)
-    return max(1, given.get("n_startup_trials", 10))
+    least = len(view.dists) + 3 if spec.sampler == "bohb" else given.get("n_startup_trials", 10)
+    view.show(trials[-GP_MOST:] if spec.sampler == "gp" else trials, max(1, least))
 
 
 def _draw(
@@ -195,8 +195,6 @@ def _draw(
 ) -> dict[str, Scalar]:
     """One configuration: drawn jointly where the sampler can and should, else name by name."""
     joint = json.loads(spec.sampler_options).get("multivariate", True)
-    if spec.sampler == "gp":
-        view.shown = view.shown[-GP_MOST:]
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
     # One thread: the scheduler's machine mostly trains as well, and threads that wait for each

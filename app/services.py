@@ -135,14 +135,16 @@ def _check_same(settings: Settings) -> None:
     except psutil.Error:
         return  # it has just ended, or is another user's
     for field in READ_AT_START & settings.model_fields_set:
-        name, default = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
-        value, there = str(getattr(settings, field)), theirs.get(name, str(default))
+        name, there = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
+        if name in theirs:  # as it was read there: a path has become a URL
+            there = getattr(Settings.model_validate({field: theirs[name]}), field)
+        value = getattr(settings, field)
         if value != there:
             raise UsageError.refuse(
                 name,
-                hide_password(value),
-                f"{hide_password(there)}, with which services run that are up; `penstock down` "
-                "makes room for others",
+                hide_password(str(value)),
+                f"{hide_password(str(there))}, with which services run that are up; "
+                "`penstock down` makes room for others",
             )
 
 

@@ -90,8 +90,8 @@ def _row(params: Params, epoch: int) -> list[float]:
 
 def _folder() -> Path:
     given = os.environ.get("PENSTOCK_DATA")
-    base = Path(given) if given else Path.home() / ".cache" / "penstock"
-    return base / "yahpo-lcbench"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (Path(given) if given else cache / "penstock") / "yahpo-lcbench"
 
 
 @cache

@@ -16,8 +16,8 @@ PAUSE, LONGEST_PAUSE = 0.5, 10.0
 def save(run: Run, store: Callable[[], Store], state: dict[str, Any], epoch: int) -> str:
     """The URI of ``state`` (after ``epoch``) once it is durable; tried until then.
 
-    The time is not the epoch's. Raises ``Abandoned`` when the segment is fenced off meanwhile, and
-    ``Lost`` when it is to end.
+    Waiting does not count against an epoch's time limit. Raises ``Abandoned`` when the segment is
+    fenced off meanwhile, and ``Lost`` when it is to end.
     """
     pause = PAUSE
     while True:

@@ -42,7 +42,7 @@ class Run:
     cut: bool = False
     stop: bool = False
     note: str = ""  # the latest result, shown with progress
-    notes: list[str] = field(default_factory=list)  # what went wrong on the way to its state
+    passed_over: list[str] = field(default_factory=list)  # states that could not be had
     _answers: SimpleQueue[Scalar] = field(default_factory=SimpleQueue)
     _said_at: float = 0.0
     _preparing: bool = False
@@ -113,12 +113,12 @@ class Run:
 
     def passes_over(self, error: Exception) -> None:
         """Note that the newest state could not be had: an older one is taken."""
-        self.notes.append(f"{error}; an older state was taken")
-        print(f"{self.task.trial}: {self.notes[-1]}", file=sys.stderr)  # noqa: T201 - its log
+        self.passed_over.append(f"{error}; an older state was taken")
+        print(f"{self.task.trial}: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
         """Say that these accepted epochs are computed again, and what led to it."""
-        self.say("replayed", first=first, last=last, reason="; ".join(self.notes))
+        self.say("replayed", first=first, last=last, reason="; ".join(self.passed_over))
 
     def waits(self, what: str, seconds: float) -> None:
         """Wait, which does not count as an epoch's time. Raises ``Abandoned`` as ``check``."""

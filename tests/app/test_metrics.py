@@ -40,6 +40,7 @@ def test_what_prometheus_reads_is_what_the_ledger_has(server, tmp_path):
     epochs = reader.epochs(study.id)
     found = scraped(server)
     assert found["penstock_studies", "complete"] == 1
+    assert found["penstock_studies", "running"] == 0
     assert found["penstock_epochs_total",] == len(epochs) > 9
     assert found["penstock_epoch_seconds_total",] == pytest.approx(sum(e.seconds for e in epochs))
     assert found["penstock_scheduler_up",] == 0

@@ -192,6 +192,14 @@ def test_a_setting_that_running_services_would_not_hear_of_is_refused(settings, 
     take_down(other, grace=1)
 
 
+def test_a_store_that_services_know_by_its_path_is_the_one_of_its_url(settings, tmp_path):
+    known_by_path = ("env", f"PENSTOCK_STORE={tmp_path}", *SLEEP)
+    ensure_up(settings, services=(Service("scheduler", known_by_path),))
+    ensure_up(load(home=settings.home, devices="cpu:1x1", store=f"file://{tmp_path}"), services=())
+    with pytest.raises(UsageError, match="PENSTOCK_STORE"):
+        ensure_up(load(home=settings.home, devices="cpu:1x1", store=f"file://{tmp_path}/other"))
+
+
 def test_a_damaged_wish_counts_as_none(settings, caplog):
     settings.ensure_home()
     (settings.run / "up.json").write_text("{")
