@@ -77,7 +77,7 @@ def _bends(
 
 
 def _between(given: tuple[float, ...], wanted: tuple[float, ...], x: float, beyond: float) -> float:
-    """``wanted`` at ``x`` of the line through (0, 0) and the breakpoints (``given``, ``wanted``)."""
+    """``wanted`` at ``x`` on the line through (0, 0) and all (``given``, ``wanted``)."""
     at = bisect_left(given, x)
     if at == len(given):
         return beyond

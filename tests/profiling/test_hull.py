@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -81,11 +82,8 @@ def test_breakpoints_are_points_and_the_hull_is_above_all(points):
 @given(some_points)
 def test_a_hull_is_strictly_concave_and_rises(points):
     corners = ((0, 0), *hull(points).breakpoints)
-    slopes = [
-        (right[1] - left[1]) / (right[0] - left[0])
-        for left, right in zip(corners, corners[1:], strict=False)
-    ]
-    assert all(steep > flat for steep, flat in zip(slopes, slopes[1:], strict=False))
+    slopes = [(right[1] - left[1]) / (right[0] - left[0]) for left, right in pairwise(corners)]
+    assert all(steep > flat for steep, flat in pairwise(slopes))
     assert slopes[-1] > 0
 
 
