@@ -78,6 +78,8 @@ class Attempts(Numerics):
             self.state.devices[member.device].losses = 0
         self._saw(study, members)
         attempt.trained += event.seconds
+        attempt.began = self._at
+        self._follow(trial, len(members))
         if self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds, len(members)):
             self.state.dirty = True
         self._changes.trials[trial.id] = trial
@@ -102,7 +104,8 @@ class Attempts(Numerics):
 
     def _close(self, study: StudyState, trial: Trial) -> None:
         attempt = self._close_attempt(trial)
-        self.state.costs.saw_segment(self._at - attempt.dispatched_at, attempt.trained)
+        seconds = self._at - attempt.dispatched_at
+        self.state.costs.saw_segment(seconds, attempt.trained, resized=attempt.resized)
         if trial.epoch < trial.target:
             self._move(study, trial, Step.YIELD)
             self._go_on(study, trial, attempt.segment.members)

@@ -13,26 +13,19 @@ and goes on at the new one. A member of a gang has a whole device to itself, all
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-
-from ..profiling.errors import IllegalTransition
 from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
-from .durables import Durables
-from .policies import find_policy
+from .planning import Planning
 from .segments import segment_length
-from .snapshot import Candidate, Snapshot
 from .state import Attempt, StudyState
 from .strategy import Pull, TrialGroup
 from .study import shards_of
 from .trial import FINAL, Step, Trial, TrialState
 
-REPLAN_EVERY = 1.0
 #: Samplers whose proposals do not depend on results, so they may be asked for ahead.
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 
-class Placing(Durables):
+class Placing(Planning):
     """Gives free slots to trials, and pulls the strategies for more."""
 
     def _enter(self, study: StudyState, group: TrialGroup) -> None:
@@ -85,38 +78,27 @@ class Placing(Durables):
             if not fits:
                 continue
             members = self._members(trial, fits, self._width(study, trial))
-            if not members:
+            if not members and self.state.shuffle:
                 return  # first in line: devices are kept for it until they are enough
+            if not members:
+                continue
             taken = {member.device for member in members} if len(members) > 1 else set()
             free[:] = [s for s in free if s not in members and s.device not in taken]
             self.state.ready.remove(name)
             self._dispatch(study, trial, members)
 
-    def _width(self, study: StudyState, trial: Trial) -> int:
-        """On how many devices the plan has ``trial`` run from its next epoch on."""
-        widest = self._widest(study, trial)
-        if widest == 1:
-            return 1
-        if self.state.shuffle:
-            usable = sum(self.state.usable(name) for name in self.state.devices)
-            names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
-            drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
-            return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
-        if trial.losses > 1:
-            return 1  # whatever keeps its members apart, alone it goes on
-        return min(widest, self.state.widths.get(trial.id, 1))
-
-    def _widest(self, study: StudyState, trial: Trial) -> int:
-        if study.spec.max_width == 1:
-            return 1
-        return min(study.spec.max_width, shards_of(study.spec, trial.params))
-
     def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
         """``width`` of the free slots, or as many as there are; those where it is warm go first.
 
-        Under a shuffled plan none where there are not enough.
+        Under a shuffled plan none where there are not enough. Under one with courses a trial that
+        begins has its course's wide or narrow width, or none.
         """
         whole = [slot for slot in free if slot.slot == 0 and self.state.is_free(slot.device)]
+        course = self.state.courses.get(trial.id)
+        if course is not None and len(whole) < width and not trial.members:
+            width = course.narrow
+            if width > max(1, len(whole)):
+                return ()
         if width > 1 and (len(whole) >= width or (len(whole) > 1 and not self.state.shuffle)):
             warm = [member.device for member in trial.members]
             names = [slot.device for slot in whole]
@@ -160,32 +142,6 @@ class Placing(Durables):
             self._out.append(ask)
         return pull
 
-    def _replan(self, free: list[Member]) -> None:
-        state = self.state
-        if not (state.dirty and self._plan_due() <= self._at):
-            return
-        if len(state.ready) < 2 and not state.elastic():
-            return
-        snapshot = Snapshot(
-            self._at,
-            self._candidates(state.ready),
-            len(free),
-            self._candidates(attempt.segment.trial for attempt in state.attempts.values()),
-            sum(slot.slot == 0 and state.is_free(slot.device) for slot in free),
-        )
-        plan = find_policy(state.policy)(snapshot)
-        if sorted(plan.order) != sorted(state.ready):
-            raise IllegalTransition(f"policy {state.policy} dropped or invented waiting trials")
-        state.ready = list(plan.order)
-        state.widths = dict(plan.widths)
-        state.shuffle = plan.shuffle
-        state.dirty = False
-        state.planned_at = self._at
-
-    def _plan_due(self) -> float:
-        at = self.state.planned_at
-        return self._at if at is None else at + REPLAN_EVERY
-
     def _resize(self, free: list[Member]) -> None:
         """Have the trials that the plan gives another width close at the end of their epoch."""
         if not self.state.elastic():
@@ -204,25 +160,6 @@ class Placing(Durables):
                 attempt.cut = True
                 self._decide(Cut, trial=trial.id, fence=fence)
 
-    def _candidates(self, names: Iterable[str]) -> tuple[Candidate, ...]:
-        # In order of arrival, so that a policy's ties do not depend on the plan before.
-        trials = sorted((self.state.trials[name] for name in names), key=lambda t: t.since)
-        costs = self.state.costs
-        return tuple(
-            Candidate(
-                trial.id,
-                trial.study,
-                trial.epoch,
-                trial.target,
-                trial.since,
-                costs.epoch_seconds(trial.study, trial.id),
-                len(trial.members),
-                self._widest(self.state.studies[trial.study], trial),
-                costs.speeds(trial.study),
-            )
-            for trial in trials
-        )
-
     def _dispatch(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
         n = segment_length(
             self.state.costs.epoch_seconds(study.spec.id, trial.id),
@@ -230,8 +167,8 @@ class Placing(Durables):
             trial.target - trial.epoch,
             study.spec.max_segment,
         )
-        if self.state.shuffle:
-            n = 1
+        n = min(n, self._epochs_at(trial, len(members)))
+        resized = len(trial.members) not in (0, len(members))
         self._move(study, trial, Step.DISPATCH)
         trial.dispatched_at = self._at
         self.state.fence += 1
@@ -258,7 +195,9 @@ class Placing(Durables):
             signature=trial.signature or study.signature,
             mtbf=self.state.faults.mtbf / len(segment.members),
         )
-        self.state.attempts[segment.fence] = Attempt(dispatch.id, study.spec.id, segment, self._at)
+        self.state.attempts[segment.fence] = Attempt(
+            dispatch.id, study.spec.id, segment, self._at, began=self._at, resized=resized
+        )
         self._out.append(dispatch)
 
     def _settle(self, study: StudyState) -> None:
@@ -283,6 +222,7 @@ class Placing(Durables):
         # The ledger keeps what a finished study was; the engine only that its id is taken.
         for name in study.trials:
             self.state.trials.pop(name, None)
+            self.state.courses.pop(name, None)
             self.state.costs.forget(name)
         self.state.costs.forget_study(study.spec.id)
         self.state.studies.pop(study.spec.id)

@@ -7,8 +7,14 @@ from .fifo import fifo
 from .longest_first import longest_first
 from .shuffle import shuffle
 from .snapshot import Policy
+from .waterfill import waterfill
 
-POLICIES: dict[str, Policy] = {"fifo": fifo, "longest_first": longest_first, "shuffle": shuffle}
+POLICIES: dict[str, Policy] = {
+    "fifo": fifo,
+    "longest_first": longest_first,
+    "waterfill": waterfill,
+    "shuffle": shuffle,
+}
 
 
 def find_policy(name: str) -> Policy:

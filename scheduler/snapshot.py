@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from .courses import Course, Shape
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -13,7 +15,10 @@ class Candidate:
     ``since`` is when it last began to wait. ``width`` is on how many devices it runs or last ran (0
     before its first segment), ``widest`` on how many it may. ``epoch_seconds`` is what one of its
     epochs takes, None where none of its study was measured; ``speeds`` are (width, seconds an
-    epoch) as measured in its study.
+    epoch) as measured in its study. ``level`` is seconds an epoch on one device and ``shape`` how
+    that changes with the width, at every width that it may have, both estimated where they were
+    not measured. The epoch that it runs is expected to end in ``boundary`` seconds. ``course`` is
+    what the standing plan has in mind for it.
     """
 
     trial: str
@@ -25,6 +30,10 @@ class Candidate:
     width: int = 0
     widest: int = 1
     speeds: tuple[tuple[int, float], ...] = ()
+    level: float | None = None
+    shape: Shape = ((1, 1.0),)
+    boundary: float = 0.0
+    course: Course | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -36,13 +45,21 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to plan: trials in order of arrival, free slots, and devices with only such."""
+    """What there is to plan: trials in order of arrival, free slots, and devices with only such.
+
+    ``devices`` are all that may be used, ``resize`` is what a resize takes (seconds). ``rule`` and
+    ``deadline`` (the runner's clock) are the standing plan's.
+    """
 
     at: float
     waiting: tuple[Candidate, ...]
     free_slots: int
     running: tuple[Candidate, ...] = ()
     free_devices: int = 0
+    devices: int = 0
+    resize: float = 0.0
+    rule: str = ""
+    deadline: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +69,18 @@ class Plan:
     ``widths`` is on how many devices a trial shall run from its next epoch on; 1 where nothing is
     said. It gets as many of them as are free. ``shuffle``: instead, widths are drawn anew for every
     epoch, and a trial waits until all its devices are free.
+
+    ``courses`` say for how many epochs: a trial begins at the wide or the narrow width of its
+    course or not at all, whatever waits behind it, and the plan is made anew when its wide part
+    ends. ``rule`` and ``deadline`` (the runner's clock) are the policy's own, for its next plan.
     """
 
     order: tuple[str, ...] = ()
     widths: Mapping[str, int] = field(default_factory=dict)
     shuffle: bool = False
+    courses: Mapping[str, Course] = field(default_factory=dict)
+    rule: str = ""
+    deadline: float = 0.0
 
 
 Policy = Callable[[Snapshot], Plan]

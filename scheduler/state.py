@@ -9,6 +9,7 @@ from ..profiling.cost import CostTable
 from ..profiling.devices import Device
 from ..profiling.faults import FaultTable
 from .asha import Asha
+from .courses import Course
 from .decisions import Ask, Member, Parent, Segment
 from .full import FullBudget
 from .halving import SuccessiveHalving
@@ -120,7 +121,8 @@ class Hold:
 class Attempt:
     """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet.
 
-    ``cut``: it was asked to close at the end of its epoch.
+    ``began`` is when its present epoch did, as far as is known; ``resized``: on other devices than
+    the segment before. ``cut``: it was asked to close at the end of its epoch.
     """
 
     decision: str
@@ -128,6 +130,8 @@ class Attempt:
     segment: Segment
     dispatched_at: float
     trained: float = 0.0
+    began: float = 0.0
+    resized: bool = False
     cut: bool = False
 
 
@@ -139,7 +143,7 @@ class EngineState:
     few of them: what is needed to check a report of a durable state that comes late. ``held`` are
     the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are
     waiting trials in its order, ``widths`` what it gives each trial (1 where nothing is said),
-    ``shuffle`` as in ``Plan``.
+    ``shuffle``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``.
     """
 
     seq: int = 0
@@ -155,6 +159,9 @@ class EngineState:
     ready: list[str] = field(default_factory=list)
     widths: dict[str, int] = field(default_factory=dict)
     shuffle: bool = False
+    courses: dict[str, Course] = field(default_factory=dict)
+    rule: str = ""
+    deadline: float = 0.0
     dirty: bool = False
     planned_at: float | None = None
     costs: CostTable = field(default_factory=CostTable)

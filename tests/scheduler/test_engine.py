@@ -19,7 +19,7 @@ from penstock.scheduler.events import (
     TrialEnqueued,
     TrialReturned,
 )
-from penstock.scheduler.placing import REPLAN_EVERY
+from penstock.scheduler.planning import REPLAN_EVERY
 from penstock.scheduler.study import StrategySpec
 from penstock.scheduler.trial import TrialState
 

@@ -1,0 +1,140 @@
+"""The standing plan: when it is made anew, what a policy is shown for it, and how it is followed.
+
+Theory of operation. Whatever changes the plan's input (a trial waits or is over, a device came or
+went, an estimate moved, the wide part of a course ended) marks the plan dirty; it is computed anew
+when a slot is to be filled, at most once in ``REPLAN_EVERY`` seconds, and in between new trials
+queue in order of arrival. Of a plan with courses the engine keeps count: a trial's wide epochs
+become fewer as they are accepted, and at their end it is to be narrow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from ..profiling.errors import IllegalTransition
+from .courses import steady
+from .decisions import Member
+from .durables import Durables
+from .policies import find_policy
+from .snapshot import Candidate, Snapshot
+from .state import StudyState
+from .study import shards_of
+from .trial import Trial
+
+REPLAN_EVERY = 1.0
+
+
+class Planning(Durables):
+    """Keeps the standing plan, and says what it has in mind for each trial."""
+
+    def _replan(self, free: list[Member]) -> None:
+        state = self.state
+        if not (state.dirty and self._plan_due() <= self._at):
+            return
+        if len(state.ready) < 2 and not state.elastic():
+            return
+        usable = [name for name in state.devices if state.usable(name)]
+        snapshot = Snapshot(
+            self._at,
+            self._candidates(state.ready),
+            len(free),
+            self._candidates(attempt.segment.trial for attempt in state.attempts.values()),
+            sum(slot.slot == 0 and state.is_free(slot.device) for slot in free),
+            devices=len(usable),
+            resize=state.costs.resize,
+            rule=state.rule,
+            deadline=state.deadline,
+        )
+        plan = find_policy(state.policy)(snapshot)
+        if sorted(plan.order) != sorted(state.ready):
+            raise IllegalTransition(f"policy {state.policy} dropped or invented waiting trials")
+        state.ready = list(plan.order)
+        state.widths = dict(plan.widths)
+        state.shuffle = plan.shuffle
+        state.courses = dict(plan.courses)
+        state.rule, state.deadline = plan.rule, plan.deadline
+        state.dirty = False
+        state.planned_at = self._at
+
+    def _plan_due(self) -> float:
+        at = self.state.planned_at
+        return self._at if at is None else at + REPLAN_EVERY
+
+    def _width(self, study: StudyState, trial: Trial) -> int:
+        """On how many devices the plan has ``trial`` run from its next epoch on."""
+        widest = self._widest(study, trial)
+        if widest == 1:
+            return 1
+        if self.state.shuffle:
+            usable = sum(self.state.usable(name) for name in self.state.devices)
+            names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
+            drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
+            return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
+        if trial.losses > 1:
+            return 1  # whatever keeps its members apart, alone it goes on
+        planned = self.state.widths.get(trial.id, 1)
+        if planned == 0:  # it waits in the plan; devices that are free all the same are for it
+            course = self.state.courses[trial.id]
+            planned = course.wide if course.epochs else course.narrow
+        return min(widest, planned)
+
+    def _widest(self, study: StudyState, trial: Trial) -> int:
+        if study.spec.max_width == 1:
+            return 1
+        return min(study.spec.max_width, shards_of(study.spec, trial.params))
+
+    def _epochs_at(self, trial: Trial, width: int) -> int:
+        """For how many epochs the plan has it run there at most."""
+        if self.state.shuffle:
+            return 1
+        course = self.state.courses.get(trial.id)
+        if course is not None and course.epochs and width == course.wide:
+            return course.epochs
+        return trial.target - trial.epoch
+
+    def _follow(self, trial: Trial, width: int) -> None:
+        """An epoch of it on ``width`` devices was accepted: one less of its wide part."""
+        course = self.state.courses.get(trial.id)
+        if course is None or not course.epochs or width != course.wide:
+            return
+        course = course._replace(epochs=course.epochs - 1)
+        if course.epochs == 0:
+            course = steady(course.narrow)
+            self.state.widths[trial.id] = course.narrow
+            self.state.dirty = True
+        self.state.courses[trial.id] = course
+
+    def _candidates(self, names: Iterable[str]) -> tuple[Candidate, ...]:
+        # In order of arrival, so that a policy's ties do not depend on the plan before.
+        trials = sorted((self.state.trials[name] for name in names), key=lambda t: t.since)
+        return tuple(self._candidate(trial) for trial in trials)
+
+    def _candidate(self, trial: Trial) -> Candidate:
+        costs = self.state.costs
+        widest = self._widest(self.state.studies[trial.study], trial)
+        level = costs.level(trial.study, trial.id, widest)
+        shape = costs.shape(trial.study, widest)
+        width = len(trial.members)
+        boundary = 0.0
+        if trial.fence and level is not None:
+            attempt = self.state.attempts[trial.fence]
+            taken = level * dict(shape).get(width, 1.0)
+            if attempt.resized and attempt.began == attempt.dispatched_at:
+                taken += costs.resize
+            boundary = max(0.0, attempt.began + taken - self._at)
+        return Candidate(
+            trial.id,
+            trial.study,
+            trial.epoch,
+            trial.target,
+            trial.since,
+            costs.epoch_seconds(trial.study, trial.id),
+            width,
+            widest,
+            costs.speeds(trial.study),
+            level=level,
+            shape=shape,
+            boundary=boundary,
+            course=self.state.courses.get(trial.id),
+        )

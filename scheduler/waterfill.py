@@ -1,0 +1,199 @@
+"""Policy: water-filling on speed curves, each plan tried out in forecasts before it stands.
+
+Theory of operation. The fluid bound says when all work could end were trials divisible at will
+(``bounds``). For a target T at or above it each trial has a cheapest *course* in whole epochs that
+ends by T, the price of resizes counted: all of it at one width, or a part at each of two
+neighbouring breakpoints of its hull. Together the courses are a demand of device-seconds, and list
+scheduling (``forecast``) says when they really end: later than T where they do not fit together.
+So several targets and priorities are tried, the lowest targets first, then some between the bound
+and the best plan found, and the plan with the earliest end is taken. The standing plan is among
+the candidates: another is taken only where its forecast is better, which keeps trials from being
+resized to and fro.
+
+What the forecast assumes is what the engine does: devices that become free go to waiting trials by
+priority, and one that is at work changes its width at the end of an epoch. As long as the estimates
+hold, each new plan is at least as good as the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from .bounds import fluid_bound
+from .courses import Course, Job, cheapest_course, curve_of, steady
+from .forecast import Forecast, forecast
+from .snapshot import Candidate, Plan, Snapshot
+
+#: Targets over the bound that are tried until one of them holds.
+_TARGETS = (
+    *(1.0, 1.003, 1.007, 1.012, 1.02, 1.03, 1.045, 1.06, 1.08, 1.11, 1.15, 1.2, 1.3, 1.4, 1.6),
+    *(1.8, 2.1, 2.5, 3.0, 4.0, 6.0, 10.0),
+)
+#: Targets between the bound and the best plan that are tried afterwards.
+_BETWEEN = 12
+#: Trials times forecasts of one plan: of many trials fewer plans are tried, and lose less by it.
+_EFFORT = 2500
+#: A plan that ends within this much of the bound is good enough.
+_NEAR = 1.002
+
+_Rule = Callable[[Job, Course, float], float]
+
+
+def _duration(job: Job, course: Course) -> float:
+    """Seconds of what the course asks for: its wide part, or all of it."""
+    if course.epochs:
+        return course.epochs * job.seconds(course.wide)
+    return job.epochs * job.seconds(course.narrow)
+
+
+#: Priorities by name; the smaller goes first. ``start``: who must begin first to end in time.
+RULES: dict[str, _Rule] = {
+    "start": lambda job, course, target: (
+        target - _duration(job, course) - (1e-6 * target if job.held else 0.0)
+    ),
+    "long": lambda job, course, target: -_duration(job, course),
+    "area": lambda job, course, target: -_duration(job, course) * course.wide,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan as tried out: courses and rule, and what the forecast gives."""
+
+    courses: tuple[Course, ...]
+    rule: str
+    target: float
+    forecast: Forecast
+
+
+def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
+    """Plans of ``jobs``, each better than the one before."""
+    bound = max(
+        fluid_bound([(job.work, job.curve.hull) for job in jobs], devices),
+        max(job.boundary + job.epochs * job.fastest for job in jobs),
+    )
+    tries = max(2, min(3 * (len(_TARGETS) + _BETWEEN), _EFFORT // len(jobs)))
+    best = math.inf
+
+    def tried(target: float, rules: Sequence[str]) -> Iterator[Draft]:
+        nonlocal best, tries
+        courses = _courses(jobs, devices, target)
+        for rule in rules if courses else ():
+            tries -= 1
+            draft = draft_of(jobs, devices, courses, rule, target)
+            if draft is not None and draft.forecast.makespan < best * (1 - 1e-9):
+                best = draft.forecast.makespan
+                yield draft
+
+    for over in _TARGETS:
+        if (tries <= 0 and best < math.inf) or bound * over > best:
+            break
+        yield from tried(bound * over, ("start", "long"))
+    as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
+    plain = draft_of(jobs, devices, as_they_are, "long", bound)
+    if plain is not None and plain.forecast.makespan < best * (1 - 1e-9):
+        best = plain.forecast.makespan
+        yield plain
+    for k in range(1, _BETWEEN + 1):
+        if tries <= 0 or best <= bound * _NEAR:
+            break
+        target = bound + (best - bound) * k / (_BETWEEN + 1)
+        yield from tried(target, (list(RULES)[k % 3],))
+
+
+def draft_of(
+    jobs: Sequence[Job], devices: int, courses: Sequence[Course], rule: str, target: float
+) -> Draft | None:
+    """``courses`` tried out; None where they cannot all run."""
+    priorities = [
+        RULES[rule](job, course, target) for job, course in zip(jobs, courses, strict=True)
+    ]
+    found = forecast(jobs, devices, courses, priorities)
+    return None if found is None else Draft(tuple(courses), rule, target, found)
+
+
+def _courses(jobs: Sequence[Job], devices: int, target: float) -> tuple[Course, ...]:
+    """The cheapest courses that end by ``target``; none where one cannot, or all are too much."""
+    area = sum(job.boundary * job.held for job in jobs)
+    found = []
+    for job in jobs:
+        cheapest = cheapest_course(job, target)
+        if cheapest is None:
+            return ()
+        area += cheapest[0]
+        found.append(cheapest[1])
+    return tuple(found) if area <= devices * target * (1 + 1e-9) else ()
+
+
+def waterfill(snapshot: Snapshot) -> Plan:
+    """The best draft, or the standing plan where none is better."""
+    both = (*snapshot.running, *snapshot.waiting)
+    if not both or not snapshot.devices:
+        return Plan(tuple(each.trial for each in snapshot.waiting))
+    guess = _typical(both)
+    jobs = [
+        _job(each, snapshot, running=at < len(snapshot.running), guess=guess)
+        for at, each in enumerate(both)
+    ]
+    best = _standing(snapshot, both, jobs)
+    for draft in drafts(jobs, snapshot.devices):
+        if best is None or draft.forecast.makespan < best.forecast.makespan * (1 - 1e-9):
+            best = draft
+    assert best is not None  # all as they are is a plan, and can run
+    return _plan(snapshot, jobs, best)
+
+
+def _typical(candidates: Sequence[Candidate]) -> float:
+    """Seconds an epoch assumed of a trial of a study without a measured one: the median."""
+    known = sorted(each.level for each in candidates if each.level is not None)
+    return known[len(known) // 2] if known else 1.0
+
+
+def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) -> Job:
+    return Job(
+        trial=each.trial,
+        epochs=each.target - each.epoch - running,
+        boundary=each.boundary if running else 0.0,
+        held=each.width if running else 0,
+        last=each.width,
+        level=guess if each.level is None else each.level,
+        curve=curve_of(each.shape, snapshot.devices, each.width),
+        price=snapshot.resize,
+    )
+
+
+def _standing(
+    snapshot: Snapshot, candidates: Sequence[Candidate], jobs: Sequence[Job]
+) -> Draft | None:
+    """The standing plan gone on with; None where there is none for all trials."""
+    courses = []
+    for each, job in zip(candidates, jobs, strict=True):
+        course = each.course
+        if course is None or not {course.narrow, course.wide} <= job.curve.factor.keys():
+            return None
+        if job.held == course.wide and course.epochs:
+            course = Course(course.narrow, course.wide, course.epochs - 1)
+        courses.append(course if course.epochs else steady(course.narrow))
+    return draft_of(jobs, snapshot.devices, courses, snapshot.rule, snapshot.deadline - snapshot.at)
+
+
+def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: Draft) -> Plan:
+    given = dict(
+        zip((job.trial for job in jobs), zip(jobs, best.courses, strict=True), strict=True)
+    )
+    rule = RULES[best.rule]
+    waiting = sorted(snapshot.waiting, key=lambda each: rule(*given[each.trial], best.target))
+    courses = {}
+    for trial, (job, course) in given.items():
+        # The epoch that it is in counts as well, in the engine's books.
+        begun = course.epochs > 0 and job.held == course.wide
+        courses[trial] = course._replace(epochs=course.epochs + begun)
+    return Plan(
+        tuple(each.trial for each in waiting),
+        best.forecast.widths,
+        courses=courses,
+        rule=best.rule,
+        deadline=snapshot.at + best.target,
+    )
