@@ -86,11 +86,16 @@ class SpeedModel:
         )
 
     def curve(
-        self, max_width: int, per_node: int | None = None, batch: float = 1.0
+        self,
+        max_width: int,
+        per_node: int | None = None,
+        batch: float = 1.0,
+        shards: int | None = None,
     ) -> tuple[Estimate, ...]:
-        """Estimates for 1 to ``max_width`` devices, packed on nodes of ``per_node`` devices."""
+        """Estimates for 1 to ``max_width`` devices; the rest as in ``speed.packed``."""
         return tuple(
-            self.estimate(packed(width, per_node, batch)) for width in range(1, max_width + 1)
+            self.estimate(packed(width, per_node, batch, shards))
+            for width in range(1, max_width + 1)
         )
 
 
