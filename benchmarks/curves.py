@@ -1,16 +1,17 @@
 """How well a few measured points foretell step times: our fit beside simpler ones.
 
-Data: step times of four trainings on five kinds of GPU cluster (``_curves``). Two protocols, seeds
-frozen, each of the 20 tables with the same weight:
+Data: step times of four trainings on five kinds of GPU cluster (``_curves``). Three protocols,
+seeds frozen, each of the 20 tables with the same weight:
 
 - ``any_place``: n rows of a table's ``placements`` drawn at random (any batch, any placement) are
   measured; up to 100 others are foretold.
-- ``one_curve``: one global batch, devices packed on nodes; n widths drawn at random are measured,
-  all other widths foretold. What a live study has. Batches are such that every width has a measured
-  batch of a device; between two the times are interpolated.
+- ``one_curve``: one global batch (the largest of a device, 0.7 and half of it), devices packed on
+  nodes; n widths drawn at random are measured, all others foretold. Between two measured batches of
+  a device times are interpolated.
+- ``narrowest``: the same, the n narrowest measured. As a live study begins.
 
 Our fit never sees the application it is tested on: its prior is made from the coefficients of the
-other three (their means; standard deviations at least 1). The other predictors:
+other three (medians; standard deviations at least 1). The other predictors:
 
 - ``linear``: time falls as devices rise, at the measured points' geometric mean.
 - ``amdahl``: a fixed part and a part that falls, by least squares of relative errors.
@@ -34,14 +35,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from penstock.profiling.fitting import PRIOR, Prior, fit
+from penstock.profiling.fitting import RATIOS, Prior, fit
 from penstock.profiling.speed import Coefficients, Measured, Place, packed
 from scipy import optimize
 
 from benchmarks._curves import FILE, SOURCE, Fitted, Table, data, fitted, missing, read
 
 SEED = 20_231_023
-POINTS = {"any_place": (3, 5, 8, 12), "one_curve": (1, 2, 3, 5)}
+POINTS = {"any_place": (3, 5, 8, 12), "one_curve": (1, 2, 3, 5), "narrowest": (1, 2, 3, 5)}
 LEFT_OUT = 100
 #: A part of a step below this one is as good as none, and so is an overlap (gamma - 1).
 LEAST, LEAST_OVERLAP = 1e-3, 0.1
@@ -69,15 +70,22 @@ def least_squares(points: Sequence[Measured], places: Sequence[Place]) -> tuple[
     """AdaptDL's ``fit_perf_params``, of step times alone, with numeric derivatives."""
     logs = np.log([point.seconds for point in points])
     at, asked = _columns([point.place for point in points]), _columns(places)
+    steps = np.vstack([np.zeros(7), 1e-7 * np.eye(7)])
 
-    def loss(theta: Any) -> float:
-        error = np.sqrt(np.mean((_formula(theta, at) - logs) ** 2))
-        small = 1e-2 * ((theta[3] / theta[2]) ** 2 + (theta[5] / theta[4]) ** 2)
-        return float(error + small + 1e-3 * (theta[6] - 1.0) ** 2)
+    def losses(theta: Any) -> Any:
+        """Of rows of parameters."""
+        error = np.sqrt(np.mean((_formula(theta.T[..., None], at) - logs) ** 2, axis=1))
+        small = (theta[:, 3] / theta[:, 2]) ** 2 + (theta[:, 5] / theta[:, 4]) ** 2
+        return error + 1e-2 * small + 1e-3 * (theta[:, 6] - 1.0) ** 2
+
+    def loss(theta: Any) -> tuple[float, Any]:
+        found = losses(theta + steps)
+        return float(found[0]), (found[1:] - found[0]) / 1e-7
 
     start = np.array([1e-1, 1e-2, 1e-1, 1e-2, 1e-1, 1e-2, 1.0 + 1e-3])
     bounds = [(1e-8, None)] * 6 + [(1.0, 10.0)]
-    return _formula(optimize.minimize(loss, start, method="L-BFGS-B", bounds=bounds).x, asked), None
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return _formula(found.x, asked), None
 
 
 def _columns(places: Sequence[Place]) -> tuple[Any, Any, Any]:
@@ -93,7 +101,9 @@ def _formula(theta: Any, at: tuple[Any, Any, Any]) -> Any:
     sync = np.where(
         nodes == 1, theta[2] + theta[3] * (width - 2), theta[4] + theta[5] * (width - 2)
     )
-    both = np.logaddexp(theta[6] * np.log(grad), theta[6] * np.log(np.abs(sync))) / theta[6]
+    both = (
+        np.logaddexp(theta[6] * np.log(grad), theta[6] * np.log(np.maximum(sync, 1e-12))) / theta[6]
+    )
     return np.where(width == 1, np.log(grad), both)
 
 
@@ -101,9 +111,9 @@ def ours(prior: Prior, spent: list[float]) -> Predictor:
     """``profiling.fitting`` under ``prior``; the seconds of each fit go to ``spent``."""
 
     def predict(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, Any]:
-        began = time.perf_counter()
+        began = time.thread_time()
         model = fit(points, prior)
-        spent.append(time.perf_counter() - began)
+        spent.append(time.thread_time() - began)
         found = [model.estimate(place) for place in places]
         return np.log([each.seconds for each in found]), [each.deviation for each in found]
 
@@ -118,14 +128,14 @@ def prior_without(application: str, families: dict[tuple[str, str], Fitted]) -> 
 
 
 def logarithms(family: Fitted) -> list[float]:
-    """As ``Prior`` has them, relative to a step at the middle of the batches; NaN: not measured."""
+    """As ``Prior`` has them, the global batch being the largest of a device; NaN: not measured."""
     values = [*asdict(family.coefficients).values()]
-    values[1] *= math.sqrt(math.prod(family.local_batches))
-    level = values[0] + values[1]
-    found = [math.log(max(value / level, LEAST)) for value in values[:6]]
+    values[1] *= family.local_batches[1]
+    least = LEAST * (values[0] + values[1])
+    ratios = [math.log(max(values[i], least) / max(values[j], least)) for i, j in RATIOS]
     if family.devices <= family.per_node:
-        found[4] = found[5] = math.nan
-    return [*found, math.log(max(values[6] - 1.0, LEAST_OVERLAP))]
+        ratios[3] = ratios[4] = math.nan
+    return [*ratios, math.log(max(values[6] - 1.0, LEAST_OVERLAP))]
 
 
 def any_place(table: Table, draws: int, seed: int) -> Iterator[list[Measured]]:
@@ -138,16 +148,22 @@ def any_place(table: Table, draws: int, seed: int) -> Iterator[list[Measured]]:
 
 def one_curve(table: Table, draws: int, seed: int) -> Iterator[list[Measured]]:
     """The widths of one global batch, shuffled; three batches in turn."""
-    low, high = table.local_batches
     for draw in range(draws):
-        batch = round(high * 2.0 ** (draw % 3))
-        curve = [
+        widths = next(narrowest(table, 1, draw))
+        random = np.random.default_rng([SEED, seed, draw])
+        yield [widths[at] for at in random.permutation(len(widths))]
+
+
+def narrowest(table: Table, draws: int, first: int) -> Iterator[list[Measured]]:
+    """The widths of one global batch in order; three batches in turn, more would be the same."""
+    low, high = table.local_batches
+    for draw in range(first, first + min(3, draws)):
+        batch = high * 2.0 ** (-(draw % 3) / 2)
+        yield [
             Measured(packed(width, table.per_node, batch), seconds * batch / table.examples)
             for width, seconds in table.curve(batch, table.devices)
-            if low <= batch / width <= high
+            if low <= batch / width
         ]
-        random = np.random.default_rng([SEED, seed, draw])
-        yield [curve[at] for at in random.permutation(len(curve))]
 
 
 def trial(
@@ -182,7 +198,7 @@ def compare(tables: Tables, draws: int) -> dict[str, Any]:
     """Figures by protocol, predictor and number of points."""
     families, spent = fitted(), defaultdict[int, list[float]](list)
     figures: dict[str, Any] = {}
-    for protocol in (any_place, one_curve):
+    for protocol in (any_place, one_curve, narrowest):
         rows = figures[protocol.__name__] = defaultdict[str, dict[str, Any]](dict)
         for known in POINTS[protocol.__name__]:
             errors = defaultdict[str, dict[Any, list[list[float]]]](lambda: defaultdict(list))
@@ -223,7 +239,7 @@ def all_rows(points: Sequence[Measured], share: float) -> Coefficients:
         found = np.exp(theta)
         return np.array([found[0], found[1] / share, *found[2:6], found[6] + 1.0])
 
-    start = np.array(PRIOR.means)
+    start = np.array([-1.0, -1.0, -1.0, -3.0, -1.0, -5.0, 0.5])
     start[:6] += np.mean(logs - _formula(values(start), at))
     found = optimize.least_squares(
         lambda theta: _formula(values(theta), at) - logs,
@@ -265,10 +281,11 @@ def refit(tables: Tables) -> None:
             "Seven-parameter throughput model (profiling/speed.py), fitted by us (`python -m"
             " benchmarks.curves --refit`: least squares of logarithms, soft L1, gamma at most 10)"
             " to the step times of those rows of placements-*.csv and scalability-*.csv of the"
-            " source that are on as few nodes as they fit on. Seconds and examples. error: |coefficients / measured - 1| over these rows."
-            " devices: the most measured; where that is one node, alpha_node and beta_node mean"
-            " nothing. boundary: seconds a step with one device more than a node has, over those"
-            " of a full node, at the global batch where that is largest: above 1 it reverses."
+            " source that are on as few nodes as they fit on. Seconds and examples. error:"
+            " |coefficients / measured - 1| over these rows. devices: the most measured; where"
+            " that is one node, alpha_node and beta_node mean nothing. boundary: seconds a step"
+            " with one device more than a node has, over those of a full node, at the global"
+            " batch where that is largest: above 1 the curve reverses."
         ),
         "source": f"{SOURCE} (Sia, SOSP 2023), measured by its authors; no file of it is here",
         "clusters": {c: {"per_node": t.per_node} for (_, c), t in sorted(tables.items())},
@@ -323,7 +340,7 @@ def main() -> None:
         refit(tables)
         return
     began, load = time.monotonic(), os.getloadavg()[0]
-    figures = compare(tables, 4 if options.quick else 40)
+    figures = compare(tables, 3 if options.quick else 30)
     figures |= {
         "seed": SEED,
         "tables": len(tables),
