@@ -34,12 +34,18 @@ STEPS = 40
 _Row = list[float]
 
 
+#: The ratios of which a prior speaks, by the places of both in ``Coefficients``.
+RATIOS = ((1, 0), (2, 0), (3, 2), (4, 2), (5, 4))
+
+
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Means and standard deviations of the logarithms of the parameters, before any measurement.
+    """Means and standard deviations of six logarithms, before any measurement.
 
-    In the order of ``Coefficients``, with ``beta_grad`` times a device's batch (the measured
-    places' geometric mean), and ``gamma`` - 1. Of the first six only differences count.
+    Five are of the ratios ``RATIOS``, where ``beta_grad`` counts times the global batch (the
+    measured places' geometric mean): of computing a batch on one device to what a step costs
+    anyway, of synchronising to that, of each further device to it, of a node's boundary to it.
+    The last is of ``gamma`` - 1.
     """
 
     means: tuple[float, ...]
@@ -47,8 +53,8 @@ class Prior:
 
 
 #: Of four applications on five kinds of GPU cluster (``benchmarks/_curves.json``), rounded; the
-#: deviations are wider than theirs, for CPU cores and other applications.
-PRIOR = Prior((-1.1, -0.7, -0.8, -3.0, -0.4, -3.6, 0.5), (1.0, 1.0, 1.0, 1.2, 1.0, 1.0, 2.0))
+#: deviations are a little wider than theirs, for CPU cores and other applications.
+PRIOR = Prior((2.0, 0.3, -2.2, 0.5, -4.5, 0.6), (1.6, 1.2, 1.5, 1.0, 1.0, 1.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +92,16 @@ class SpeedModel:
         )
 
     def curve(
-        self, max_width: int, per_node: int | None = None, batch: float = 1.0
+        self,
+        max_width: int,
+        per_node: int | None = None,
+        batch: float = 1.0,
+        shards: int | None = None,
     ) -> tuple[Estimate, ...]:
-        """Estimates for 1 to ``max_width`` devices, packed on nodes of ``per_node`` devices."""
+        """Estimates for 1 to ``max_width`` devices; the rest as in ``speed.packed``."""
         return tuple(
-            self.estimate(packed(width, per_node, batch)) for width in range(1, max_width + 1)
+            self.estimate(packed(width, per_node, batch, shards))
+            for width in range(1, max_width + 1)
         )
 
 
@@ -107,7 +118,7 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
         raise UsageError.refuse("points", (), "at least one measured time")
     places = list(times)
     logs = [median(each) for each in times.values()]
-    share = math.exp(_mean([math.log(place.share) for place in places]))
+    share = math.exp(_mean([math.log(place.share * place.width) for place in places]))
     factor = _cholesky(
         [
             [
@@ -138,15 +149,14 @@ def _most_probable(
     Levenberg's and Marquardt's damping: a step that does not help is tried again, shorter.
     """
     weights = [1.0 / deviation**2 for deviation in prior.deviations]
-    scale = weights[:6]  # a common factor of the six costs nothing
-    ratios = [
-        [
-            (weights[i] if i == j else 0.0)
-            - (scale[i] * scale[j] / sum(scale) if i < 6 and j < 6 else 0.0)
-            for j in range(7)
-        ]
-        for i in range(7)
-    ]
+    pulls = [[0.0] * 7 for _ in range(7)]
+    pulls[6][6] = weights[5]
+    guess = [0.0] * 6 + [prior.means[5]]
+    for (i, j), weight, mean in zip(RATIOS, weights, prior.means, strict=False):
+        guess[i] = guess[j] + mean
+        pulls[i][i] += weight
+        pulls[j][j] += weight
+        pulls[i][j] = pulls[j][i] = -weight
 
     def at(theta: _Row) -> tuple[float, _Row, list[_Row], _Row]:
         """Half of what is minimised, residuals, slopes by parameter, and the prior's pull."""
@@ -155,17 +165,17 @@ def _most_probable(
             factor, [log - value for log, (value, _) in zip(logs, rows, strict=True)]
         )
         slopes = [_solve(factor, [row[i] for _, row in rows]) for i in range(7)]
-        away = [one - mean for one, mean in zip(theta, prior.means, strict=True)]
-        pull = [_dot(row, away) for row in ratios]
+        away = [one - other for one, other in zip(theta, guess, strict=True)]
+        pull = [_dot(row, away) for row in pulls]
         return 0.5 * (_dot(residuals, residuals) + _dot(away, pull)), residuals, slopes, pull
 
-    start = [_model(list(prior.means), place, share)[0] for place in places]
+    start = [_model(guess, place, share)[0] for place in places]
     shift = _mean([log - value for log, value in zip(logs, start, strict=True)])
-    theta = [mean + (shift if i < 6 else 0.0) for i, mean in enumerate(prior.means)]
+    theta = [value + (shift if i < 6 else 0.0) for i, value in enumerate(guess)]
     cost, residuals, slopes, pull = at(theta)
     damping = 1e-3
     for _ in range(STEPS):
-        normal = _normal(slopes, ratios)
+        normal = _normal(slopes, pulls)
         gradient = [_dot(slope, residuals) - one for slope, one in zip(slopes, pull, strict=True)]
         damped = [
             [value * (1.0 + damping) if i == j else value for j, value in enumerate(row)]
@@ -185,7 +195,7 @@ def _most_probable(
             damping *= 5.0
             if damping > 1e6:
                 break
-    return theta, residuals, slopes, _cholesky(_normal(slopes, ratios))
+    return theta, residuals, slopes, _cholesky(_normal(slopes, pulls))
 
 
 def _model(theta: Sequence[float], place: Place, share: float) -> tuple[float, _Row]:
@@ -227,10 +237,10 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
     return product
 
 
-def _normal(slopes: list[_Row], ratios: list[_Row]) -> list[_Row]:
+def _normal(slopes: list[_Row], pulls: list[_Row]) -> list[_Row]:
     return [
         [_dot(one, other) + by for other, by in zip(slopes, row, strict=True)]
-        for one, row in zip(slopes, ratios, strict=True)
+        for one, row in zip(slopes, pulls, strict=True)
     ]
 
 

@@ -1,9 +1,9 @@
 """Seconds of a step or an epoch as a function of devices: the seven-parameter throughput model.
 
-On ``width`` devices of ``nodes`` nodes, with the global batch cut over the devices::
+On ``width`` devices of ``nodes`` nodes, each with its ``share`` of the global batch::
 
     T = (T_grad ** gamma + T_sync ** gamma) ** (1 / gamma)        gamma >= 1
-    T_grad = alpha_grad + beta_grad * batch / width
+    T_grad = alpha_grad + beta_grad * share
     T_sync = 0                                                    on one device
              alpha_local + beta_local * (width - 2)               within a node
              alpha_node + beta_node * (width - 2)                 across nodes
@@ -25,14 +25,15 @@ from .errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a measurement or an estimate is of: devices, the nodes they are on, the global batch.
+    """What a measurement or an estimate is of: devices, the nodes they are on, work of one device.
 
-    ``batch`` may stay 1 where it never differs: only its ratio between places counts.
+    ``share`` is the part of the global batch that the busiest device computes, in any unit: only
+    its ratio between places counts.
     """
 
     width: int
-    nodes: int = 1
-    batch: float = 1.0
+    nodes: int
+    share: float
 
     def __post_init__(self) -> None:
         """Refuse what no allocation is."""
@@ -40,18 +41,23 @@ class Place:
             raise UsageError.refuse("width", self.width, "a whole number of devices, at least 1")
         if type(self.nodes) is not int or not 1 <= self.nodes <= self.width:
             raise UsageError.refuse("nodes", self.nodes, f"a whole number, 1 to {self.width}")
-        if not 0 < self.batch < math.inf:
-            raise UsageError.refuse("batch", self.batch, "a positive number")
-
-    @property
-    def share(self) -> float:
-        """The batch of one device."""
-        return self.batch / self.width
+        if not 0 < self.share < math.inf:  # false for NaN too
+            raise UsageError.refuse("share", self.share, "a positive number")
 
 
-def packed(width: int, per_node: int | None = None, batch: float = 1.0) -> Place:
-    """``width`` devices on as few nodes of ``per_node`` devices as they fit on (None: on one)."""
-    return Place(width, 1 if per_node is None else -(-width // per_node), batch)
+def packed(
+    width: int, per_node: int | None = None, batch: float = 1.0, shards: int | None = None
+) -> Place:
+    """``width`` devices on as few nodes of ``per_node`` devices as they fit on (None: on one).
+
+    ``batch`` is the global batch, which may stay 1 where it never differs. With ``shards`` it is
+    cut in so many, whole ones a device: on 3 devices the busiest has 2 of 4, as on 2 devices.
+
+    >>> packed(3, per_node=2, batch=64, shards=4)
+    Place(width=3, nodes=2, share=32.0)
+    """
+    part = 1 / width if shards is None else -(-shards // width) / shards
+    return Place(width, 1 if per_node is None else -(-width // per_node), batch * part)
 
 
 @dataclass(frozen=True, slots=True)
