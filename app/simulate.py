@@ -8,16 +8,19 @@ one trace. What an epoch costs and yields is the caller's ``Work``.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
 
+from ..profiling.cost import CostTable
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError
 from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
 from ..scheduler.engine import Engine
 from ..scheduler.events import Event, PolicyChosen, StudySubmitted
+from ..scheduler.state import EngineState
+from ..scheduler.strategy import Strategy, make_strategy
 from ..scheduler.study import StudySpec
 from .clock import SimulatedClock
 from .ledger import MemoryLedger
@@ -37,6 +40,9 @@ class Work(Protocol):
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
         """Seconds that ``epoch`` takes, and the study's metric after it."""
 
+    def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
+        """Seconds that it costs to go on with other devices than before."""
+
 
 @dataclass(slots=True)
 class SimulatedTransport:
@@ -48,6 +54,7 @@ class SimulatedTransport:
     overhead: float = OVERHEAD
     _heap: list[tuple[float, int, int, dict[str, Any]]] = field(default_factory=list)
     _open: dict[str, int] = field(default_factory=dict)
+    _widths: dict[str, int] = field(default_factory=dict)
     _count: Iterator[int] = field(default_factory=count)
 
     def open(self) -> None:
@@ -101,6 +108,10 @@ class SimulatedTransport:
         segment = dispatch.segment
         self._open[segment.trial] = segment.fence
         at = self.clock.now() + self.overhead
+        width = len(segment.members)
+        if self._widths.setdefault(segment.trial, width) != width:
+            at += self.work.resize(dispatch, spec)
+            self._widths[segment.trial] = width
         for epoch in range(segment.first, segment.last + 1):
             seconds, value = self.work.epoch(dispatch, spec, epoch)
             at += seconds
@@ -140,18 +151,22 @@ def simulate(
     *,
     policy: str = "fifo",
     longest: float = 1e9,
+    costs: CostTable | None = None,
+    strategies: Callable[[StudySpec], Strategy] = make_strategy,
 ) -> Simulated:
     """Run ``studies``, all submitted at time 0, on ``devices`` under simulated time.
 
-    Raises BackendError when they are not over after ``longest`` simulated seconds.
+    ``costs``: what is known of them before; ``strategies`` makes each study's. Raises BackendError when they are not over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
-    engine = Engine()
+    engine = Engine(EngineState(costs=costs) if costs else None, strategies)
     transport = SimulatedTransport(clock, devices, work)
     runner = Runner(engine, ledger, transport, SamplerHost(), clock, survey_every=SURVEY_EVERY)
     chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
-    runner.start(*chosen, *(StudySubmitted(at=0.0, study=spec) for spec in studies))
+    runner.start(*chosen)
+    runner.turn(0.0)  # the devices join
+    runner.start(*(StudySubmitted(at=0.0, study=spec) for spec in studies))
     while engine.state.studies:
         runner.turn(SURVEY_EVERY)
         if clock.now() > longest:

@@ -59,6 +59,10 @@ class Surrogate:
         """Validation accuracy (percent) after each of the 52 epochs."""
         return self._of(params)[0]
 
+    def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
+        """Nothing: no trial of these is resized."""
+        return 0.0
+
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
         """Seconds that ``epoch`` takes, and the accuracy after it (``simulate``'s ``Work``)."""
         values, seconds = self._of(dispatch.params)

@@ -81,23 +81,27 @@ class CostTable:
         """Expected seconds of one epoch of ``trial``, None when nothing was measured."""
         return self.trials.get(trial, self.studies.get(study))
 
-    def level(self, study: str, trial: str, widest: int) -> float | None:
-        """Expected seconds of one epoch of ``trial`` on one device; None as ``epoch_seconds``."""
+    def expected(
+        self, study: str, trial: str, widest: int
+    ) -> tuple[float | None, tuple[tuple[int, float], ...]]:
+        """Seconds of an epoch of ``trial`` on one device, and how that changes with the width.
+
+        The former is None as in ``epoch_seconds``; the latter (width, seconds over those on one
+        device) for widths 1 to ``widest``. The trials of a study have it in common: measured widths
+        as they were measured, the others by the fitted model, with caution.
+        """
+        shape = self._shape(study, widest)
+        factors = dict(shape)
         own = self.trials.get(trial)
+        if own is not None:
+            return own / factors.get(self.trial_widths[trial], 1.0), shape
         known = self.widths.get(study)
         if not known:
-            return None
-        shape = dict(self.shape(study, widest))
-        if own is not None:
-            return own / shape.get(self.trial_widths[trial], 1.0)
-        at = min(known)
-        return known[at] / shape.get(at, 1.0)
+            return None, shape
+        narrowest = min(known)
+        return known[narrowest] / factors.get(narrowest, 1.0), shape
 
-    def shape(self, study: str, widest: int) -> tuple[tuple[int, float], ...]:
-        """(width, seconds an epoch over those on one device) for widths 1 to ``widest``.
-
-        Measured widths as they were measured, the others by the fitted model, with caution.
-        """
+    def _shape(self, study: str, widest: int) -> tuple[tuple[int, float], ...]:
         if widest == 1:
             return ((1, 1.0),)
         shape = self.shapes.get(study, ())

@@ -13,16 +13,20 @@ such choice, summed over trials, must fit into n T.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from ..profiling.hull import Hull
+from .courses import Curve, Shape, curve_of
 
 #: Bisections of T: the bound is within 2**-30 of the truth.
 _STEPS = 30
+#: Of a trial with more epochs than this the fluid demand is taken: whole ones hardly differ then.
+_WHOLE = 9
 #: Choices of widths kept while epochs are added one by one; thinned beyond it, downwards.
-_FRONT = 64
+_FRONT = 256
 
 
 def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
@@ -62,22 +66,24 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
     return high
 
 
-def whole_epochs_bound(work: Sequence[tuple[int, Mapping[int, float]]], devices: int) -> float:
-    """Seconds that ``work`` (epochs left, seconds an epoch by width) takes at least; 0 for none."""
-    fronts = [_front(epochs, seconds) for epochs, seconds in work if epochs > 0]
-    if not fronts:
+def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -> float:
+    """Seconds that ``work`` takes at least on ``devices``, epochs being whole; 0 for none.
+
+    ``work`` is (epochs, seconds of one on one device, shape).
+    """
+    work = [each for each in work if each[0] > 0]
+    if not work:
         return 0.0
+    curves = [curve_of(shape, devices) for _, _, shape in work]
 
     def fits(limit: float) -> bool:
         area = 0.0
-        for times, areas in fronts:
-            at = int(np.searchsorted(times, limit * (1 + 1e-12), side="right")) - 1
-            if at < 0:
-                return False
-            area += float(areas[at])
+        for (epochs, level, shape), curve in zip(work, curves, strict=True):
+            area += level * _least(epochs, shape, curve, devices, limit / level)
         return area <= devices * limit * (1 + 1e-12)
 
-    low, high = 0.0, max(float(times[-1]) for times, _ in fronts)
+    low = max(e * level * c.factors[-1] for (e, level, _), c in zip(work, curves, strict=True))
+    high = low
     while not fits(high):
         low, high = high, 2 * high
     for _ in range(_STEPS):
@@ -86,16 +92,28 @@ def whole_epochs_bound(work: Sequence[tuple[int, Mapping[int, float]]], devices:
     return low
 
 
-def _front(epochs: int, seconds: Mapping[int, float]) -> tuple[np.ndarray, np.ndarray]:
-    """Least device-seconds of so many whole epochs by the time they may take, times rising.
+def _least(epochs: int, shape: Shape, curve: Curve, devices: int, limit: float) -> float:
+    """Least device-time of ``epochs`` epochs within ``limit``, both in epochs on one device."""
+    limit *= 1 + 1e-12
+    if epochs > _WHOLE:
+        width = curve.hull.width_for(epochs / limit)
+        # On less than its narrowest width it would only wait.
+        return width * limit
+    times, areas = _front(epochs, shape, devices)
+    at = int(np.searchsorted(times, limit, side="right")) - 1
+    return float(areas[at]) if at >= 0 else float("inf")
+
+
+@lru_cache(maxsize=4096)
+def _front(epochs: int, shape: Shape, devices: int) -> tuple[np.ndarray, np.ndarray]:
+    """Least device-time of so many whole epochs by the time they may take, times rising.
 
     Epochs are added one by one. Where more than ``_FRONT`` choices are left, neighbours become one
     that is as fast as the faster and as cheap as the cheaper: the bound stays a bound.
     """
-    one = _pareto(
-        np.array(list(seconds.values())),
-        np.array([width * each for width, each in seconds.items()]),
-    )
+    curve = curve_of(shape, devices)
+    factors = np.array(curve.factors)
+    one = _pareto(factors, np.array(curve.widths) * factors)
     total = one
     for _ in range(epochs - 1):
         times = (total[0][:, None] + one[0][None, :]).ravel()

@@ -48,10 +48,10 @@ from .events import (
     TrialReturned,
     Undurable,
 )
+from .placing import ORDER_FREE
 from .policies import find_policy
 from .record import Refused
 from .state import DeviceState, StudyState
-from .strategy import make_strategy
 from .study import trial_id
 from .trial import Trial
 
@@ -101,10 +101,12 @@ class Engine(Attempts):
         spec = event.study
         if spec.id in self.state.studies or spec.id in self.state.finished:
             raise Refused(f"study {spec.id} was submitted already")
-        study = StudyState(spec, cast(Any, make_strategy(spec)), created_at=event.at)
+        study = StudyState(spec, cast(Any, self._strategies(spec)), created_at=event.at)
         study.enqueued = list(event.enqueued)
         self.state.studies[spec.id] = study
         self._touch_study(study)
+        if spec.sampler in ORDER_FREE:
+            self._pull_study(study, 0)  # what is known at once is planned with, whoever is first
         self._fill()
 
     def _on_study_cancelled(self, event: StudyCancelled) -> None:

@@ -22,7 +22,9 @@ from .state import StudyState
 from .study import shards_of
 from .trial import Trial
 
+#: Seconds between two plans of many trials, and of one trial: few are planned in less time.
 REPLAN_EVERY = 1.0
+REPLAN_EACH = 0.02
 
 
 class Planning(Durables):
@@ -59,7 +61,8 @@ class Planning(Durables):
 
     def _plan_due(self) -> float:
         at = self.state.planned_at
-        return self._at if at is None else at + REPLAN_EVERY
+        trials = len(self.state.ready) + len(self.state.attempts)
+        return self._at if at is None else at + min(REPLAN_EVERY, REPLAN_EACH * trials)
 
     def _width(self, study: StudyState, trial: Trial) -> int:
         """On how many devices the plan has ``trial`` run from its next epoch on."""
@@ -113,8 +116,7 @@ class Planning(Durables):
     def _candidate(self, trial: Trial) -> Candidate:
         costs = self.state.costs
         widest = self._widest(self.state.studies[trial.study], trial)
-        level = costs.level(trial.study, trial.id, widest)
-        shape = costs.shape(trial.study, widest)
+        level, shape = costs.expected(trial.study, trial.id, widest)
         width = len(trial.members)
         boundary = 0.0
         if trial.fence and level is not None:

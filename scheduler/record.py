@@ -5,11 +5,14 @@ The lowest of the engine's three floors (record, placing, engine): it decides no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .decisions import Cut, Decision, Revoke
 from .events import Event
 from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
+from .strategy import Strategy, make_strategy
+from .study import StudySpec
 from .trial import FINAL, Step, Trial, TrialState
 
 #: Steps of a trial kept in memory for exceptions.
@@ -25,8 +28,13 @@ class Refused(Exception):
 class Record:
     """The state, the event at work, and the decisions and changes that follow from it."""
 
-    def __init__(self, state: EngineState | None = None) -> None:
+    def __init__(
+        self,
+        state: EngineState | None = None,
+        strategies: Callable[[StudySpec], Strategy] = make_strategy,
+    ) -> None:
         self.state = state or EngineState()
+        self._strategies = strategies
         self._out: list[Decision] = []
         self._changes = Changes()
         self._at = 0.0

@@ -18,6 +18,9 @@ from penstock.scheduler.study import StrategySpec
 
 
 class Curve:
+    def resize(self, dispatch, spec):
+        return 0.0
+
     def epoch(self, dispatch, spec, epoch):
         return 0.3, ((dispatch.number * 7) % 5) / 5 + epoch / 100
 
