@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     )
     from .app.study import Study
     from .profiling.errors import BackendError, PenstockError, TrialFailed, UsageError
+    from .tasks.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
+    from .tasks.adapters.keras import KerasCallback as KerasCallback
+    from .tasks.adapters.lightning import LightningTrainable as LightningTrainable
+    from .tasks.adapters.lightning_loop import LightningCallback as LightningCallback
+    from .tasks.adapters.sklearn import PartialFit as PartialFit
+    from .tasks.adapters.xgboost import XGBoostCallback as XGBoostCallback
     from .tasks.contract import Data, TorchTrainable, epoch_function
     from .tasks.epochs import EpochTrial
 
@@ -48,6 +54,17 @@ _LAZY = {
     "load_study": "app.opening:load_study",
 }
 
+#: For other frameworks, each of which it imports. Not in ``__all__``: ``from penstock import *``
+#: needs none of them.
+_ADAPTERS = {
+    "HuggingFaceCallback": "tasks.adapters.huggingface:HuggingFaceCallback",
+    "KerasCallback": "tasks.adapters.keras:KerasCallback",
+    "LightningCallback": "tasks.adapters.lightning_loop:LightningCallback",
+    "LightningTrainable": "tasks.adapters.lightning:LightningTrainable",
+    "PartialFit": "tasks.adapters.sklearn:PartialFit",
+    "XGBoostCallback": "tasks.adapters.xgboost:XGBoostCallback",
+}
+
 __all__ = [
     "ASHA",
     "PASHA",
@@ -75,15 +92,16 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A public name from the module that defines it."""
-    if name not in _LAZY:
+    where = _LAZY.get(name) or _ADAPTERS.get(name)
+    if where is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _LAZY[name].split(":")
+    module, attribute = where.split(":")
     value = getattr(import_module(f".{module}", __name__), attribute)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ADAPTERS})

@@ -1,0 +1,106 @@
+"""Estimators of scikit-learn that learn by ``partial_fit``, in an epoch function.
+
+A checkpoint is what ``partial_fit`` has set on the estimator: NumPy arrays, numbers and texts as
+they are; what else scikit-learn's own classes keep there (the optimizer of a multi-layer
+perceptron, say) as the name of the class and its attributes. Only classes of scikit-learn are made
+again, and none of their code runs for it, so that a checkpoint can hold values only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from ...profiling.errors import UsageError
+from ..epochs import EpochTrial
+from .passes import Passes
+
+#: The key of a dict that stands for something else, and what it stands for.
+_KIND = "penstock kind"
+
+
+class PartialFit:
+    """An estimator whose ``partial_fit`` is called once in each epoch of a trial.
+
+    fit = penstock.PartialFit(trial, SGDClassifier(alpha=trial.params["alpha"]))
+    for epoch in fit.epochs():
+        fit.estimator.partial_fit(x, y, classes=range(10))
+        fit.report({"accuracy": fit.estimator.score(x_valid, y_valid)})
+    """
+
+    def __init__(self, trial: EpochTrial, estimator: BaseEstimator) -> None:
+        """``estimator`` is one that is not fitted yet. It becomes what it was after the last epoch.
+
+        Raises ``UsageError`` for an estimator without ``partial_fit``.
+        """
+        if isinstance(estimator, type) or not hasattr(estimator, "partial_fit"):
+            raise UsageError.refuse("estimator", estimator, "an estimator that has partial_fit")
+        self._passes = Passes(trial)
+        self.estimator: Any = estimator
+        if self._passes.state is not None:
+            vars(estimator).update(_unpacked(self._passes.state))
+            self._passes.state = None
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs to train, as ``EpochTrial.epochs``."""
+        while True:
+            yield self._passes.begin()
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        """Say how the epoch went, and store the estimator.
+
+        Raises ``UsageError`` naming the attribute that cannot be stored.
+        """
+        given = self.estimator.get_params(deep=False)
+        fitted = {name: value for name, value in vars(self.estimator).items() if name not in given}
+        self._passes.report(metrics, _packed(fitted))
+
+
+def _packed(value: Any) -> Any:
+    """``value`` with what the store cannot keep named and taken apart; the rest as it is."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        return {_KIND: "texts", "texts": value.tolist(), "dtype": value.dtype.str}
+    if isinstance(value, np.random.RandomState):
+        return {_KIND: "generator", "state": value.get_state(legacy=False)}
+    if isinstance(value, dict):
+        return {name: _packed(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_packed, value)) if type(value) in (list, tuple) else value
+    made = type(value)
+    if made.__module__.startswith("sklearn.") and type(getattr(value, "__dict__", None)) is dict:
+        name = f"{made.__module__}:{made.__qualname__}"
+        return {_KIND: "object", "class": name, "vars": _packed(vars(value))}
+    return value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_unpacked, value))
+    if not isinstance(value, dict):
+        return value
+    kind = value.get(_KIND)
+    if kind == "texts":
+        return np.array(value["texts"], dtype=value["dtype"])
+    if kind == "generator":
+        generator = np.random.RandomState()
+        generator.set_state(value["state"])
+        return generator
+    if kind == "object":
+        return _remade(value["class"], _unpacked(value["vars"]))
+    return {name: _unpacked(item) for name, item in value.items()}
+
+
+def _remade(name: str, attributes: dict[str, Any]) -> Any:
+    module, _, qualname = name.partition(":")
+    found = None
+    if module.startswith("sklearn."):
+        found = getattr(importlib.import_module(module), qualname, None)
+    if not isinstance(found, type) or found.__module__ != module:
+        raise UsageError(f"the trial's checkpoint names {name}, which is no class of scikit-learn")
+    made: Any = object.__new__(found)
+    vars(made).update(attributes)
+    return made
