@@ -13,7 +13,7 @@ from typing import Any
 
 from ...profiling.errors import UsageError
 from ..epochs import EpochTrial
-from .passes import Passes, folder_of, missing
+from .passes import Passes, missing
 
 try:
     from transformers import (
@@ -44,7 +44,7 @@ class HuggingFaceCallback(TrainerCallback):
     def __init__(self, trial: EpochTrial) -> None:
         self._passes = Passes(trial)
         self._logged: dict[str, float] = {}
-        self.folder = folder_of(self)
+        self.folder = self._passes.folder()
         self.checkpoint: str | None = None
         if self._passes.state is not None:
             name: str = self._passes.state["name"]
@@ -62,9 +62,10 @@ class HuggingFaceCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         """Refuse arguments under which there would be no whole checkpoint after each epoch."""
-        if args.save_strategy != "epoch":
+        assert not isinstance(args.save_strategy, str)  # its __post_init__ has parsed it
+        if args.save_strategy.value != "epoch":
             allowed = '"epoch", so that a trial can go on after any epoch'
-            raise UsageError.refuse("save_strategy", str(args.save_strategy), allowed)
+            raise UsageError.refuse("save_strategy", args.save_strategy.value, allowed)
         if args.save_only_model:
             allowed = "False, so that a trial goes on with its optimizer"
             raise UsageError.refuse("save_only_model", True, allowed)
@@ -109,3 +110,12 @@ class HuggingFaceCallback(TrainerCallback):
         logged, self._logged = self._logged, {}
         logged.pop("epoch", None)
         self._passes.report(logged, {"name": saved.name, "files": files})
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        self._passes.tidy()

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ..epochs import EpochTrial
-from .passes import Passes, folder_of, missing
+from .passes import Passes, missing
 
 try:
     from pytorch_lightning import Callback, LightningModule, Trainer
@@ -33,7 +33,7 @@ class LightningCallback(Callback):
     def __init__(self, trial: EpochTrial) -> None:
         self._passes = Passes(trial)
         self._began = False
-        self.folder = folder_of(self)
+        self.folder = self._passes.folder()
         self.checkpoint: str | None = None
         if self._passes.state is not None:
             self.checkpoint = self._file()
@@ -58,6 +58,9 @@ class LightningCallback(Callback):
         trainer.save_checkpoint(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
         self._passes.report(trainer.callback_metrics, state)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._passes.tidy()
 
     def _file(self) -> str:
         return str(Path(self.folder) / "penstock.ckpt")

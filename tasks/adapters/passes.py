@@ -35,11 +35,27 @@ class Passes:
         self.state: Any = None if loaded is None else loaded["state"]
         self.epoch: int = 0 if loaded is None else loaded["epoch"]
         self._epochs = trial.epochs()
+        self._folders: list[weakref.finalize[..., Passes]] = []
 
     def begin(self) -> int:
         """The epoch that begins, counted from 1, once the trial may train it."""
-        self.epoch = next(self._epochs)
+        try:
+            self.epoch = next(self._epochs)
+        except BaseException:  # the trial is unwound; the trainer may end without more ado
+            self.tidy()
+            raise
         return self.epoch
+
+    def folder(self) -> str:
+        """A new temporary folder on this node, until ``tidy``."""
+        folder = tempfile.mkdtemp(prefix="penstock-")
+        self._folders.append(weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True))
+        return folder
+
+    def tidy(self) -> None:
+        """Delete the folders."""
+        for delete in self._folders:
+            delete()
 
     def check(self, epoch: int, advice: str) -> None:
         """Refuse a framework that is at another ``epoch``: it did not go on from the state."""
@@ -54,10 +70,3 @@ class Passes:
 def missing(extra: str, error: ImportError) -> UsageError:
     """What to say where a framework cannot be imported."""
     return UsageError(f"{error}: pip install 'penstock[{extra}]'", field=extra)
-
-
-def folder_of(owner: object) -> str:
-    """A new temporary folder on this node that goes when ``owner`` goes."""
-    folder = tempfile.mkdtemp(prefix="penstock-")
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return folder

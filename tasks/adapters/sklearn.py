@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 
 from ...profiling.errors import UsageError
 from ..epochs import EpochTrial
@@ -42,7 +43,7 @@ class PartialFit:
         self._passes = Passes(trial)
         self.estimator: Any = estimator
         if self._passes.state is not None:
-            vars(estimator).update(_unpacked(self._passes.state))
+            restore(estimator, self._passes.state)
             self._passes.state = None
 
     def epochs(self) -> Iterator[int]:
@@ -55,9 +56,20 @@ class PartialFit:
 
         Raises ``UsageError`` naming the attribute that cannot be stored.
         """
-        given = self.estimator.get_params(deep=False)
-        fitted = {name: value for name, value in vars(self.estimator).items() if name not in given}
-        self._passes.report(metrics, _packed(fitted))
+        self._passes.report(metrics, state_of(self.estimator))
+
+
+def state_of(estimator: BaseEstimator) -> dict[str, Any]:
+    """What fitting has set on ``estimator``, in terms that a checkpoint can hold."""
+    given = estimator.get_params(deep=False)
+    return {
+        name: _packed(value) for name, value in sorted(vars(estimator).items()) if name not in given
+    }
+
+
+def restore(estimator: BaseEstimator, state: Mapping[str, Any]) -> None:
+    """Make ``estimator``, which is not fitted, the one that ``state_of`` gave ``state`` for."""
+    vars(estimator).update({name: _unpacked(value) for name, value in state.items()})
 
 
 def _packed(value: Any) -> Any:
@@ -65,7 +77,8 @@ def _packed(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return {_KIND: "texts", "texts": value.tolist(), "dtype": value.dtype.str}
     if isinstance(value, np.random.RandomState):
-        return {_KIND: "generator", "state": value.get_state(legacy=False)}
+        shared = value is check_random_state(None)  # numpy.random's own, which Penstock seeds
+        return {_KIND: "generator", "state": None if shared else value.get_state(legacy=False)}
     if isinstance(value, dict):
         return {name: _packed(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -73,7 +86,7 @@ def _packed(value: Any) -> Any:
     made = type(value)
     if made.__module__.startswith("sklearn.") and type(getattr(value, "__dict__", None)) is dict:
         name = f"{made.__module__}:{made.__qualname__}"
-        return {_KIND: "object", "class": name, "vars": _packed(vars(value))}
+        return {_KIND: "object", "class": name, "vars": _packed(dict(sorted(vars(value).items())))}
     return value
 
 
@@ -86,8 +99,9 @@ def _unpacked(value: Any) -> Any:
     if kind == "texts":
         return np.array(value["texts"], dtype=value["dtype"])
     if kind == "generator":
-        generator = np.random.RandomState()
-        generator.set_state(value["state"])
+        generator = check_random_state(None if value["state"] is None else 0)
+        if value["state"] is not None:
+            generator.set_state(value["state"])
         return generator
     if kind == "object":
         return _remade(value["class"], _unpacked(value["vars"]))
