@@ -62,10 +62,10 @@ class HuggingFaceCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         """Refuse arguments under which there would be no whole checkpoint after each epoch."""
-        assert not isinstance(args.save_strategy, str)  # its __post_init__ has parsed it
-        if args.save_strategy.value != "epoch":
+        if args.save_strategy != "epoch":
             allowed = '"epoch", so that a trial can go on after any epoch'
-            raise UsageError.refuse("save_strategy", args.save_strategy.value, allowed)
+            given = getattr(args.save_strategy, "value", args.save_strategy)
+            raise UsageError.refuse("save_strategy", given, allowed)
         if args.save_only_model:
             allowed = "False, so that a trial goes on with its optimizer"
             raise UsageError.refuse("save_only_model", True, allowed)

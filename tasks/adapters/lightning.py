@@ -225,7 +225,10 @@ def _check(field: str, made: object, base: type) -> None:
 
 def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
     """Those of ``params`` that ``maker`` names as its arguments; no other is read."""
-    wanted = inspect.signature(maker).parameters.values()
+    made_by = getattr(maker, "__init__") if isinstance(maker, type) else maker  # noqa: B009
+    if made_by in (LightningModule.__init__, LightningDataModule.__init__):
+        return {}  # they take anything, and nothing comes of it
+    wanted = inspect.signature(made_by).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in wanted):
         return dict(params)
     return {each.name: params[each.name] for each in wanted if each.name in params}

@@ -11,7 +11,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ...profiling.errors import UsageError
@@ -39,11 +40,8 @@ class Passes:
 
     def begin(self) -> int:
         """The epoch that begins, counted from 1, once the trial may train it."""
-        try:
+        with self._tidied():
             self.epoch = next(self._epochs)
-        except BaseException:  # the trial is unwound; the trainer may end without more ado
-            self.tidy()
-            raise
         return self.epoch
 
     def folder(self) -> str:
@@ -57,6 +55,15 @@ class Passes:
         for delete in self._folders:
             delete()
 
+    @contextmanager
+    def _tidied(self) -> Iterator[None]:
+        """The trial may be unwound here, and the trainer end without more ado."""
+        try:
+            yield
+        except BaseException:
+            self.tidy()
+            raise
+
     def check(self, epoch: int, advice: str) -> None:
         """Refuse a framework that is at another ``epoch``: it did not go on from the state."""
         if epoch != self.epoch:
@@ -64,7 +71,8 @@ class Passes:
 
     def report(self, metrics: Mapping[str, Any], state: Any) -> None:
         """As ``EpochTrial.report``; ``state`` comes back as ``self.state``."""
-        self._trial.report(metrics, checkpoint={"epoch": self.epoch, "state": state})
+        with self._tidied():
+            self._trial.report(metrics, checkpoint={"epoch": self.epoch, "state": state})
 
 
 def missing(extra: str, error: ImportError) -> UsageError:

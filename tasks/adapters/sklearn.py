@@ -1,9 +1,9 @@
 """Estimators of scikit-learn that learn by ``partial_fit``, in an epoch function.
 
 A checkpoint is what ``partial_fit`` has set on the estimator: NumPy arrays, numbers and texts as
-they are; what else scikit-learn's own classes keep there (the optimizer of a multi-layer
-perceptron, say) as the name of the class and its attributes. Only classes of scikit-learn are made
-again, and none of their code runs for it, so that a checkpoint can hold values only.
+they are; objects of scikit-learn's own (the optimizer of a multi-layer perceptron, say) as the name
+of their class with their attributes, or with the arguments of its call where they have none. Only
+classes of scikit-learn are made again. So a checkpoint holds values, and no code.
 """
 
 from __future__ import annotations
@@ -83,11 +83,17 @@ def _packed(value: Any) -> Any:
         return {name: _packed(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(_packed, value)) if type(value) in (list, tuple) else value
+    return _taken_apart(value) if type(value).__module__.startswith("sklearn.") else value
+
+
+def _taken_apart(value: Any) -> Any:
     made = type(value)
-    if made.__module__.startswith("sklearn.") and type(getattr(value, "__dict__", None)) is dict:
-        name = f"{made.__module__}:{made.__qualname__}"
-        return {_KIND: "object", "class": name, "vars": _packed(dict(sorted(vars(value).items())))}
-    return value
+    packed: dict[str, Any] = {_KIND: "object", "class": f"{made.__module__}:{made.__qualname__}"}
+    if hasattr(value, "__dict__"):
+        return packed | {"vars": _packed(dict(sorted(vars(value).items())))}
+    # One written in Cython, as the losses are: it says by what call it is made again.
+    reduced = value.__reduce__()
+    return packed | {"call": _packed(reduced[1])} if reduced[0] is made else value
 
 
 def _unpacked(value: Any) -> Any:
@@ -104,17 +110,20 @@ def _unpacked(value: Any) -> Any:
             generator.set_state(value["state"])
         return generator
     if kind == "object":
-        return _remade(value["class"], _unpacked(value["vars"]))
+        return _remade(value)
     return {name: _unpacked(item) for name, item in value.items()}
 
 
-def _remade(name: str, attributes: dict[str, Any]) -> Any:
+def _remade(packed: dict[str, Any]) -> Any:
+    name = packed["class"]
     module, _, qualname = name.partition(":")
     found = None
     if module.startswith("sklearn."):
         found = getattr(importlib.import_module(module), qualname, None)
     if not isinstance(found, type) or found.__module__ != module:
         raise UsageError(f"the trial's checkpoint names {name}, which is no class of scikit-learn")
+    if "call" in packed:
+        return found(*_unpacked(packed["call"]))
     made: Any = object.__new__(found)
-    vars(made).update(attributes)
+    vars(made).update(_unpacked(packed["vars"]))
     return made

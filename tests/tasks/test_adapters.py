@@ -91,8 +91,8 @@ def test_a_framework_goes_on_from_its_checkpoint_in_another_process(
         "no epoch is trained again"
     )
     assert [m["metrics"][metric] for m in moved] == [m["metrics"][metric] for m in alone[2:]]
-    hashes = [[m["state_hash"] for m in said] for said in (moved, alone[2:])]
-    assert (hashes[0] == hashes[1]) is stored_alike
+    if stored_alike:
+        assert [m["state_hash"] for m in moved] == [m["state_hash"] for m in alone[2:]]
     for trainer in trainers:
         trainer.say(op="release", trial=task["trial"])
         trainer.carry_out(segment(adapter_code.Tuned, fence=9, trial="s-0999"))
@@ -299,7 +299,7 @@ for name in penstock._ADAPTERS:
     ]
 
 
-def test_keras_on_another_backend_is_refused(tmp_path):
+def test_keras_without_torch_is_refused(tmp_path):
     program = """
 import penstock
 try:
@@ -307,5 +307,5 @@ try:
 except penstock.UsageError as error:
     print(error)
 """
-    (said,) = said_by(program, KERAS_BACKEND="numpy", KERAS_HOME=str(tmp_path))
-    assert said.startswith("KERAS_BACKEND = 'numpy' is refused: allowed is torch: set KERAS_BACK")
+    (said,) = said_by(program, KERAS_BACKEND="tensorflow", KERAS_HOME=str(tmp_path))
+    assert said.startswith("Keras cannot import its backend (No module named 'tensorflow'): set KE")
