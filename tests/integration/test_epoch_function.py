@@ -97,7 +97,7 @@ def test_with_its_trainers_killed_a_study_goes_on_from_its_checkpoints(site, kin
 def test_an_estimator_goes_on_where_its_trainers_were_killed(site, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
     study = create_study(
-        direction="maximize", metric="accuracy", sampler="grid", strategy=FullBudget(60)
+        direction="maximize", metric="accuracy", sampler="grid", strategy=FullBudget(20)
     )
     code = importlib.import_module("sklearn_partial_fit").train
     study.submit(code, {"lr": [0.001, 0.01], "alpha": [1e-4], "hidden": [64]})
@@ -110,11 +110,11 @@ def test_an_estimator_goes_on_where_its_trainers_were_killed(site, monkeypatch):
         process.kill()
     assert site.wait(study.id, 120).status == "complete"
     rows = [(row.trial, row.epoch) for row in site.reader.epochs(study.id)]
-    assert len(rows) == len(set(rows)) == 2 * 60
+    assert len(rows) == len(set(rows)) == 2 * 20
     assert study.best_value > 0.9
-    stories = [site.penstock("story", f"{study.name}/{number}") for number in (0, 1)]
-    assert any("lost" in story for story in stories)
-    assert not any("again" in story for story in stories), "it never began anew"
+    stories = [site.penstock("story", trial) for trial in {trial for trial, _ in rows}]
+    assert any("died" in story for story in stories)
+    assert not any("computed again" in story for story in stories), "it never began anew"
 
 
 def test_when_the_studys_metric_is_never_reported_the_user_is_told_what_was(site):
