@@ -22,7 +22,6 @@ def train(trial):
             "objective": "multi:softmax",
             "num_class": 10,
             "eval_metric": ["merror", "mlogloss"],
-            "nthread": 1,
             **trial.params,
         },
         xgboost.DMatrix(x, y),

@@ -199,7 +199,7 @@ class _Logs:
         if isinstance(value, torch.nn.Module | dict):
             # It would count in attributes, which do not move with a trial.
             raise _unserved(f"log({name!r}) of a {type(value).__name__}, which is no number")
-        self.values[name] = value
+        self.values[name] = value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def _overridden(made: type, base: type) -> str | None:
