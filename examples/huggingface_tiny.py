@@ -3,8 +3,8 @@
     pip install 'penstock[huggingface]'
     python examples/huggingface_tiny.py
 
-Nothing is downloaded. The data is synthetic: rows of random tokens, to be told apart by whether most
-of them are odd.
+Nothing is downloaded. The data is synthetic: rows of random tokens, to be told apart by whether
+most of them are odd.
 """
 
 import penstock
