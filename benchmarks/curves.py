@@ -3,8 +3,8 @@
 Data: step times of four trainings on five kinds of GPU cluster (``_curves``). Three protocols,
 seeds frozen, each of the 20 tables with the same weight:
 
-- ``any_place``: n rows of a table's ``placements`` drawn at random (any batch, any placement) are
-  measured; up to 100 others are foretold.
+- ``any_place``: n rows of a table drawn at random (any batch, any placement of at most 16 devices
+  on 4 nodes) are measured; up to 100 others are foretold.
 - ``one_curve``: one global batch (the largest of a device, 0.7 and half of it), devices packed on
   nodes; n widths drawn at random are measured, all others foretold. Between two measured batches of
   a device times are interpolated.
@@ -16,7 +16,8 @@ other three (medians; standard deviations at least 1). The other predictors:
 - ``linear``: time falls as devices rise, at the measured points' geometric mean.
 - ``amdahl``: a fixed part and a part that falls, by least squares of relative errors.
 - ``least_squares``: the same seven parameters fitted as AdaptDL does (L-BFGS-B on the logarithms
-  from its start, its bounds and its penalties), without a prior from other applications.
+  with its start, bounds, penalties and what it fixes while unseen), to step times alone: AdaptDL
+  measures computing apart as well.
 
 Error: |foretold / measured - 1|. ``within_90``: how many are inside the 90 % interval.
 """
@@ -67,7 +68,7 @@ def amdahl(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, No
 
 
 def least_squares(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, None]:
-    """AdaptDL's ``fit_perf_params``, of step times alone, with numeric derivatives."""
+    """AdaptDL's ``fit_perf_params`` (``goodput.py``) of step times alone, numeric derivatives."""
     logs = np.log([point.seconds for point in points])
     at, asked = _columns([point.place for point in points]), _columns(places)
     steps = np.vstack([np.zeros(7), 1e-7 * np.eye(7)])
@@ -83,7 +84,18 @@ def least_squares(points: Sequence[Measured], places: Sequence[Place]) -> tuple[
         return float(found[0]), (found[1:] - found[0]) / 1e-7
 
     start = np.array([1e-1, 1e-2, 1e-1, 1e-2, 1e-1, 1e-2, 1.0 + 1e-3])
-    bounds = [(1e-8, None)] * 6 + [(1.0, 10.0)]
+    low, high = np.array([1e-8] * 6 + [1.0]), np.array([np.inf] * 6 + [10.0])
+    nodes, width, share = at
+    if len(set(share)) == 1:
+        start[0] = low[0] = high[0] = np.exp(logs).mean() / 2
+    for seen, these in (
+        ((nodes == 1) & (width > 1), [2, 3]),
+        (nodes > 1, [4, 5]),
+        (width > 2, [3, 5]),
+    ):
+        if not seen.any():
+            start[these] = high[these] = low[these]
+    bounds = optimize.Bounds(low, high, keep_feasible=True)
     found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     return _formula(found.x, asked), None
 
@@ -139,7 +151,7 @@ def logarithms(family: Fitted) -> list[float]:
 
 
 def any_place(table: Table, draws: int, seed: int) -> Iterator[list[Measured]]:
-    """All rows of ``placements``, shuffled, ``draws`` times."""
+    """All rows of at most 16 devices on 4 nodes, shuffled, ``draws`` times."""
     points = [p for p in table.points if p.place.width <= 16 and p.place.nodes <= 4]
     for draw in range(draws):
         order = np.random.default_rng([SEED, seed, draw]).permutation(len(points))
@@ -194,12 +206,11 @@ def summary(by_table: dict[Any, list[list[float]]], inside: list[float]) -> dict
     return found | ({"within_90": float(np.mean(inside))} if inside else {})
 
 
-def compare(tables: Tables, draws: int) -> dict[str, Any]:
-    """Figures by protocol, predictor and number of points."""
+def compare(tables: Tables, draws: int) -> dict[str, float]:
+    """``curves.<protocol>.<predictor>.<points>.<figure>``, and what fits took."""
     families, spent = fitted(), defaultdict[int, list[float]](list)
-    figures: dict[str, Any] = {}
+    figures: dict[str, float] = {}
     for protocol in (any_place, one_curve, narrowest):
-        rows = figures[protocol.__name__] = defaultdict[str, dict[str, Any]](dict)
         for known in POINTS[protocol.__name__]:
             errors = defaultdict[str, dict[Any, list[list[float]]]](lambda: defaultdict(list))
             inside = defaultdict[str, list[float]](list)
@@ -219,14 +230,12 @@ def compare(tables: Tables, draws: int) -> dict[str, Any]:
                         if within is not None:
                             inside[name].append(float(np.mean(within)))
             for name, by_table in errors.items():
-                rows[name][str(known)] = summary(by_table, inside[name])
-    figures["fit_ms"] = {
-        str(known): {
-            "median": 1e3 * float(np.median(times)),
-            "p99": 1e3 * float(np.quantile(times, 0.99)),
-        }
-        for known, times in sorted(spent.items())
-    }
+                where = f"curves.{protocol.__name__}.{name}.{known}"
+                for figure, value in summary(by_table, inside[name]).items():
+                    figures[f"{where}.{figure}"] = value
+    for known, times in sorted(spent.items()):
+        figures[f"curves.fit_ms.{known}.median"] = 1e3 * float(np.median(times))
+        figures[f"curves.fit_ms.{known}.p99"] = 1e3 * float(np.quantile(times, 0.99))
     return figures
 
 
@@ -310,18 +319,20 @@ def boundary(table: Table, family: Fitted) -> dict[str, float] | None:
     return dict(zip(("measured", "fitted", "batch"), max(found), strict=True))
 
 
-def show(figures: dict[str, Any]) -> None:
+def show(figures: dict[str, float]) -> None:
     """A table a protocol: median and 90th percentile by predictor and number of points."""
     for protocol, counts in POINTS.items():
         print(f"{protocol}: error, median (p90) after")
         print(" " * 16 + "".join(f"{count:>18} points" for count in counts))
-        for name, by_count in figures[protocol].items():
-            cells = (
-                f"{by_count[str(n)]['median']:.1%} ({by_count[str(n)]['p90']:.1%})" for n in counts
-            )
+        for name in ("ours", "least_squares", "amdahl", "linear"):
+            of = [f"curves.{protocol}.{name}.{count}" for count in counts]
+            cells = [f"{figures[f'{key}.median']:.1%} ({figures[f'{key}.p90']:.1%})" for key in of]
             print(f"{name:16}" + "".join(f"{cell:>25}" for cell in cells))
-    for count, times in figures["fit_ms"].items():
-        print(f"a fit of {count:>2} points: {times['median']:.2f} ms (p99 {times['p99']:.2f} ms)")
+        inside = [figures[f"curves.{protocol}.ours.{count}.within_90"] for count in counts]
+        print(f"{'ours, within_90':16}" + "".join(f"{part:>25.0%}" for part in inside))
+    for count in sorted({count for counts in POINTS.values() for count in counts}):
+        median, p99 = (figures[f"curves.fit_ms.{count}.{name}"] for name in ("median", "p99"))
+        print(f"a fit of {count:>2} points: {median:.2f} ms (p99 {p99:.2f} ms)")
 
 
 def main() -> None:
