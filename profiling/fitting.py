@@ -8,8 +8,8 @@ are made by the linearised model (Rasmussen and Williams, "Gaussian processes fo
 learning", 2006, section 2.7): near a measured place they follow what was measured there and are
 sure of it, far from all they follow the model.
 
-Plain Python on purpose: the matrices are small, and one replay must give the digits of another on
-any machine, which linear algebra libraries do not promise.
+Plain Python on purpose: the matrices are small, and a plan that is made again from the same events
+must not depend on which linear algebra library a machine has.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NOISE = 0.05
 #: the logarithms of nodes, width and a device's batch.
 MISFIT = 0.15
 REACH = (0.5, 1.0, 0.2)
+#: Steps of the fit at most; a fit of a dozen places takes about six.
 STEPS = 20
 #: Logarithm of gamma - 1 beyond which computing and synchronising overlap fully.
 STEEPEST = 5.0
 
 _Row = list[float]
-
 
 #: The ratios of which a prior speaks, by the places of both in ``Coefficients``.
 RATIOS = ((1, 0), (2, 0), (3, 2), (4, 2), (5, 4))
@@ -65,7 +65,7 @@ class SpeedModel:
 
     coefficients: Coefficients
     measured: dict[Place, Estimate]
-    #: The parameters as fitted, and a device's batch that they are relative to.
+    #: The parameters as fitted, and the global batch that they are relative to.
     _theta: _Row
     _share: float
     #: Factor of the covariance of what was measured, and by it the residuals and the slopes.
