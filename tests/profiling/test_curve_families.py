@@ -14,7 +14,7 @@ from penstock.profiling.hull import hull
 from penstock.profiling.speed import Coefficients, Measured, packed
 
 from benchmarks._curves import curve, fitted, read
-from benchmarks.curves import amdahl, least_squares, linear, logarithms, prior_without
+from benchmarks._predictors import amdahl, least_squares, linear, logarithms, prior_without
 
 DATA = Path(os.environ.get("PENSTOCK_DATA", "")) / "speed-curves"
 
