@@ -226,6 +226,8 @@ def label(name: str) -> str:
         "median": "median stopping",
         "curve": "curve stopping",
         "qmc": "quasi-random",
+        "cmaes": "CMA-ES",
+        "nsga2": "NSGA-II",
     }.get(name, name.upper() if name in {"asha", "pasha", "tpe", "bohb", "gp"} else name)
 
 

@@ -134,7 +134,7 @@ class Study:
                 f"study {self.study_name} was submitted before and cannot be changed"
                 f" ({'; '.join(changed)}): give the new one another study_name"
             )
-        wishes = [check_params(spec.space, dict(params)) for params in self._enqueued]
+        wishes = [check_params(spec.space, dict(params), spec.conditions) for params in self._enqueued]
         if len(wishes) > spec.n_trials:
             allowed = f"at least the {len(wishes)} configurations that were enqueued"
             raise UsageError.refuse("n_trials", n_trials, allowed)
@@ -161,7 +161,10 @@ class Study:
     def enqueue_trial(self, params: Mapping[str, Any]) -> None:
         """Have this configuration tried next; names left out are drawn. Counts in ``n_trials``."""
         spec = self._spec
-        checked = check_params(spec.space if spec else self._plan.space, params)
+        space, conditions = (
+            (spec.space, spec.conditions) if spec else (self._plan.space, ())
+        )
+        checked = check_params(space, params, conditions)
         if spec is None:
             self._enqueued.append(checked)
         else:

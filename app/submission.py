@@ -7,7 +7,7 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,25 +17,63 @@ from ..scheduler.study import (
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
     Code,
+    Condition,
+    Objective,
     StrategySpec,
     StudySpec,
 )
 from ..tasks.load import reference
+from .conditions import parse_conditions
 from .contracts import check_contract, contract_of
+from .objectives import check_strategy, parse_constraints, parse_objectives
 from .space import Categorical, Space, grid_size, parameter, parse_space, whole
 
-SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp")
-DIRECTIONS = ("minimize", "maximize")
-#: Samplers' options and the least value of each; None: true or false.
-_OPTIONS: dict[str, dict[str, int | None]] = {
+SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2")
+#: Those that cannot take several objectives, and those that need all parameters at all times.
+ONE_OBJECTIVE = ("bohb", "cmaes")
+UNCONDITIONAL = ("gp", "cmaes")
+
+
+def _flag(field: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise UsageError.refuse(field, value, "True or False")
+
+
+def _share(field: str, value: Any) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
+        raise UsageError.refuse(field, value, "0 to 1")
+
+
+def _least(low: int) -> Callable[[str, Any], object]:
+    return lambda field, value: whole(field, value, low=low)
+
+
+#: Samplers' options, and what checks each.
+_OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
     "tpe": {
-        "n_startup_trials": 0,
-        "n_ei_candidates": 1,
-        "multivariate": None,
-        "constant_liar": None,
+        "n_startup_trials": _least(0),
+        "n_ei_candidates": _least(1),
+        "multivariate": _flag,
+        "constant_liar": _flag,
     },
-    "gp": {"n_startup_trials": 1, "deterministic_objective": None},
+    "gp": {"n_startup_trials": _least(1), "deterministic_objective": _flag},
+    "cmaes": {
+        "n_startup_trials": _least(1),
+        "popsize": _least(2),
+        "use_separable_cma": _flag,
+        "with_margin": _flag,
+        "lr_adapt": _flag,
+    },
+    "nsga2": {
+        "population_size": _least(2),
+        "mutation_prob": _share,
+        "crossover_prob": _share,
+        "swapping_prob": _share,
+    },
 }
+#: Forms of CMA-ES, of which one can be had at a time.
+_FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +96,8 @@ class Plan:
     keep_checkpoints: int = 1
     exactness: str | None = None
     on_signature_change: str | None = None
+    further: tuple[Objective, ...] = ()
+    constraints: tuple[tuple[str, float], ...] = ()
     space: Space | None = None
 
     @classmethod
@@ -69,7 +109,7 @@ class Plan:
 
 def make_plan(
     *,
-    direction: str,
+    direction: str | None,
     metric: str | None,
     sampler: Any,
     sampler_options: Mapping[str, Any] | None,
@@ -82,12 +122,12 @@ def make_plan(
     keep_checkpoints: int = 1,
     exactness: str | None = None,
     on_signature_change: str | None = None,
+    directions: Any = None,
+    metrics: Any = None,
+    constraints: Mapping[str, float] | None = None,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
-    if direction not in DIRECTIONS:
-        raise UsageError.refuse("direction", direction, " or ".join(DIRECTIONS))
-    if metric is not None and (not isinstance(metric, str) or not metric):
-        raise UsageError.refuse("metric", metric, "the name of a metric")
+    metric, direction, further = parse_objectives(direction, metric, directions, metrics)
     if strategy is not None and not isinstance(strategy, StrategySpec):
         known = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
         raise UsageError.refuse("strategy", strategy, known)
@@ -95,6 +135,12 @@ def make_plan(
     if not isinstance(sampler, str):
         sampler, found, space = _from_optuna(sampler)
         sampler_options = found | dict(sampler_options or {})
+    options = _options(sampler, sampler_options or {})
+    if further:
+        check_strategy(strategy or StrategySpec())
+        if sampler in ONE_OBJECTIVE:
+            able = ", ".join(name for name in SAMPLERS if name not in ONE_OBJECTIVE)
+            raise UsageError.refuse("sampler", sampler, f"{able} with several objectives")
     if exactness not in {None, *EXACTNESS}:
         raise UsageError.refuse("exactness", exactness, f"{', '.join(EXACTNESS)} or None")
     if on_signature_change not in {None, *ON_SIGNATURE_CHANGE}:
@@ -106,7 +152,7 @@ def make_plan(
         direction=direction,
         metric=metric,
         sampler=sampler,
-        sampler_options=_options(sampler, sampler_options or {}),
+        sampler_options=options,
         strategy=strategy,
         seed=int(seed),
         epoch_timeout=None if epoch_timeout is None else _seconds("epoch_timeout", epoch_timeout),
@@ -116,6 +162,8 @@ def make_plan(
         keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, low=0),
         exactness=exactness,
         on_signature_change=on_signature_change,
+        further=further,
+        constraints=parse_constraints(constraints),
         space=space,
     )
 
@@ -126,7 +174,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     """The study ``name`` with id ``study``; UsageError as ``make_plan``, and for the code."""
     contract = contract_of(code)
     target, path, digest = reference(code)
-    checked = _space(plan, space)
+    checked, conditions = _space(plan, space)
     strategy = plan.strategy or StrategySpec()
     check_contract(plan, contract, target, checked, strategy)
     if contract == "torch":
@@ -138,9 +186,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         name=name,
         contract=contract,
         code=Code(target, path, digest),
-        metric=plan.metric or "value",
+        metric=plan.metric or ("values_0" if plan.further else "value"),
         direction=plan.direction,
-        n_trials=_n_trials(plan, checked, n_trials),
+        n_trials=_n_trials(plan, checked, conditions, n_trials),
         space=checked,
         sampler=plan.sampler,
         sampler_options=plan.sampler_options,
@@ -155,6 +203,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         exactness=exactness,
         on_signature_change=plan.on_signature_change
         or ("refuse" if exactness == "bitwise" else "record"),
+        further=plan.further,
+        constraints=plan.constraints,
+        conditions=conditions,
     )
 
 
@@ -185,15 +236,33 @@ def new_id(name: str) -> str:
     return f"{slug}-{secrets.token_hex(2)}"
 
 
-def _space(plan: Plan, space: Mapping[str, Any] | None) -> Space | None:
+def _space(
+    plan: Plan, space: Mapping[str, Any] | None
+) -> tuple[Space | None, tuple[Condition, ...]]:
     if plan.space is not None and space is not None:
         raise UsageError("the GridSampler brings its own space: give no other to optimize()")
     checked = plan.space if space is None else parse_space(space)
-    if plan.sampler == "grid":
-        if checked is None:
-            raise UsageError.refuse("space", None, "a mapping of names to choices with 'grid'")
-        grid_size(checked)
-    return checked
+    conditions = () if space is None else parse_conditions(space)
+    check_space(plan.sampler, checked, conditions)
+    return checked, conditions
+
+
+def check_space(sampler: str, space: Space | None, conditions: tuple[Condition, ...]) -> None:
+    """Raise UsageError where the sampler cannot draw from the space."""
+    if space is None and sampler in ("grid", "cmaes"):
+        kind = "choices" if sampler == "grid" else "Float or Int"
+        allowed = f"a mapping of names to {kind}, given to optimize(), with {sampler!r}"
+        raise UsageError.refuse("space", None, allowed)
+    if conditions and sampler in UNCONDITIONAL:
+        able = ", ".join(name for name in SAMPLERS if name not in UNCONDITIONAL)
+        allowed = f"{able} where a parameter is only there when another has certain values"
+        raise UsageError.refuse("sampler", sampler, allowed)
+    if space is not None and sampler == "grid":
+        grid_size(space, conditions)
+    if space is not None and sampler == "cmaes":
+        kinds = [parameter(text) for _, text in space]
+        if all(isinstance(kind, Categorical) for kind in kinds):
+            raise UsageError.refuse("sampler", sampler, "another where no parameter is a number")
 
 
 def _max_width(max_width: Any, shards: Any) -> int:
@@ -218,9 +287,11 @@ def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> N
         raise UsageError.refuse("shards", shards, f"1 to the batch size, {min(numbers)}")
 
 
-def _n_trials(plan: Plan, space: Space | None, n_trials: Any) -> int:
+def _n_trials(
+    plan: Plan, space: Space | None, conditions: tuple[Condition, ...], n_trials: Any
+) -> int:
     if n_trials is None and plan.sampler == "grid" and space is not None:
-        return grid_size(space)
+        return grid_size(space, conditions)
     return whole("n_trials", n_trials, low=1)
 
 
@@ -233,11 +304,10 @@ def _options(sampler: str, options: Mapping[str, Any]) -> str:
         if name not in known:
             allowed = f"a name of {', '.join(known)}" if known else f"none with {sampler!r}"
             raise UsageError.refuse(field, value, allowed)
-        low = known[name]
-        if low is not None:
-            whole(field, value, low=low)
-        elif not isinstance(value, bool):
-            raise UsageError.refuse(field, value, "True or False")
+        known[name](field, value)
+    asked = [name for name in _FORMS if options.get(name)]
+    if len(asked) > 1:
+        raise UsageError.refuse("sampler_options", ", ".join(asked), "one of these at a time")
     return json.dumps(dict(options), sort_keys=True)
 
 
@@ -256,9 +326,15 @@ def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
     if kind == "GPSampler" and given.get("_constraints_func") is None:
         given = given | {"_deterministic_objective": given["_deterministic"]}
         return "gp", _read(given, "gp"), None
+    if kind == "CmaEsSampler" and _plain_cmaes(given):
+        return "cmaes", _read(given, "cmaes"), None
+    if kind == "NSGAIISampler" and _plain_nsga2(given):
+        children = vars(given["_child_generation_strategy"])
+        return "nsga2", _read(given | children, "nsga2"), None
     allowed = (
         f"{', '.join(SAMPLERS)}, or a RandomSampler, GridSampler, QMCSampler (sobol), or a"
-        " TPESampler or GPSampler without functions of your own"
+        " TPESampler, GPSampler, CmaEsSampler or NSGAIISampler with numbers for options: without"
+        " functions or objects of your own"
     )
     raise UsageError.refuse("sampler", sampler, allowed)
 
@@ -276,6 +352,30 @@ def _plain_tpe(given: Mapping[str, Any]) -> bool:
         not given.get("_group")
         and given.get("_constraints_func") is None
         and all(code is None or code.__name__ == name for name, code in functions)
+    )
+
+
+def _plain_cmaes(given: Mapping[str, Any]) -> bool:
+    """Whether none of the options is set that only code or objects can carry."""
+    own = type(given.get("_independent_sampler")).__name__ != "RandomSampler"
+    objects = ("_x0", "_sigma0", "_source_trials", "_consider_pruned_trials")
+    return not own and not any(given.get(name) for name in objects)
+
+
+def _plain_nsga2(given: Mapping[str, Any]) -> bool:
+    """Whether crossover, mutation and selection are the sampler's own."""
+    parts = {
+        "_elite_population_selection_strategy": "NSGAIIElitePopulationSelectionStrategy",
+        "_child_generation_strategy": "NSGAIIChildGenerationStrategy",
+        "_after_trial_strategy": "NSGAIIAfterTrialStrategy",
+    }
+    plain = all(type(given.get(part)).__name__ == kind for part, kind in parts.items())
+    children = vars(given["_child_generation_strategy"]) if plain else {}
+    return (
+        plain
+        and given.get("_constraints_func") is None
+        and type(children.get("_crossover")).__name__ == "UniformCrossover"
+        and children.get("_mutation") is None
     )
 
 

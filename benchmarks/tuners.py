@@ -81,7 +81,7 @@ def ours(name: str, task: Surrogate, seed: int) -> Steps:
 def optunas(pruner: optuna.pruners.BasePruner, task: Surrogate, seed: int) -> Steps:
     """Optuna alone on the configurations that ``random`` gives this study."""
     spec = _spec(StrategySpec("full", EPOCHS), "random", seed)
-    rows, _ = SamplerHost().ask(spec, 0, TRIALS, [])
+    rows, *_ = SamplerHost().ask(spec, 0, TRIALS, [])
     study = optuna.create_study(
         direction="maximize", pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=seed)
     )
@@ -121,7 +121,7 @@ def regrets(tasks: Sequence[str], seeds: int) -> dict[str, float]:
     early: list[float] = []
     for name in tasks:
         task = Surrogate(name)
-        pool, _ = SamplerHost().ask(_spec(StrategySpec(), "random", 10**6), 0, 2000, [])
+        pool, *_ = SamplerHost().ask(_spec(StrategySpec(), "random", 10**6), 0, 2000, [])
         known = max(task.finals(list(pool)))
         runs: dict[str, list[list[float]]] = defaultdict(list)
         for seed in range(seeds):
@@ -188,7 +188,7 @@ def _dist(text: str) -> Any:
 
 
 def _thousand() -> list[Trial]:
-    rows, _ = SamplerHost().ask(_spec(StrategySpec(), "random", 0), 0, 1000, [])
+    rows, *_ = SamplerHost().ask(_spec(StrategySpec(), "random", 0), 0, 1000, [])
     return [
         Trial(
             id=trial_id("tuners", number),
