@@ -31,8 +31,8 @@ from ..scheduler.study import CONTRACTS, EXACTNESS, ON_SIGNATURE_CHANGE, OVER, S
 from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
 from .objectives import DIRECTIONS, check_strategy
+from .sampler_options import SAMPLERS, check_space
 from .space import check_params, parameter, whole
-from .submission import SAMPLERS, check_space
 
 KINDS = "submit, cancel, enqueue, import, drain, undrain, free"
 #: So many names of devices are listed where one is not found.
@@ -120,7 +120,9 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     spec = spec_from_json(json.dumps(body.get("study")))
     _check_name(spec, state)
     _check_known(spec)
-    enqueued = tuple(check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ()))
+    enqueued = tuple(
+        check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
+    )
     return StudySubmitted(at=at, study=spec, enqueued=enqueued)
 
 

@@ -42,7 +42,9 @@ def _conditions(
     for parent, wanted in when.items():
         if parent not in above:
             there = f"{', '.join(above) or 'there is none'}"
-            raise UsageError.refuse(field, parent, f"the name of a list of choices above it: {there}")
+            raise UsageError.refuse(
+                field, parent, f"the name of a list of choices above it: {there}"
+            )
         values = wanted if isinstance(wanted, (list, tuple)) else [wanted]
         choices = list(above[parent])
         wrong = [value for value in values if value not in choices]

@@ -30,12 +30,16 @@ def parse_objectives(
     for field, value in (("direction", direction), ("metric", metric)):
         if value is not None:
             raise UsageError.refuse(field, value, f"None where directions is given: give {field}s")
-    ways = [_direction(f"directions[{k}]", d) for k, d in enumerate(_list("directions", directions))]
+    ways = [
+        _direction(f"directions[{k}]", d) for k, d in enumerate(_list("directions", directions))
+    ]
     if metrics is None:
         # An objective returns its values without names: those of Optuna's data frames.
         names: list[str | None] = [f"values_{k}" for k in range(len(ways))]
     else:
-        names = [_metric(f"metrics[{k}]", name or "") for k, name in enumerate(_list("metrics", metrics))]
+        names = [
+            _metric(f"metrics[{k}]", name or "") for k, name in enumerate(_list("metrics", metrics))
+        ]
         if len(names) != len(ways):
             allowed = f"as many names as there are directions, {len(ways)}"
             raise UsageError.refuse("metrics", metrics, allowed)

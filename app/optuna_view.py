@@ -164,7 +164,7 @@ class _Storage(InMemoryStorage):
         self._view.noted.setdefault(trial_id, {})[key] = value
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """NSGA-II remembers the parents of a generation, for as long as the same trials are shown."""
+        """NSGA-II remembers a generation's parents, for as long as the same trials are shown."""
         self._view.noted_of_study[key] = value
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:

@@ -43,8 +43,10 @@ class Transport(Protocol):
 
 
 class Answer(NamedTuple):
-    """Configurations for new trials, whether there are no more after them, and what the sampler
-    keeps with each (JSON; empty where it keeps nothing)."""
+    """Configurations for new trials, and whether there are no more after them.
+
+    ``notes``: what the sampler keeps with each of them (JSON); empty where it keeps nothing.
+    """
 
     trials: tuple[Params, ...]
     exhausted: bool

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select
@@ -62,8 +61,8 @@ class StudyRow:
 class TrialRow:
     """A trial as it stands. ``epoch`` counts accepted epochs; ``value`` is the last one's metric.
 
-    The three ``failure`` fields are None unless its code failed. ``further`` are the last values of
-    the study's other objectives, ``constraints`` by how much each is violated (0 or less: it holds).
+    The three ``failure`` fields are None unless its code failed. ``further`` are the last values
+    of the study's other objectives, ``constraints`` by how much each is violated (0 or less: not).
     """
 
     id: str
@@ -81,7 +80,7 @@ class TrialRow:
     failure_message: str | None = None
     failure_traceback: str | None = None
     further: tuple[float, ...] = ()
-    constraints: Mapping[str, float] = MappingProxyType({})
+    constraints: dict[str, float] = field(default_factory=dict)
 
     @property
     def values(self) -> tuple[float, ...]:

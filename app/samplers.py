@@ -237,7 +237,8 @@ def _ancestors(view: View, name: str, trial: Trial) -> bool:
     view.shown = [
         other
         for other in view.shown
-        if name in other.params and other.system_attrs.get(key, generation) < generation
+        if name in other.params
+        and other.system_attrs.get(key, generation) < generation
         and other.state is OptunaState.COMPLETE
     ]
     return len(view.shown) > 1

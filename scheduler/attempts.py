@@ -39,7 +39,9 @@ class Attempts(Numerics):
         value = metrics.get(study.spec.metric)
         lacking = [name for name in study.spec.also if name not in metrics]
         if value is None or lacking:
-            raise Refused(f"a report of {trial.id} without {', '.join(lacking) or study.spec.metric}")
+            raise Refused(
+                f"a report of {trial.id} without {', '.join(lacking) or study.spec.metric}"
+            )
         if event.signature != trial.signature and not self._admits(
             study, trial, event.epoch, event.signature
         ):

@@ -5,8 +5,8 @@
 - A trial that is over: its last state, if it is among the study's best; else none.
 
 The best are the completed trials with the best values, as many as the study keeps; of several
-objectives those on the Pareto front, by the first one. A trial that violates a constraint is none
-of them. A study that ends without a completed trial has the best of those that were trained longest.
+objectives those on the Pareto front, by the first one. None of them violates a constraint. A study
+that ends without a completed trial has the best of those that were trained longest.
 """
 
 from __future__ import annotations

@@ -103,9 +103,9 @@ class Trial:
     """The engine's record of a trial. ``epoch`` counts accepted epochs; ``fence`` is 0 at rest.
 
     ``members`` are where it runs or last ran; ``holder`` is the trainer that has its state after
-    ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest values
-    of the study's other objectives, ``constraints`` by how much each is violated (0 or less: it
-    holds), ``notes`` what the sampler keeps with it (JSON).
+    ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest
+    values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
+    it holds), ``notes`` what the sampler keeps with it (JSON).
     """
 
     id: str

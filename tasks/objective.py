@@ -60,8 +60,13 @@ class Objectives:
             run.prepared()
         session.advance(run)
         if session.done:
-            value, *further = session.returned or [None]
-            run.say("returned", value=value, further=further, constraints=session.constraints)
+            values = session.returned
+            run.say(
+                "returned",
+                value=values[0] if values else None,
+                further=values[1:],
+                constraints=session.constraints,
+            )
             return
         self._paused.put(task.trial, session)
 
@@ -76,8 +81,8 @@ class Session(Function):
         self._objective = objective
         self._since = 0.0
         self._seed = key("objective", run.task.seed, run.task.number)
-        #: The values that it returned; None where it was pruned before it reported one.
-        self.returned: list[float] | None = None
+        #: The values that it returned; none where it was pruned before it reported one.
+        self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
         super().__init__("objective", run)
 
@@ -88,7 +93,7 @@ class Session(Function):
             self.returned = self._values(self._objective(ObjectiveTrial(self)))
         except optuna.TrialPruned:
             last = self.reports.get(len(self.reports))
-            self.returned = [last.metrics[self.run.task.metric]] if last else None
+            self.returned = [last.metrics[self.run.task.metric]] if last else []
 
     def report(self, value: float, step: int) -> None:
         """End an epoch; returns when the trial may go on."""
@@ -110,7 +115,7 @@ class Session(Function):
     def _values(self, returned: object) -> list[float]:
         n = 1 + len(self.run.task.also)
         several = isinstance(returned, Sequence) and not isinstance(returned, str)
-        given = list(returned) if several else [returned]  # type: ignore[call-overload]  # above
+        given: list[Any] = [*returned] if several else [returned]  # type: ignore[misc]  # above
         try:
             values = [float(value) for value in given]
         except (TypeError, ValueError):

@@ -94,7 +94,7 @@ STUDY_REFUSALS = [
     ({"metric": 3}, "metric = 3", "name of a metric"),
     ({"sampler": "annealing"}, "sampler = 'annealing'", "grid, random, qmc, tpe, bohb, gp"),
     ({"sampler": 3}, "sampler = 3", "grid, random, qmc, tpe, bohb, gp"),
-    ({"sampler": optuna.samplers.CmaEsSampler()}, "CmaEsSampler", "grid, random, qmc, tpe, bohb"),
+    ({"sampler": optuna.samplers.BruteForceSampler()}, "BruteForceSampler", "grid, random, qmc, tpe, bohb"),
     ({"sampler": optuna.samplers.TPESampler(n_startup_trials=0, group=False,
                                             multivariate=True), "sampler_options": {"x": 1}},
      "sampler_options['x']", "n_startup_trials"),

@@ -44,7 +44,8 @@ def test_an_objective_pauses_in_report_and_goes_on_in_place(trainer):
     params = {"x": 0.5, "kind": "b"}
     heard = trainer.carry_out(segment(trainees.objective, 6, 9, params=params, fence=3))
     assert epochs(heard) == [(6, False)]
-    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, "value": 50.0}
+    said = {"value": 50.0, "further": [], "constraints": {}}
+    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, **said}
 
 
 def test_an_objective_in_another_trainer_starts_over_and_repeats_no_report(trainer):
