@@ -3,8 +3,9 @@
 What Optuna calls COMPLETE, FAIL and RUNNING is decided by the results at hand:
 
 * under a strategy with rungs, results are shown of one rung only: the highest that enough trials
-  have reached. Those are COMPLETE with their value there, also while they are paused, promoted or
-  stopped; so values of equal training are compared, and a sampler learns from them at once;
+  have reached (CMA-ES, NSGA-II: the lowest). Those are COMPLETE with their value there, also while
+  they are paused, promoted or stopped; so values of equal training are compared, and a sampler
+  learns from them at once;
 * without rungs a completed trial is COMPLETE;
 * a failed or cancelled one is FAIL, and one without a result yet RUNNING: TPE keeps away from it
   (constant liar).
@@ -53,11 +54,14 @@ class View:
         self._looks = looks_of(spec.strategy)
         self._kept: dict[str, tuple[object, FrozenTrial]] = {}
 
-    def show(self, trials: Sequence[Trial], least: int) -> None:
-        """Show these trials; of the rungs the highest that ``least`` of them have reached."""
+    def show(self, trials: Sequence[Trial], least: int | None) -> None:
+        """Show these trials; of the rungs the highest that ``least`` of them have reached.
+
+        None: the lowest.
+        """
         counts = Counter(epoch for trial in trials for epoch in trial.values)
-        reached = (epoch for epoch in self._looks if counts[epoch] >= least)
-        rung = max(reached, default=0)
+        reached = (epoch for epoch in self._looks if least is not None and counts[epoch] >= least)
+        rung = max(reached, default=self._looks[0] if least is None else 0)
         self.shown = []
         self.noted, self.noted_of_study = {}, {}
         for trial in trials:

@@ -3,13 +3,14 @@
 Theory of operation. The engine's trials are the only record; what is kept here is kept for speed
 and changes no answer. For every ask the trials are shown to a fresh Optuna sampler (``optuna_view``
 says as what), so a host rebuilt after a crash answers as the old one would have. CMA-ES and NSGA-II
-keep something with each trial: the generation that it belongs to, and the optimiser (pickled, by
-Optuna) where that has moved on. It goes with the answer, into the ledger, and is shown again.
+keep with each trial the generation that it belongs to. It goes with the answer, into the ledger,
+and is shown again.
 
-What learns compares equals: results at the highest rung that has enough of them. ``bohb`` is TPE in
-the terms of Falkner et al. 2018, section 4.1: with d parameters a model where d + 3 results are,
-and every third configuration at random. How many of them count as good is Optuna's rule, not the
-paper's 15 %.
+What learns compares equals: results at the highest rung that has enough of them; but a generation
+is only full where all of it arrives, so CMA-ES and NSGA-II compare at the lowest one. ``bohb``
+is TPE in the terms of Falkner et al. 2018, section 4.1: with d parameters a model where d + 3
+results are, and every third configuration at random. How many of them count as good is Optuna's
+rule, not the paper's 15 %.
 
 Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so that
 they give the same table however the asks were cut. The others depend on what has arrived anyway
@@ -39,7 +40,6 @@ from optuna.distributions import (
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import (
     BaseSampler,
-    CmaEsSampler,
     GPSampler,
     NSGAIISampler,
     RandomSampler,
@@ -49,8 +49,10 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 from threadpoolctl import threadpool_limits
 
+from ..scheduler.strategy import rungs_of
 from ..scheduler.study import Condition, Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
+from .cmaes_replay import ReplayedCmaEs
 from .conditions import is_active, without_inactive
 from .optuna_view import View
 from .ports import Answer
@@ -60,8 +62,6 @@ from .space import Space, grid_values
 #: Trials that a Gaussian process reads, the newest ones: its time grows with their cube, and the
 #: scheduler waits for it. One more configuration takes it about a second here.
 GP_MOST = 100
-#: The option that says how many results at a rung are enough to compare there, and its default.
-_ENOUGH = {"cmaes": ("popsize", 10), "nsga2": ("population_size", 50)}
 #: Samplers that keep something with each trial.
 NOTING = ("cmaes", "nsga2")
 
@@ -216,7 +216,7 @@ def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | Non
             case "gp":
                 return GPSampler(**given, seed=number)
             case "cmaes":
-                return CmaEsSampler(**given, seed=number, warn_independent_sampling=False)
+                return ReplayedCmaEs(**given, seed=number, warn_independent_sampling=False)
             case "nsga2":
                 return NSGAIISampler(**given, seed=number)
     return None
@@ -225,8 +225,12 @@ def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | Non
 def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
     """Show the sampler what it may compare: a rung counts from so many results on."""
     given: dict[str, int] = json.loads(spec.sampler_options)
-    option, usual = _ENOUGH.get(spec.sampler, ("n_startup_trials", 10))
-    least = len(view.dists) + 3 if spec.sampler == "bohb" else given.get(option, usual)
+    least = given.get("n_startup_trials", 10)
+    if spec.sampler == "bohb":
+        least = len(view.dists) + 3
+    if spec.sampler in NOTING and rungs_of(spec.strategy):
+        view.show(trials, None)
+        return
     view.show(trials[-GP_MOST:] if spec.sampler == "gp" else trials, max(1, least))
 
 

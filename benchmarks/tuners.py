@@ -149,9 +149,10 @@ def regrets(tasks: Sequence[str], seeds: int) -> dict[str, float]:
 def suggest_ms(runs: int) -> dict[str, float]:
     """Milliseconds for one more configuration at 1,000 trials, beside plain Optuna's TPE."""
     figures = {}
-    for sampler in ("random", "qmc", "tpe", "bohb", "gp"):
+    for sampler in ("random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2"):
         spec = _spec(StrategySpec("asha", EPOCHS), sampler, 0)
         host, trials = SamplerHost(), _thousand()
+        _in_generations(sampler, trials)
         spans = []
         for index in range(runs if sampler != "gp" else 3):
             began = time.perf_counter()
@@ -203,6 +204,14 @@ def _thousand() -> list[Trial]:
         )
         for number, params in enumerate(rows)
     ]
+
+
+def _in_generations(sampler: str, trials: list[Trial]) -> None:
+    """What an evolution would have noted with them: generations of CMA-ES's or NSGA-II's own size."""
+    size = {"cmaes": 9, "nsga2": 50}.get(sampler, 0)
+    key = {"cmaes": "cma:generation", "nsga2": "NSGAIISampler:generation"}.get(sampler)
+    for number, trial in enumerate(trials):
+        trial.notes = json.dumps({key: number // size}) if size else ""
 
 
 def _spec(strategy: StrategySpec, sampler: str, seed: int) -> StudySpec:

@@ -1,12 +1,14 @@
 """The sampler host: order, repeatability, exhaustion, and what TPE learns from paused trials."""
 
+import json
 import statistics
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from penstock.app.samplers import SamplerHost
 from penstock.app.space import Categorical, Float, Int, grid_size, parse_space
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.scheduler.study import Code, Objective, StrategySpec, StudySpec
 from penstock.scheduler.trial import Trial, TrialState
 
 SPACE = parse_space({"x": Float(-10, 10), "n": Int(1, 64, log=True), "act": ["relu", "tanh"]})
@@ -380,3 +382,135 @@ def test_a_name_drawn_while_the_objective_runs_is_in_its_range(name):
     drawn = [host.suggest(spec, trial(k, ()), "x", text, []) for k in range(8)]
     assert len(set(drawn)) == 8
     assert all(-1 <= value <= 1 for value in drawn)
+
+
+# -- samplers that keep something with each trial --------------------------------------------------
+
+NOTING = [
+    ("cmaes", "{}"),
+    ("cmaes", '{"with_margin": true, "popsize": 6}'),
+    ("cmaes", '{"use_separable_cma": true}'),
+    ("nsga2", '{"population_size": 8}'),
+]
+
+
+def asked_and_told(spec, asks, host_of, *, delay=0):
+    """Two configurations an ask; a trial's result is there ``delay`` trials after it was asked."""
+    trials = []
+    for index in range(asks):
+        answer = host_of().ask(spec, index, 2, trials)
+        for params, notes in zip(answer.trials, answer.notes, strict=True):
+            new = trial(len(trials), params, TrialState.RUNNING)
+            new.notes = notes
+            trials.append(new)
+        for number in range(max(0, len(trials) - delay)):
+            if trials[number].value is None:
+                params, notes = trials[number].params, trials[number].notes
+                error = distance(dict(params)) + dict(params)["n"] / 64
+                trials[number] = trial(number, params, TrialState.PAUSED, [error])
+                trials[number].notes = notes
+    return trials
+
+
+@pytest.mark.parametrize(("sampler", "options"), NOTING)
+@pytest.mark.parametrize("delay", [0, 3])
+def test_a_fresh_host_for_every_ask_gives_the_table_of_one_that_was_kept(sampler, options, delay):
+    spec, kept = make_spec(sampler, options=options), SamplerHost()
+    one = asked_and_told(spec, 30, lambda: kept, delay=delay)
+    many = asked_and_told(spec, 30, SamplerHost, delay=delay)
+    assert [(t.params, t.notes) for t in one] == [(t.params, t.notes) for t in many]
+    generations = [
+        next(v for k, v in json.loads(t.notes).items() if k.endswith("generation"))
+        for t in one
+        if t.notes
+    ]
+    assert max(generations) >= 3, "it went on from generation to generation"
+    errors = [t.value for t in one if t.value is not None]
+    assert statistics.median(errors[-15:]) < 0.5 * statistics.median(errors[:15])
+
+
+def test_an_evolution_that_lost_its_notes_is_another_one():
+    """What the test above would not see if the notes were not needed."""
+    for sampler, options in NOTING[:2]:
+        spec = make_spec(sampler, options=options)
+        trials = asked_and_told(spec, 20, SamplerHost)
+        told = SamplerHost().ask(spec, 20, 2, trials)
+        for each in trials:
+            each.notes = ""
+        assert SamplerHost().ask(spec, 20, 2, trials).trials != told.trials
+
+
+def test_nsga2_learns_names_that_are_drawn_while_the_objective_runs():
+    spec = make_spec("nsga2", None, options='{"population_size": 8, "mutation_prob": 0.1}')
+    host, trials = SamplerHost(), []
+    for index in range(64):
+        [[_], _, [notes]] = [*host.ask(spec, index, 1, trials)]
+        running = trial(index, (), TrialState.RUNNING)
+        running.notes = notes
+        trials.append(running)
+        x = host.suggest(spec, running, "x", X, trials)
+        assert SamplerHost().suggest(spec, running, "x", X, trials) == x
+        value = abs(x - 4.0)
+        trials[index] = trial(index, (("x", x),), TrialState.PAUSED, [value])
+        trials[index].notes = notes
+    generations = [json.loads(t.notes)["NSGAIISampler:generation"] for t in trials]
+    assert generations == [k // 8 for k in range(64)]
+    errors = [t.value for t in trials]
+    assert statistics.mean(errors[-16:]) < 0.5 * statistics.mean(errors[:16])
+    # A name that no ancestor had is drawn all the same.
+    assert host.suggest(spec, running, "new", DEPTH, trials) in (1, 2, 3)
+
+
+# -- several objectives and constraints ------------------------------------------------------------
+
+BOTH = (Objective("other", "maximize"),)
+
+
+def told(points, further=lambda params: (), constraints=lambda params: ()):
+    trials = [
+        trial(k, params, TrialState.COMPLETED, [distance(dict(params))])
+        for k, params in enumerate(points)
+    ]
+    for each in trials:
+        each.further = further(dict(each.params))
+        each.constraints = constraints(dict(each.params))
+    return trials
+
+
+def spec_of(sampler, **fields):
+    options = '{"population_size": 10}' if sampler == "nsga2" else "{}"
+    plan = StrategySpec("full", max_epochs=1)
+    return replace(make_spec(sampler, options=options), strategy=plan, **fields)
+
+
+@pytest.mark.parametrize(("sampler", "n"), [("tpe", 12), ("gp", 3), ("nsga2", 12)])
+def test_samplers_trade_objectives_off(sampler, n):
+    """x near 4 is good for one, x near -4 for the other: between them is the front."""
+    spec = spec_of(sampler, further=BOTH)
+    points, *_ = SamplerHost().ask(make_spec("random"), 0, 60, [])
+    trials = told(points, further=lambda params: (-abs(params["x"] + 4.0),))
+    for each in trials:
+        each.notes = '{"NSGAIISampler:generation": 0}'
+    answer = SamplerHost().ask(spec, 1, n, trials)
+    inside = sum(-5.5 <= dict(params)["x"] <= 5.5 for params in answer.trials)
+    assert inside >= 0.7 * n, "chance would give 0.55"
+    assert answer == SamplerHost().ask(spec, 1, n, trials)
+
+
+@pytest.mark.parametrize(("sampler", "n"), [("tpe", 12), ("gp", 3), ("nsga2", 20)])
+def test_samplers_keep_away_from_what_violates_a_constraint(sampler, n):
+    """The best x is 4, and only x below 0 is allowed."""
+    spec = spec_of(sampler, constraints=(("x", 0.0),))
+    points, *_ = SamplerHost().ask(make_spec("random"), 0, 60, [])
+    trials = told(points, constraints=lambda params: (("x", params["x"]),))
+    for each in trials:
+        each.notes = '{"NSGAIISampler:generation": 0}'
+
+    def allowed():
+        answer = SamplerHost().ask(spec, 1, n, trials)
+        return sum(dict(params)["x"] <= 0.5 for params in answer.trials) / n
+
+    assert allowed() >= 0.65
+    for each in trials:
+        each.constraints = ()
+    assert allowed() <= 0.35
