@@ -207,7 +207,7 @@ def _thousand() -> list[Trial]:
 
 
 def _in_generations(sampler: str, trials: list[Trial]) -> None:
-    """What an evolution would have noted with them: generations of CMA-ES's or NSGA-II's own size."""
+    """Note with them what an evolution would have: generations of its own size."""
     size = {"cmaes": 9, "nsga2": 50}.get(sampler, 0)
     key = {"cmaes": "cma:generation", "nsga2": "NSGAIISampler:generation"}.get(sampler)
     for number, trial in enumerate(trials):

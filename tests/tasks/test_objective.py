@@ -84,6 +84,21 @@ def test_how_an_objective_ends_is_said_as_optuna_would(trainer):
         assert words in failed["message"]
 
 
+def test_an_objective_of_several_returns_as_many_numbers_and_reports_none(trainer):
+    two = {"also": ("b",), "params": {"x": 0.5}}
+    [said] = trainer.carry_out(segment(trainees.objective_of_two, **two))
+    assert (said["value"], said["further"]) == (0.5, [2.0])
+    assert said["constraints"] == {"memory": 0.5}
+    for code, also, words in [
+        (trainees.objective_of_two, (), "must return one number, not [0.5, 2]"),
+        (trainees.objective_of_two, ("b", "c"), "must return 3 numbers, one for each direction"),
+        (trainees.objective_of_two_reports, ("b",), "trial.report() is not for studies of several"),
+    ]:
+        (failed,) = trainer.carry_out(segment(code, **two | {"also": also}))
+        assert failed["op"] == "failed"
+        assert words in failed["message"]
+
+
 def drawn(heard):
     return [m["metrics"]["accuracy"] for m in heard if m["op"] == "epoch"]
 
