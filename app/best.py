@@ -90,7 +90,7 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
 
 
 def _front_view(facts: dict[str, Any]) -> RenderableType:
-    """A line a trial of the Pareto front: its values, its parameters, its checkpoint."""
+    """A line a trial of the Pareto front, and where those states are that were kept."""
     head = Text.assemble(
         (facts["study"], "bold"),
         f" {facts['status']}: Pareto front{' so far' if facts['so_far'] else ''} of",
@@ -100,14 +100,13 @@ def _front_view(facts: dict[str, Any]) -> RenderableType:
     for title in ("  trial", *facts["metrics_of_front"]):
         table.add_column(title, justify="right")
     table.add_column("parameters")
-    table.add_column("checkpoint", overflow="fold")
+    states = []
     for trial in facts["front"]:
         params = "  ".join(f"{name} {number(value, 3)}" for name, value in trial["params"].items())
-        state = trial["checkpoint"]
-        table.add_row(
-            f"  {trial['trial']}",
-            *(Text(number(value), style="bold green") for value in trial["values"]),
-            Text(params),
-            Text("" if state is None else state["uri"]),
-        )
-    return Group(head, table)
+        values = [Text(number(value, 5), style="bold green") for value in trial["values"]]
+        table.add_row(f"  {trial['trial']}", *values, Text(params))
+        if (state := trial["checkpoint"]) is not None:
+            title = f"  checkpoint of trial {trial['trial']}  "
+            where = f"epoch {state['epoch']}  {state['uri']}"
+            states.append(Text.assemble((title, "dim"), where))
+    return Group(head, table, *states)

@@ -193,7 +193,8 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
 
 def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
     """A cell an objective."""
-    shown = [number(value) for value in trial.values] or [""] * len(study.objectives)
+    digits = 5 if study.further else 4
+    shown = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
     return [Text(each, style if trial.feasible else "dim strike") for each in shown]
 
 

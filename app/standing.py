@@ -92,9 +92,10 @@ def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
     return [found[place] for place in front(rows)]
 
 
-def scores(study: StudyRow, trial: TrialRow, digits: int = 4) -> str:
-    """Its values as people write them: ``loss 0.12``, ``loss 0.12, size 300``."""
+def scores(study: StudyRow, trial: TrialRow) -> str:
+    """Its values as people write them: ``loss 0.12``, ``loss 0.12, size 17335``."""
     pairs = zip(study.objectives, trial.values, strict=False)
+    digits = 5 if study.further else 4
     text = ", ".join(f"{each.metric} {number(value, digits)}" for each, value in pairs)
     return text if trial.feasible else f"{text} (violates {violated(trial)})"
 

@@ -41,8 +41,7 @@ SUBMITTED: ContextVar[list[Study] | None] = ContextVar("SUBMITTED", default=None
 class Study:
     """A study, submitted or about to be. Made by ``create_study`` and ``load_study``.
 
-    ``study_name`` and ``id`` name it; ``directions`` are ``minimize`` or ``maximize``, one an
-    objective.
+    ``study_name`` and ``id`` name it.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class Study:
     ) -> None:
         self.study_name = study_name
         self.id = study_id
-        self.directions = [plan.direction, *(each.direction for each in plan.further)]
         self._plan = plan
         self._settings = settings
         self._spec = spec
@@ -64,6 +62,11 @@ class Study:
 
     def __repr__(self) -> str:
         return f"Study({self.study_name!r}, id={self.id!r}, directions={self.directions!r})"
+
+    @property
+    def directions(self) -> list[str]:
+        """``minimize`` or ``maximize``, one an objective."""
+        return [self._plan.direction, *(each.direction for each in self._plan.further)]
 
     @property
     @to_the_user
