@@ -514,3 +514,16 @@ def test_samplers_keep_away_from_what_violates_a_constraint(sampler, n):
     for each in trials:
         each.constraints = ()
     assert allowed() <= 0.35
+
+
+@pytest.mark.parametrize(("sampler", "options"), [NOTING[0], NOTING[-1]])
+def test_an_evolution_compares_at_the_lowest_rung_which_all_of_a_generation_reach(sampler, options):
+    spec = make_spec(sampler, options=options)
+    trials = asked_and_told(spec, 20, SamplerHost)
+    before = SamplerHost().ask(spec, 20, 2, trials)
+    for each in trials[:25]:
+        each.values |= {2: 1e9, 3: -1e9}
+    assert SamplerHost().ask(spec, 20, 2, trials) == before
+    trials[25].values[1] = -1e9
+    trials[30].values[1] = -1e9
+    assert SamplerHost().ask(spec, 20, 2, trials) != before
