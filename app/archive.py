@@ -96,6 +96,8 @@ class TrialBody(_Body):
     failure: TrialFailure | None
     epochs: list[Epoch]
     checkpoints: list[Checkpoint]
+    further: list[float] = []
+    constraints: dict[str, float] = {}
 
 
 class Archive(_Body):
@@ -201,6 +203,8 @@ def _trial(
     given = ("number", "params", "epoch", "target", "value", "created_at", "finished_at")
     return TrialBody(
         **{name: getattr(row, name) for name in given},
+        further=list(row.further),
+        constraints=dict(row.constraints),
         state=TrialState(row.state),
         drawn=drawn,
         members=[(row.device, row.slot)] if row.device else [],
@@ -223,6 +227,8 @@ def _past(study: str, trial: TrialBody) -> PastTrial:
         finished_at=trial.finished_at,
         failure=None if trial.failure is None else Failure(**dict(trial.failure)),
         drawn=tuple(trial.drawn.items()),
+        further=tuple(trial.further),
+        constraints=tuple(trial.constraints.items()),
         epochs=tuple(
             AcceptedEpoch(
                 trial=trial_id(study, trial.number),

@@ -30,8 +30,9 @@ from ..scheduler.strategy import make_strategy
 from ..scheduler.study import CONTRACTS, EXACTNESS, ON_SIGNATURE_CHANGE, OVER, StudySpec, trial_id
 from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
+from .objectives import DIRECTIONS, check_strategy
+from .sampler_options import SAMPLERS, check_space
 from .space import check_params, parameter, whole
-from .submission import DIRECTIONS, SAMPLERS
 
 KINDS = "submit, cancel, enqueue, import, drain, undrain, free"
 #: So many names of devices are listed where one is not found.
@@ -119,7 +120,9 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     spec = spec_from_json(json.dumps(body.get("study")))
     _check_name(spec, state)
     _check_known(spec)
-    enqueued = tuple(check_params(spec.space, each) for each in body.get("enqueued", ()))
+    enqueued = tuple(
+        check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
+    )
     return StudySubmitted(at=at, study=spec, enqueued=enqueued)
 
 
@@ -160,7 +163,8 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     if kind == "cancel":
         return StudyCancelled(at=at, study=study)
     if kind == "enqueue":
-        params = check_params(state.studies[study].spec.space, body["params"])
+        spec = state.studies[study].spec
+        params = check_params(spec.space, body["params"], spec.conditions)
         return TrialEnqueued(at=at, study=study, params=params)
     raise UsageError.refuse("kind", kind, KINDS)
 
@@ -178,12 +182,15 @@ def _check_known(spec: StudySpec) -> None:
         ("contract", spec.contract, CONTRACTS),
         ("exactness", spec.exactness, EXACTNESS),
         ("on_signature_change", spec.on_signature_change, ON_SIGNATURE_CHANGE),
-        ("direction", spec.direction, DIRECTIONS),
+        *(("direction", each.direction, DIRECTIONS) for each in spec.objectives),
         ("sampler", spec.sampler, SAMPLERS),
     ):
         if value not in known:
             raise UsageError.refuse(field, value, ", ".join(known))
     whole("n_trials", spec.n_trials, low=1)
     make_strategy(spec)
+    if spec.further:
+        check_strategy(spec.strategy)
     for _, text in spec.space or ():
         parameter(text)
+    check_space(spec.sampler, spec.space, spec.conditions)

@@ -66,7 +66,8 @@ def _check_told(
     if plan.metric is None:
         raise UsageError(
             f"{target} is {kind}, so the study must say what it is judged by:"
-            " create_study(metric='loss') or another name that is reported",
+            " create_study(metric='loss') or another name that is reported, and metrics=[...] with"
+            " directions=[...] where there are several",
             field="metric",
         )
     if strategy.max_epochs is None:
@@ -80,6 +81,9 @@ def _check_own_loop(plan: Plan, contract: str) -> None:
     for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
         if (value or 1) > 1:
             raise UsageError.refuse(field, value, f"1 for {kind}, whose loop is its own")
+    if contract == "objective" and plan.constraints:
+        allowed = "None for an objective: it says trial.set_constraint(name, excess) itself"
+        raise UsageError.refuse("constraints", dict(plan.constraints), allowed)
     if contract == "objective" and plan.exactness == "statistical":
         allowed = "nothing for an objective, whose restarts are its own"
         raise UsageError.refuse("exactness", plan.exactness, allowed)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .standing import best_of, count, number, ranked, sign
+from .standing import best_of, count, front_of, number, ranked, scores, sign
 
 if TYPE_CHECKING:
     from .queries import EpochRow, StudyRow, TrialRow
@@ -99,10 +99,11 @@ def history(
         return None
     points.sort(key=lambda point: (point[0], point[1].number))
     values = [float(trial.value or 0.0) for _, trial in points]
-    best: list[float] = []
-    for value in values:
-        better = not best or sign(study) * value > sign(study) * best[-1]
-        best.append(value if better else best[-1])
+    best: list[float | None] = []
+    for (_, trial), value in zip(points, values, strict=True):
+        last = best[-1] if best else None
+        better = last is None or sign(study) * value > sign(study) * last
+        best.append(value if better and trial.feasible else last)
     colour = colours(study, trials)
     places = [place for place, _ in points]
     dots = {
@@ -127,6 +128,50 @@ def history(
     x_axis = _axis(f"time since submission ({unit})") if by == "time" else _axis("trial")
     y_axis = _axis(study.metric, type="log" if _log(values) else "linear")
     return {"data": [line, dots], "layout": {"xaxis": x_axis, "yaxis": y_axis, "height": 380}}
+
+
+def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
+    """The trials by their first two objectives, the Pareto front joined; hollow: not feasible.
+
+    None with one objective, and where no trial has values. Of more than two objectives the others
+    are in the hover text: a trial of the front may then look as if another one beat it.
+    """
+    order = ranked(study, trials)
+    if not study.further or not order:
+        return None
+    first, second = study.objectives[:2]
+    colour, ahead = colours(study, trials), front_of(study, trials)
+    places = [[trial.values[axis] for trial in order] for axis in (0, 1)]
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "trial",
+        "x": places[0],
+        "y": places[1],
+        "text": [f"{_summary(trial)}<br>{escape(scores(study, trial))}" for trial in order],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {
+            "color": [colour[trial.id] for trial in order],
+            "size": [13 if trial in ahead else 8 for trial in order],
+            "symbol": ["circle" if trial.feasible else "circle-open" for trial in order],
+        },
+    }
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "Pareto front",
+        "x": [trial.values[0] for trial in ahead],
+        "y": [trial.values[1] for trial in ahead],
+        "line": {"shape": "hv", "width": 2, "color": "ink"},
+        "hoverinfo": "skip",
+    }
+    axes = []
+    for objective, values in zip((first, second), places, strict=True):
+        title = f"{objective.metric} ({objective.direction})"
+        axes.append(_axis(title, type="log" if _log(values) else "linear"))
+    lines = [line] if len(study.objectives) == 2 else []
+    layout = {"xaxis": axes[0], "yaxis": axes[1], "height": 420, "hovermode": "closest"}
+    return {"data": [*lines, dots], "layout": layout}
 
 
 def learning_curves(
@@ -263,7 +308,8 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         for name in names
         if len({repr(trial.params.get(name)) for trial in order}) > 1
     ]
-    dimensions.append(_dimension(study.metric, [trial.value for trial in order]))
+    for place, objective in enumerate(study.objectives):
+        dimensions.append(_dimension(objective.metric, [trial.values[place] for trial in order]))
     shares = [place / (len(order) - 1) for place in range(len(order))]
     stops = [[at, "rgb({},{},{})".format(*rgb)] for at, rgb in SCALE]
     trace = {

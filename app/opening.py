@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, UsageError
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 def create_study(
     *,
     study_name: str | None = None,
-    direction: str = "minimize",
+    direction: str | None = None,
     metric: str | None = None,
+    directions: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+    constraints: Mapping[str, float] | None = None,
     sampler: Any = "tpe",
     sampler_options: Mapping[str, Any] | None = None,
     strategy: StrategySpec | None = None,
@@ -41,11 +44,16 @@ def create_study(
 
     Args:
         study_name: its name, unique in the installation; made up after the script when None.
-        direction: ``minimize`` or ``maximize`` the metric.
+        direction: ``minimize`` (also where None) or ``maximize`` the metric.
         metric: which of the reported metrics; only an objective needs none.
-        sampler: ``grid``, ``random`` or ``tpe``, or one of these three sampler objects of Optuna.
-        sampler_options: TPE's ``n_startup_trials``, ``n_ei_candidates``, ``multivariate`` and
-            ``constant_liar``, with Optuna's meaning.
+        directions: of several objectives, one each, in place of ``direction``. An objective returns
+            as many values. They are ranked by no strategy: ``FullBudget`` or None.
+        metrics: their names, in place of ``metric``; only an objective needs none.
+        constraints: metrics and the highest value that each may have, as ``{"latency_ms": 20.0}``.
+            A trial that is above one is never best. An objective says ``trial.set_constraint``.
+        sampler: ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes`` or ``nsga2``;
+            or an Optuna sampler object of these kinds.
+        sampler_options: the sampler's options in the guide's list, with Optuna's meaning.
         strategy: one of ``penstock.FullBudget`` and its like; None trains until the objective
             returns.
         seed: of all random numbers of the study.
@@ -86,6 +94,9 @@ def create_study(
         keep_checkpoints=keep_checkpoints,
         exactness=exactness,
         on_signature_change=on_signature_change,
+        directions=directions,
+        metrics=metrics,
+        constraints=constraints,
     )
     name = check_name(study_name)
     if not isinstance(load_if_exists, bool):

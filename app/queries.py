@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
 from ..scheduler.events import Event, StudyImported
 from ..scheduler.state import DeviceRecord
-from ..scheduler.study import Scalar
+from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
 from . import codec, database
 from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
@@ -49,13 +49,20 @@ class StudyRow:
     finished_at: float | None
     message: str
     spec_json: str
+    further: tuple[Objective, ...] = ()
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All of them, the first one first."""
+        return (Objective(self.metric, self.direction), *self.further)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
     """A trial as it stands. ``epoch`` counts accepted epochs; ``value`` is the last one's metric.
 
-    The three ``failure`` fields are None unless its code failed.
+    The three ``failure`` fields are None unless its code failed. ``further`` are the last values
+    of the study's other objectives, ``constraints`` by how much each is violated (0 or less: not).
     """
 
     id: str
@@ -72,6 +79,18 @@ class TrialRow:
     failure_kind: str | None = None
     failure_message: str | None = None
     failure_traceback: str | None = None
+    further: tuple[float, ...] = ()
+    constraints: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """One an objective; none where it has no result."""
+        return () if self.value is None else (self.value, *self.further)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it violates no constraint."""
+        return all(excess <= 0 for excess in self.constraints.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +288,20 @@ def _study(row: Row[Any]) -> StudyRow:
         finished_at=row.finished_at,
         message=row.message,
         spec_json=row.spec,
+        further=spec.further,
     )
 
 
 def _trial(row: Row[Any]) -> TrialRow:
     fields = {name: getattr(row, name) for name in TrialRow.__slots__}
-    return TrialRow(**fields | {"params": json.loads(row.params)})
+    return TrialRow(
+        **fields
+        | {
+            "params": json.loads(row.params),
+            "further": tuple(json.loads(row.further)),
+            "constraints": json.loads(row.constraints),
+        }
+    )
 
 
 def _epoch(row: Row[Any]) -> EpochRow:

@@ -23,6 +23,8 @@ from .codec import spec_from_json
 from .fragments import Markup, pairs, table
 from .standing import (
     Standing,
+    aim,
+    best_words,
     breaks,
     count,
     duration,
@@ -30,7 +32,7 @@ from .standing import (
     label,
     number,
     reached,
-    so_far,
+    scores,
     standing,
 )
 from .whole_file import write_whole
@@ -38,6 +40,17 @@ from .whole_file import write_whole
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec, StudySpec
     from .queries import EpochRow, Reader, StudyRow, TrialRow
+
+
+#: So many trials of a front are listed; the table has all.
+FRONT_SHOWN = 8
+#: The section of a study with several objectives.
+PARETO = (
+    '<section id="pareto"><div class="head"><h2>Pareto front</h2><p>Each dot is a trial at its last'
+    " values. Those on the line are beaten by none in every objective; a hollow one violates a"
+    ' constraint.</p><span class="legend">worst <i></i> best</span></div>'
+    '<div class="chart" data-figure="pareto"></div></section>'
+)
 
 
 def write_report(reader: Reader, study_id: str, path: Path) -> Path:
@@ -64,6 +77,7 @@ def render(
     charts = {
         "history_time": figures.history(study, trials, epochs, by="time"),
         "history_trial": figures.history(study, trials, epochs, by="trial"),
+        "pareto": figures.pareto(study, trials),
         "curves": figures.learning_curves(study, trials, epochs),
         "timeline": figures.timeline(study, trials, epochs),
         "parallel": figures.parallel(study, trials),
@@ -77,8 +91,9 @@ def render(
         "lead": _lead(study, spec),
         "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
         "tiles": _tiles(study, spec.strategy, stand, epochs, end),
-        "best_title": f"Best trial{so_far(study)}",
-        "best": _best(study, stand.best, epochs),
+        "best_title": best_words(study)[0].upper() + best_words(study)[1:],
+        "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
+        "pareto": PARETO if study.further else "",
         "facts": _facts(study, spec, epochs),
         "table": table(study, trials, epochs),
         "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in figures.SCALE),
@@ -104,7 +119,9 @@ def _lead(study: StudyRow, spec: StudySpec) -> str:
     words = [
         f"{study.n_trials} configurations by {_sampler(spec)},",
         f"{_strategy(spec)},",
-        f"to {escape(study.direction)} <b>{escape(study.metric)}</b>.",
+        "to "
+        + ", ".join(f"{each.direction} <b>{escape(each.metric)}</b>" for each in study.objectives)
+        + ".",
     ]
     return " ".join(words)
 
@@ -167,11 +184,22 @@ def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) ->
     return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")
 
 
+def _front(study: StudyRow, best: Sequence[TrialRow]) -> str:
+    """The trials of the front, best by the first objective first; those there is room for."""
+    if not best:
+        return '<p class="none">No trial has a result.</p>'
+    shown = {f"trial {trial.number}": scores(study, trial) for trial in best[:FRONT_SHOWN]}
+    more = len(best) - len(shown)
+    text = pairs(shown) + (f'<p class="none">and {more} more</p>' if more else "")
+    return f'<p class="value">{len(best)}</p><p class="what">trials that none beats</p>{text}'
+
+
 def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     facts: dict[str, object] = {
-        "Objective": f"{study.direction} {study.metric}",
+        "Objective": aim(study),
+        **({"Constraints": _constraints(spec)} if spec.constraints else {}),
         "Strategy": Markup(_strategy(spec)),
         "Sampler": Markup(_sampler(spec)),
         "Seed": study.seed,
@@ -183,6 +211,10 @@ def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)
+
+
+def _constraints(spec: StudySpec) -> str:
+    return ", ".join(f"{name} at most {bound:g}" for name, bound in spec.constraints)
 
 
 def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]:

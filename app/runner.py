@@ -250,7 +250,7 @@ class Runner:
         if study is None:
             return
         try:
-            params, exhausted = self._samplers.ask(
+            answer = self._samplers.ask(
                 study.spec, ask.index, ask.n, self._trials(ask.study), ask.enqueued
             )
         except Exception as error:  # whatever a sampler raises; without one no study goes on
@@ -266,8 +266,9 @@ class Runner:
                 cause=ask.id,
                 study=ask.study,
                 index=ask.index,
-                trials=params,
-                exhausted=exhausted,
+                trials=answer.trials,
+                exhausted=answer.exhausted,
+                notes=answer.notes,
             )
         )
 

@@ -94,8 +94,8 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():
-            value = "without a value" if event.value is None else number(event.value)
-            text = f"the objective returned {value}"
+            values = [] if event.value is None else [event.value, *event.further]
+            text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
         case happened.AttemptFailed():
             why = KINDS.get(event.kind, event.kind)
             text = f"attempt {event.fence} failed, {why}: {event.message}"

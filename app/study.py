@@ -41,7 +41,7 @@ SUBMITTED: ContextVar[list[Study] | None] = ContextVar("SUBMITTED", default=None
 class Study:
     """A study, submitted or about to be. Made by ``create_study`` and ``load_study``.
 
-    ``study_name`` and ``id`` name it; ``direction`` is ``minimize`` or ``maximize``.
+    ``study_name`` and ``id`` name it.
     """
 
     def __init__(
@@ -54,7 +54,6 @@ class Study:
     ) -> None:
         self.study_name = study_name
         self.id = study_id
-        self.direction = plan.direction
         self._plan = plan
         self._settings = settings
         self._spec = spec
@@ -62,7 +61,22 @@ class Study:
         self._kept: tuple[Reader, Results] | None = None
 
     def __repr__(self) -> str:
-        return f"Study({self.study_name!r}, id={self.id!r}, direction={self.direction!r})"
+        return f"Study({self.study_name!r}, id={self.id!r}, directions={self.directions!r})"
+
+    @property
+    def directions(self) -> list[str]:
+        """``minimize`` or ``maximize``, one an objective."""
+        return [self._plan.direction, *(each.direction for each in self._plan.further)]
+
+    @property
+    @to_the_user
+    def direction(self) -> str:
+        """The only objective's. UsageError (a RuntimeError) where there are several."""
+        if len(self.directions) > 1:
+            from .results import SeveralObjectives
+
+            raise SeveralObjectives("a study of several objectives has directions")
+        return self.directions[0]
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -134,7 +148,9 @@ class Study:
                 f"study {self.study_name} was submitted before and cannot be changed"
                 f" ({'; '.join(changed)}): give the new one another study_name"
             )
-        wishes = [check_params(spec.space, dict(params)) for params in self._enqueued]
+        wishes = [
+            check_params(spec.space, dict(params), spec.conditions) for params in self._enqueued
+        ]
         if len(wishes) > spec.n_trials:
             allowed = f"at least the {len(wishes)} configurations that were enqueued"
             raise UsageError.refuse("n_trials", n_trials, allowed)
@@ -161,7 +177,8 @@ class Study:
     def enqueue_trial(self, params: Mapping[str, Any]) -> None:
         """Have this configuration tried next; names left out are drawn. Counts in ``n_trials``."""
         spec = self._spec
-        checked = check_params(spec.space if spec else self._plan.space, params)
+        space, conditions = (spec.space, spec.conditions) if spec else (self._plan.space, ())
+        checked = check_params(space, params, conditions)
         if spec is None:
             self._enqueued.append(checked)
         else:
@@ -194,10 +211,25 @@ class Study:
     @property
     @to_the_user
     def best_trial(self) -> FrozenTrial:
-        """The complete trial with the best value. UsageError (a ValueError) where there is none."""
+        """The complete trial with the best value. UsageError (a ValueError) where there is none.
+
+        One that violates a constraint is never it. With several objectives it is refused (a
+        RuntimeError too): see ``best_trials``.
+        """
         from .results import best
 
-        return best(self.get_trials(), self.direction)
+        return best(self.get_trials(), self.directions)
+
+    @property
+    @to_the_user
+    def best_trials(self) -> list[FrozenTrial]:
+        """The Pareto front: complete trials that no other one beats in every objective, by number.
+
+        With one objective the best trial, and those equal to it.
+        """
+        from .results import best_trials
+
+        return best_trials(self.get_trials(), self.directions)
 
     @property
     def best_params(self) -> dict[str, Any]:
@@ -218,14 +250,14 @@ class Study:
         """
         from .results import to_optuna
 
-        return to_optuna(self.get_trials(), self.study_name, self.direction, storage)
+        return to_optuna(self.get_trials(), self.study_name, self.directions, storage)
 
     @to_the_user
     def trials_dataframe(self) -> pandas.DataFrame:
         """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
         from .results import to_dataframe
 
-        return to_dataframe(self.get_trials())
+        return to_dataframe(self.get_trials(), len(self.directions))
 
     # -- inside ----------------------------------------------------------------------------------
 

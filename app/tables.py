@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 #: The migration that makes exactly these tables.
-HEAD = "0002"
+HEAD = "0003"
 
 METADATA = MetaData(
     naming_convention={
@@ -75,6 +75,9 @@ TRIAL = Table(
     Column("failure_message", Text),
     Column("failure_traceback", Text),
     Column("dispatched_at", Float),
+    # JSON: the values of further objectives, and by how much each constraint is violated.
+    Column("further", Text, nullable=False, server_default="[]"),
+    Column("constraints", Text, nullable=False, server_default="{}"),
     UniqueConstraint("study", "number"),
 )
 

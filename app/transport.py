@@ -239,6 +239,7 @@ class RedisTransport:
                 params=dict(dispatch.params),
                 define_by_run=spec.space is None,
                 metric=spec.metric,
+                also=spec.also,
                 seed=spec.seed,
                 first=segment.first,
                 n=segment.n,

@@ -112,6 +112,8 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "created_at": trial.created_at,
         "dispatched_at": trial.dispatched_at,
         "finished_at": trial.finished_at,
+        "further": json.dumps(trial.further),
+        "constraints": json.dumps(dict(trial.constraints)),
         "failure_kind": failure and failure.kind,
         "failure_message": failure and codec.storable(failure.message),
         "failure_traceback": failure and codec.storable(failure.traceback),

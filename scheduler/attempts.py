@@ -35,9 +35,13 @@ class Attempts(Numerics):
             return
         if event.epoch != trial.epoch + 1:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
-        value = dict(event.metrics).get(study.spec.metric)
-        if value is None:
-            raise Refused(f"a report of {trial.id} without {study.spec.metric}")
+        metrics = dict(event.metrics)
+        value = metrics.get(study.spec.metric)
+        lacking = [name for name in study.spec.also if name not in metrics]
+        if value is None or lacking:
+            raise Refused(
+                f"a report of {trial.id} without {', '.join(lacking) or study.spec.metric}"
+            )
         if event.signature != trial.signature and not self._admits(
             study, trial, event.epoch, event.signature
         ):
@@ -67,6 +71,12 @@ class Attempts(Numerics):
         trial.epoch = event.epoch
         trial.value = value
         trial.values[event.epoch] = value
+        if study.spec.further or study.spec.constraints:
+            metrics = dict(event.metrics)
+            trial.further = tuple(metrics[each.metric] for each in study.spec.further)
+            trial.constraints = tuple(
+                (name, metrics[name] - bound) for name, bound in study.spec.constraints
+            )
         trial.hashes[event.epoch] = event.state_hash
         trial.state_hash = event.state_hash
         trial.signature = event.signature
@@ -136,8 +146,11 @@ class Attempts(Numerics):
         trial = self._trial(event.trial)
         study = self.state.studies[trial.study]
         self._check_fence(trial, event.fence)
+        if event.value is not None and len(event.further) != len(study.spec.further):
+            raise Refused(f"{trial.id} returned {1 + len(event.further)} values")
         if event.value is not None:
-            trial.value = event.value
+            trial.value, trial.further = event.value, event.further
+        trial.constraints = event.constraints or trial.constraints
         self._close_attempt(trial)
         if trial.value is None:
             trial.failure = Failure("metric", "the objective returned None and reported nothing")

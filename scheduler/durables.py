@@ -80,8 +80,7 @@ class Durables(Record):
         """A trial is over: its states go, or those of the one that it beats do."""
         before = [self.state.trials[name] for name in study.best]
         if trial.state is TrialState.COMPLETED:
-            spec = study.spec
-            study.best = best_completed((*before, trial), spec.sign, spec.keep_checkpoints)
+            study.best = best_completed((*before, trial), study.spec)
         self._retain(study, (*before, trial))
 
     def _retain(self, study: StudyState, trials: Iterable[Trial]) -> None:
@@ -107,7 +106,7 @@ class Durables(Record):
         trials = self._trials_of(study)
         assert all(trial.state in FINAL for trial in trials)
         spec = study.spec
-        study.best = best_at_the_end(trials, spec.sign, spec.keep_checkpoints)
+        study.best = best_at_the_end(trials, spec)
         self._retain(study, trials)
         best = [self.state.trials[name] for name in study.best]
         self.state.ended[spec.id] = {

@@ -143,7 +143,8 @@ class Engine(Attempts):
             raise Refused(f"ask {event.index} of {event.study} was answered already")
         del study.asks[event.index]
         names = []
-        for params in event.trials:
+        kept = event.notes or ("",) * len(event.trials)
+        for params, notes in zip(event.trials, kept, strict=True):
             number = len(study.trials)
             trial = Trial(
                 id=trial_id(study.spec.id, number),
@@ -151,6 +152,7 @@ class Engine(Attempts):
                 number=number,
                 params=params,
                 created_at=event.at,
+                notes=notes,
             )
             self.state.trials[trial.id] = trial
             study.trials.append(trial.id)

@@ -65,12 +65,16 @@ class TrialEnqueued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed(Event):
-    """The sampler's answer to ``Ask``: configurations in order; fewer than asked when exhausted."""
+    """The sampler's answer to ``Ask``: configurations in order; fewer than asked when exhausted.
+
+    ``notes``: what the sampler keeps with each of them (JSON); empty where it keeps nothing.
+    """
 
     study: str
     index: int
     trials: tuple[Params, ...]
     exhausted: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +182,17 @@ class Replayed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReturned(Event):
-    """The objective returned ``value``: the trial has no further epochs."""
+    """The objective returned ``value``: the trial has no further epochs.
+
+    ``further`` are the values of the study's other objectives, ``constraints`` what it said of its
+    own (above 0: violated).
+    """
 
     trial: str
     fence: int
     value: float | None
+    further: tuple[float, ...] = ()
+    constraints: Metrics = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

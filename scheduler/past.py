@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .decisions import Member, Parent
-from .study import Params, trial_id
+from .study import Metrics, Params, trial_id
 from .trial import AcceptedEpoch, Failure, Trial, TrialState
 
 
@@ -34,6 +34,8 @@ class PastTrial:
     drawn: tuple[tuple[str, str], ...] = ()
     epochs: tuple[AcceptedEpoch, ...] = ()
     durables: tuple[tuple[Parent, float], ...] = ()
+    further: tuple[float, ...] = ()
+    constraints: Metrics = ()
 
     def record(self, study: str) -> Trial:
         """As a trial of the study with this id."""
@@ -50,4 +52,6 @@ class PastTrial:
             members=self.members,
             failure=self.failure,
             finished_at=self.finished_at,
+            further=self.further,
+            constraints=self.constraints,
         )

@@ -48,6 +48,28 @@ class StrategySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Objective:
+    """A value that a study optimises: a metric's name, and ``minimize`` or ``maximize``."""
+
+    metric: str
+    direction: str
+
+    @property
+    def sign(self) -> float:
+        """+1 where larger is better, -1 where smaller is: a score is ``sign * value``."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Parameter ``name`` is there where ``parent``, a choice above it, has one of ``values``."""
+
+    name: str
+    parent: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StudySpec:
     """One tuning job as submitted. Immutable: every later change is an event of its own.
 
@@ -59,6 +81,8 @@ class StudySpec:
     cut (None: see ``shards_of``), ``batch_size`` the code's own, where no hyperparameter says it.
     ``exactness`` is one of ``EXACTNESS``, ``on_signature_change`` of ``ON_SIGNATURE_CHANGE``.
     ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
+    ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
+    above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
     """
 
     id: str
@@ -82,11 +106,25 @@ class StudySpec:
     exactness: str = "bitwise"
     on_signature_change: str = "refuse"
     keep_checkpoints: int = 1
+    further: tuple[Objective, ...] = ()
+    constraints: tuple[tuple[str, float], ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All of them, the first one first."""
+        return (Objective(self.metric, self.direction), *self.further)
 
     @property
     def sign(self) -> float:
-        """+1 where larger is better, -1 where smaller is: a score is ``sign * value``."""
-        return 1.0 if self.direction == "maximize" else -1.0
+        """The first objective's."""
+        return self.objectives[0].sign
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """What an epoch must report besides ``metric``."""
+        names = [each.metric for each in self.further] + [name for name, _ in self.constraints]
+        return tuple(name for name in dict.fromkeys(names) if name != self.metric)
 
 
 #: How a study that is over stands.

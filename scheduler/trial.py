@@ -103,7 +103,9 @@ class Trial:
     """The engine's record of a trial. ``epoch`` counts accepted epochs; ``fence`` is 0 at rest.
 
     ``members`` are where it runs or last ran; ``holder`` is the trainer that has its state after
-    ``epoch`` in memory, as far as is known (``tasks.neighbours``).
+    ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest
+    values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
+    it holds), ``notes`` what the sampler keeps with it (JSON).
     """
 
     id: str
@@ -130,6 +132,14 @@ class Trial:
     since: float = 0.0
     dispatched_at: float | None = None
     story: list[str] = field(default_factory=list)
+    further: tuple[float, ...] = ()
+    constraints: Metrics = ()
+    notes: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it violates no constraint."""
+        return all(excess <= 0 for _, excess in self.constraints)
 
     @property
     def device(self) -> str:

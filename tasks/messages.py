@@ -58,6 +58,8 @@ class SegmentTask(_Frozen):
     params: dict[str, Scalar]
     define_by_run: bool = False
     metric: str
+    #: What must be reported besides: metrics of further objectives and of constraints.
+    also: tuple[str, ...] = ()
     seed: int
     first: int = Field(ge=1)
     n: int = Field(ge=1)

@@ -115,7 +115,7 @@ class FakeScheduler:
         if not self._jobs or (self.hold.is_set() and not self.resume.is_set()):
             return
         spec, enqueued = self._jobs.pop()
-        params, _ = SamplerHost().ask(spec, 0, spec.n_trials, [], enqueued)
+        params, *_ = SamplerHost().ask(spec, 0, spec.n_trials, [], enqueued)
         for number, chosen in enumerate(params):
             self._trial(spec, number, chosen or (("x", float(number)),))
         status = (

@@ -195,8 +195,8 @@ def test_a_study_that_trained_no_trial_to_its_last_epoch_has_a_best_one_all_the_
         )
         for value, epoch in ((9.0, 1), (2.0, 3), (3.0, 3))
     ]
-    assert best(trials, "maximize") is trials[2]
-    assert best(trials, "minimize") is trials[1]
+    assert best(trials, ["maximize"]) is trials[2]
+    assert best(trials, ["minimize"]) is trials[1]
 
 
 def test_without_a_complete_trial_there_is_no_best_one(settings, started):
