@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app.opening import create_study, load_study
+    from .app.optuna_storage import storage
     from .app.space import Categorical, Float, Int
     from .app.strategies import (
         ASHA,
@@ -46,6 +47,7 @@ _LAZY = {
     "create_study": "app.opening:create_study",
     "epoch_function": "tasks.contract:epoch_function",
     "load_study": "app.opening:load_study",
+    "storage": "app.optuna_storage:storage",
 }
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "create_study",
     "epoch_function",
     "load_study",
+    "storage",
 ]
 
 

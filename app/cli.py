@@ -16,6 +16,7 @@ import typer
 from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
 from .cli_results import best, export, import_study
+from .cli_views import dashboard
 from .terminal import (
     BACKEND,
     FAILED,
@@ -270,6 +271,7 @@ def metrics(
     thread.join()
 
 
+app.command(rich_help_panel=MACHINE)(dashboard)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.app.live import Watcher
+from penstock.app.optuna_storage import LedgerStorage
 from penstock.app.picture import View, picture
 from penstock.app.queries import Reader
 from penstock.profiling.errors import PenstockError
@@ -37,7 +38,7 @@ MOMENT = 0.6
 
 
 def main() -> None:
-    """Run the quickstart once, watched three ways, and take its pictures."""
+    """Run the quickstart once, watched in all ways, and take its pictures."""
     home = Path(tempfile.mkdtemp(prefix="pictures-"))
     env = {**os.environ, "PENSTOCK_HOME": str(home)}
     subprocess.run([*PENSTOCK, "up"], env=env, check=True, stdout=subprocess.DEVNULL)
@@ -57,11 +58,29 @@ def main() -> None:
         word = (home / "flower.password").read_text().strip()
         url = f"http://penstock:{word}@127.0.0.1:{port}/tasks"
         shoot(url, PICTURES / "flower.png", width=1960, height=720)
+        shoot_dashboard(env)
     finally:
         flower.terminate()
         flower.wait()
         subprocess.run([*PENSTOCK, "down"], env=env, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(home)
+
+
+def shoot_dashboard(env: dict[str, str]) -> None:
+    """The newest study as optuna-dashboard shows it."""
+    port = free_port()
+    dashboard = subprocess.Popen(
+        [*PENSTOCK, "dashboard", "--port", str(port)], env=env, stdout=subprocess.DEVNULL
+    )
+    try:
+        wait_for(port)
+        reader = Reader(f"sqlite:///{env['PENSTOCK_HOME']}/ledger.db")
+        study = LedgerStorage(reader).get_all_studies()[-1]
+        url = f"http://127.0.0.1:{port}/dashboard/studies/{study._study_id}"
+        shoot(url, PICTURES / "dashboard.png", width=1500, height=1150)
+    finally:
+        dashboard.terminate()
+        dashboard.wait()
 
 
 def watch(reader: Reader, run: subprocess.Popen[bytes]) -> tuple[View, float]:
@@ -124,7 +143,7 @@ def wait_for(port: int) -> None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.1)
-    raise SystemExit("Flower does not answer")
+    raise SystemExit(f"nothing answers at port {port}")
 
 
 if __name__ == "__main__":
