@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .app.mlflow import MLflowCallback
     from .app.opening import create_study, load_study
     from .app.optuna_storage import storage
     from .app.space import Categorical, Float, Int
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         SuccessiveHalving,
     )
     from .app.study import Study
+    from .app.tensorboard import TensorBoardCallback
     from .profiling.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.contract import Data, TorchTrainable, epoch_function
     from .tasks.epochs import EpochTrial
@@ -36,10 +38,12 @@ _LAZY = {
     "PASHA": "app.strategies:PASHA",
     "Hyperband": "app.strategies:Hyperband",
     "Int": "app.space:Int",
+    "MLflowCallback": "app.mlflow:MLflowCallback",
     "MedianStopping": "app.strategies:MedianStopping",
     "PenstockError": "profiling.errors:PenstockError",
     "Study": "app.study:Study",
     "SuccessiveHalving": "app.strategies:SuccessiveHalving",
+    "TensorBoardCallback": "app.tensorboard:TensorBoardCallback",
     "TorchTrainable": "tasks.contract:TorchTrainable",
     "TrialFailed": "profiling.errors:TrialFailed",
     "UsageError": "profiling.errors:UsageError",
@@ -62,10 +66,12 @@ __all__ = [
     "FullBudget",
     "Hyperband",
     "Int",
+    "MLflowCallback",
     "MedianStopping",
     "PenstockError",
     "Study",
     "SuccessiveHalving",
+    "TensorBoardCallback",
     "TorchTrainable",
     "TrialFailed",
     "UsageError",

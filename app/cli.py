@@ -106,16 +106,35 @@ def submit(script: Script, arguments: Arguments = None) -> None:
 
 
 @app.command(rich_help_panel=STUDIES)
-def watch(name: Name = None) -> None:
-    """Watch a study until it is finished.
+def watch(
+    name: Name = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Log its epochs there, also those of before."),
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Log its epochs to this tracking server or database."),
+    ] = None,
+) -> None:
+    """Watch a study until it is finished, and log it to TensorBoard or MLflow.
 
-    Ctrl-C ends the watching, not the study.
+    Ctrl-C ends the watching, not the study. Watched again, logging goes on where it ended.
     """
+    from .epoch_logs import feeding
     from .live import follow
+    from .mlflow import MLflowCallback
+    from .tensorboard import TensorBoardCallback
 
     settings = settings_of()
     reader = reader_of(settings)
-    study = follow(reader, study_of(reader, name).id, alive=lambda: scheduler_runs(settings))
+    study = study_of(reader, name)
+    logs = (
+        *(() if tensorboard is None else (TensorBoardCallback(tensorboard),)),
+        *(() if mlflow is None else (MLflowCallback(mlflow),)),
+    )
+    with feeding(logs, settings.run) as feed:
+        study = follow(reader, study.id, on_look=feed.look, alive=lambda: scheduler_runs(settings))
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,19 +37,19 @@ class Watcher:
 
     reader: Reader
     study_id: str
-    _epochs: list[EpochRow] = field(default_factory=list)
+    epochs: list[EpochRow] = field(default_factory=list)
 
     def look(self) -> View:
         """The study now. Raises BackendError when the ledger does not answer."""
         study = self.reader.study(self.study_id)
-        after = self._epochs[-1].rowid if self._epochs else 0
-        self._epochs += self.reader.epochs(study.id, after)
+        after = self.epochs[-1].rowid if self.epochs else 0
+        self.epochs += self.reader.epochs(study.id, after)
         trials = self.reader.trials(study.id)
         curves: dict[str, list[float]] = {}
-        for row in self._epochs:
+        for row in self.epochs:
             curves.setdefault(row.trial, []).append(row.value)
         plan = spec_from_json(study.spec_json).strategy
-        stand = standing(study, plan, trials, self._epochs)
+        stand = standing(study, plan, trials, self.epochs)
         return View(study, stand, trials, curves, self.reader.devices(), self.reader.running())
 
 
@@ -58,6 +58,7 @@ def follow(
     study_id: str,
     *,
     on_trial: Callable[[TrialRow], None] | None = None,
+    on_look: Callable[[View, Sequence[EpochRow]], None] | None = None,
     show: bool = True,
     timeout: float | None = None,
     at_timeout: Callable[[], object] | None = None,
@@ -66,9 +67,10 @@ def follow(
     """Watch a study until it is finished, or for ``timeout`` seconds; returns it as it then stands.
 
     With ``at_timeout``, that is called after ``timeout`` instead, and the study watched to its end.
-    ``on_trial`` hears of each trial once, when it has reached a final state. ``alive`` says whether
-    a scheduler is at work, for the note shown when none is. A ledger that does not answer is shown
-    and asked again; only one that never answered raises BackendError, after ``timeout``.
+    ``on_trial`` hears of each trial once, when it has reached a final state; ``on_look`` of each
+    look at the ledger, with all epochs so far in the order of their acceptance. ``alive`` says
+    whether a scheduler is at work, for the note shown when none is. A ledger that does not answer
+    is shown and asked again; only one that never answered raises BackendError, after ``timeout``.
     """
     end = None if timeout is None else time.monotonic() + timeout
     watcher, told, view = Watcher(reader, study_id), set[str](), None
@@ -81,6 +83,9 @@ def follow(
                 trouble = f"the ledger does not answer, asking again: {error}"
                 if view is None and end is not None and time.monotonic() >= end:
                     raise
+            else:
+                if on_look is not None:
+                    on_look(view, watcher.epochs)
             finished = not trouble and view is not None and view.study.finished_at is not None
             if not (trouble or finished) and alive is not None and not alive():
                 trouble = "no scheduler is running: the study goes on when one does (penstock up)"

@@ -53,6 +53,14 @@ def test_ls_lists_the_study_with_its_best(call):
     assert (name, status, trials, metric) == ("digits", "complete", "9/9", "accuracy")
 
 
+def test_watch_logs_what_has_happened_before(call, tmp_path):
+    """The study is over: all of it is written, and the watching ends at once."""
+    result = call("watch", "--tensorboard", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    [study] = tmp_path.iterdir()
+    assert len(list(study.iterdir())) == 8, "one of nine failed before its first epoch"
+
+
 def test_ls_folds_only_a_long_name_in_80_columns(tmp_path):
     """The numbers stay whole, and the whole name is there to be copied."""
     name = "a-study-of-everything-" * 3
