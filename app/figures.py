@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .standing import best_of, count, number, ranked, sign
 
 if TYPE_CHECKING:
+    from .importances import Importances
     from .queries import EpochRow, StudyRow, TrialRow
 
 Figure = dict[str, Any]
@@ -247,6 +248,29 @@ def timeline(
         "barmode": "overlay",
         "hovermode": "closest",
         "uniformtext": {"minsize": 9, "mode": "hide"},
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def importances(found: Importances) -> Figure:
+    """A bar a parameter, the most important one on top."""
+    names = [escape(name) for name in reversed(found.shares)]
+    shares = list(reversed(found.shares.values()))
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": shares,
+        "y": names,
+        "text": [f"{100 * share:.0f} %" for share in shares],
+        "textposition": "auto",
+        "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
+        "marker": {"color": _shade(1.0)},
+    }
+    layout = {
+        "xaxis": _axis("share", range=[0, 1], tickformat=".0%"),
+        "yaxis": {"type": "category"},
+        "height": MARGIN + len(names) * LANE,
+        "bargap": 0.3,
     }
     return {"data": [trace], "layout": layout}
 

@@ -21,6 +21,8 @@ from ..scheduler.trial import TrialState
 from . import figures
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
+from .importances import LEAST, Importances, importances
+from .results import Results
 from .standing import (
     Standing,
     breaks,
@@ -46,15 +48,25 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     The file appears whole or not at all. Raises UsageError when the study is unknown or the file
     cannot be written.
     """
+    study = reader.study(study_id)
+    plan = spec_from_json(study.spec_json).strategy
     page = render(
-        reader.study(study_id), reader.trials(study_id), reader.epochs(study_id), datetime.now(UTC)
+        study,
+        reader.trials(study.id),
+        reader.epochs(study.id),
+        importances(Results(reader, study.id).trials(), plan),
+        datetime.now(UTC),
     )
     write_whole(path, page, "report")
     return path
 
 
 def render(
-    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], now: datetime
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    shares: Importances | None,
+    now: datetime,
 ) -> str:
     """The page as text; ``now`` is when it was made."""
     from plotly.offline import get_plotlyjs
@@ -66,6 +78,7 @@ def render(
         "history_trial": figures.history(study, trials, epochs, by="trial"),
         "curves": figures.learning_curves(study, trials, epochs),
         "timeline": figures.timeline(study, trials, epochs),
+        "importances": shares and figures.importances(shares),
         "parallel": figures.parallel(study, trials),
     }
     library = get_plotlyjs()
@@ -80,6 +93,7 @@ def render(
         "best_title": f"Best trial{so_far(study)}",
         "best": _best(study, stand.best, epochs),
         "facts": _facts(study, spec, epochs),
+        "shares": _shares(study, shares),
         "table": table(study, trials, epochs),
         "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in figures.SCALE),
         "figures": script_json(charts),
@@ -165,6 +179,17 @@ def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) ->
     )
     text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""
     return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")
+
+
+def _shares(study: StudyRow, shares: Importances | None) -> str:
+    """What the chart of importances is of."""
+    if shares is None:
+        return f"They need {LEAST} trials with results after the same epoch."
+    when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
+    return (
+        f"The share of each parameter in how {escape(study.metric)}{when} varies, over"
+        f" {shares.trials} trials. Functional ANOVA: what parameters do together is left out."
+    )
 
 
 def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:

@@ -218,6 +218,24 @@ class Study:
         return value
 
     @to_the_user
+    def importances(self) -> dict[str, float]:
+        """Each hyperparameter's share in how the results vary, largest first; they sum to 1.
+
+        By Optuna's functional ANOVA, at the highest rung that 20 trials have reached. UsageError
+        where there is none such, or all results are equal.
+        """
+        from .importances import LEAST, importances
+
+        self._submitted()
+        assert self._spec is not None
+        found = importances(self.get_trials(), self._spec.strategy)
+        if found is None:
+            raise UsageError(
+                f"importances need {LEAST} trials with results after the same epoch, that differ"
+            )
+        return found.shares
+
+    @to_the_user
     def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
         """A copy as an Optuna study, of the trials that have ended.
 

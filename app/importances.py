@@ -1,0 +1,84 @@
+"""How much of the result each hyperparameter explains, among trials of equal training.
+
+Optuna's functional ANOVA (F. Hutter, H. Hoos, K. Leyton-Brown, ICML 2014): the share of the
+variance over the space that each parameter accounts for alone, by a random forest through the
+results. It is asked about one rung: values of different training say how long a trial ran. Optuna's
+other way, PED-ANOVA, takes a hundredth of the time, and with 20 or 30 trials is often wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from optuna.trial import TrialState as OptunaState
+
+from ..scheduler.strategy import looks_of
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+    from ..scheduler.study import StrategySpec
+
+#: Below so many trials a share is mostly chance.
+LEAST = 20
+#: At most so many trials are looked at, spread evenly over the study, and so many trees are grown:
+#: half a second for five parameters. All trials of a study of 1,000 would take 13 s.
+MOST, TREES = 200, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Importances:
+    """Each parameter's share, 0 to 1, largest first; they sum to 1.
+
+    They are of the values after ``epoch`` (0: of the last ones) of ``trials`` trials.
+    """
+
+    shares: dict[str, float]
+    epoch: int
+    trials: int
+
+
+def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importances | None:
+    """Those at the highest rung of ``plan`` that enough trials have reached.
+
+    None where none has ``LEAST``, or where nothing varies. The same trials give the same shares.
+    """
+    trials = [trial for trial in trials if trial.state is not OptunaState.FAIL]
+    for epoch in sorted(looks_of(plan), reverse=True) or [0]:
+        found = [(trial, value) for trial in trials if (value := _value(trial, epoch)) is not None]
+        if len(found) >= LEAST:
+            some = found[:: math.ceil(len(found) / MOST)]
+            shares = _shares(some)
+            return None if shares is None else Importances(shares, epoch, len(some))
+    return None
+
+
+def _value(trial: FrozenTrial, epoch: int) -> float | None:
+    """What the trial had after ``epoch``; where that is 0, what it completed with."""
+    complete = trial.value if trial.state is OptunaState.COMPLETE else None
+    value = trial.intermediate_values.get(epoch) if epoch else complete
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | None:
+    import optuna
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    if len({value for _, value in found}) == 1:
+        return None
+    # By the storage: create_study writes to the log that it did.
+    storage = optuna.storages.InMemoryStorage()
+    number = storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "shares")
+    for trial, value in found:
+        known = {name: trial.params[name] for name in trial.distributions}
+        ended = optuna.trial.create_trial(
+            params=known, distributions=trial.distributions, value=value
+        )
+        storage.create_new_trial(number, ended)
+    study = optuna.Study("shares", storage, sampler=optuna.samplers.RandomSampler(seed=0))
+    evaluator = FanovaImportanceEvaluator(n_trees=TREES, seed=0)
+    shares = get_param_importances(study, evaluator=evaluator)
+    return {name: float(share) for name, share in shares.items()} or None
