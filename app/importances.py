@@ -9,10 +9,12 @@ other way, PED-ANOVA, takes a hundredth of the time, and with 20 or 30 trials is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 
 from ..scheduler.strategy import looks_of
@@ -69,16 +71,40 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
 
     if len({value for _, value in found}) == 1:
         return None
-    # By the storage: create_study writes to the log that it did.
-    storage = optuna.storages.InMemoryStorage()
-    number = storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "shares")
-    for trial, value in found:
-        known = {name: trial.params[name] for name in trial.distributions}
-        ended = optuna.trial.create_trial(
-            params=known, distributions=trial.distributions, value=value
+    ended = [
+        optuna.trial.create_trial(
+            params={name: trial.params[name] for name in trial.distributions},
+            distributions=trial.distributions,
+            value=value,
         )
-        storage.create_new_trial(number, ended)
-    study = optuna.Study("shares", storage, sampler=optuna.samplers.RandomSampler(seed=0))
+        for trial, value in found
+    ]
+    study = optuna.Study("shares", _Ended(ended), sampler=optuna.samplers.RandomSampler(seed=0))
     evaluator = FanovaImportanceEvaluator(n_trees=TREES, seed=0)
     shares = get_param_importances(study, evaluator=evaluator)
     return {name: float(share) for name, share in shares.items()} or None
+
+
+class _Ended(InMemoryStorage):
+    """What an evaluator reads of a storage. Optuna's own writes a line to the log when made."""
+
+    def __init__(self, trials: list[FrozenTrial]) -> None:
+        super().__init__()
+        self._ended = trials
+
+    def get_study_id_from_name(self, study_name: str) -> int:
+        """There is one study."""
+        return 0
+
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        """It has one; which one is nothing to a variance."""
+        return [StudyDirection.MINIMIZE]
+
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[OptunaState] | None = None,
+    ) -> list[FrozenTrial]:
+        """The trials that were given."""
+        return [trial for trial in self._ended if states is None or trial.state in states]

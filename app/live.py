@@ -3,18 +3,20 @@
 Theory of operation. ``follow`` reads the ledger a few times a second and knows nothing else, so it
 may be started and stopped at any time and by anybody. ``picture`` is a pure function of the rows:
 what one sees can be tested as text. Where the output is no terminal, plain lines are written as
-things happen instead. Everything goes to standard error: standard output is the user's.
+things happen instead; in a notebook it is one output that is replaced. Everything else goes to
+standard error: standard output is the user's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 PERIOD = 0.2  # seconds between two looks at the ledger
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
+NOTEBOOK_WIDTH = 110  # characters
+
+#: The table as a string, wherever that is made.
+_NO_NOTEBOOK: dict[str, Any] = {"force_jupyter": False, "force_terminal": True}
+_PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code}</pre>'
 
 
 @dataclass(slots=True)
@@ -112,6 +119,9 @@ class Screen:
 
 @contextlib.contextmanager
 def _screen(console: Console) -> Iterator[Screen]:
+    if console.is_jupyter:
+        yield Notebook()
+        return
     if not console.is_terminal:
         yield Lines(console)
         return
@@ -124,12 +134,37 @@ class LiveTable(Screen):
     live: Live
 
     def draw(self, view: View | None, trouble: str) -> None:
-        notice = Text(trouble, style="yellow")
-        if view is None:
-            self.live.update(notice)
+        self.live.update(_shown(view, trouble))
+
+
+class Notebook(Screen):
+    """The same table below a notebook's cell: one output, that is replaced at each look."""
+
+    def __init__(self) -> None:
+        self._place: Any = None
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        # IPython is there: we are in it, and it types a part of itself. Rich's own view would need
+        # ipywidgets.
+        from IPython.display import display
+
+        console = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, **_NO_NOTEBOOK)
+        console.print(_shown(view, trouble), highlight=False)
+        text = console.export_text(clear=False, styles=False)
+        page = console.export_html(inline_styles=True, code_format=_PRE)
+        bundle = {"text/plain": text, "text/html": page}
+        if self._place is None:
+            self._place = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
-            shown = picture(view, time.time())
-            self.live.update(Group(shown, notice) if trouble else shown)
+            self._place.update(bundle, raw=True)
+
+
+def _shown(view: View | None, trouble: str) -> RenderableType:
+    notice = Text(trouble, style="yellow")
+    if view is None:
+        return notice
+    shown = picture(view, time.time())
+    return Group(shown, notice) if trouble else shown
 
 
 @dataclass(slots=True)
