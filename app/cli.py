@@ -23,6 +23,7 @@ from .terminal import (
     Commands,
     Json,
     Name,
+    Names,
     client_of,
     present,
     reader_of,
@@ -177,19 +178,24 @@ def story(
 
 @app.command(rich_help_panel=STUDIES)
 def report(
-    name: Name = None,
+    names: Names = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to; else the state folder."),
     ] = None,
 ) -> None:
-    """Write a study's report, one HTML file, and print its path."""
+    """Write a study's report, one HTML file, and print its path. Several are compared."""
+    from .compare import write_comparison
     from .report import write_report
 
     settings = settings_of()
     reader = reader_of(settings)
-    study = study_of(reader, name)
-    typer.echo(write_report(reader, study.id, output or _report_path(settings, study.id)))
+    ids = [study_of(reader, name).id for name in names or ()] or [study_of(reader, None).id]
+    path = output or _report_path(settings, "-and-".join(ids)[:200])
+    several = len(ids) > 1
+    typer.echo(
+        write_comparison(reader, ids, path) if several else write_report(reader, ids[0], path)
+    )
 
 
 for command, does in (("best", best), ("export", export), ("import", import_study)):

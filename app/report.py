@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -69,8 +69,6 @@ def render(
     now: datetime,
 ) -> str:
     """The page as text; ``now`` is when it was made."""
-    from plotly.offline import get_plotlyjs
-
     spec = spec_from_json(study.spec_json)
     stand = standing(study, spec.strategy, trials, epochs)
     charts = {
@@ -81,7 +79,6 @@ def render(
         "importances": shares and figures.importances(shares),
         "parallel": figures.parallel(study, trials),
     }
-    library = get_plotlyjs()
     end = study.finished_at or now.timestamp()
     parts = {
         "title": f"{escape(study.name)} · Penstock",
@@ -95,16 +92,35 @@ def render(
         "facts": _facts(study, spec, epochs),
         "shares": _shares(study, shares),
         "table": table(study, trials, epochs),
+    }
+    return page(None, parts, charts, now)
+
+
+def page(
+    body: str | None, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime
+) -> str:
+    """A page in the report's frame, with ``body`` for its header and main (None: a report's).
+
+    ``parts`` are HTML by the name of their placeholder.
+    """
+    from plotly.offline import get_plotlyjs
+
+    library = get_plotlyjs()
+    frame = {
         "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in figures.SCALE),
         "figures": script_json(charts),
         "plotly": library,
-        "footer": f"Made by Penstock on {_moment(now.timestamp())}."
+        "footer": f"Made by Penstock on {moment(now.timestamp())}."
         f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
         " so that it opens without a network.",
+        **parts,
     }
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    if body is not None:
+        before, _, rest = template.partition("<header>")
+        template = before + body + rest.partition("</main>")[2]
     # One pass: what is put in is never searched for placeholders again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: frame[match[1]], template)
 
 
 def script_json(value: Any) -> str:
@@ -117,7 +133,7 @@ def _lead(study: StudyRow, spec: StudySpec) -> str:
     """One sentence: what the study did."""
     words = [
         f"{study.n_trials} configurations by {_sampler(spec)},",
-        f"{_strategy(spec)},",
+        f"{strategy_words(spec)},",
         f"to {escape(study.direction)} <b>{escape(study.metric)}</b>.",
     ]
     return " ".join(words)
@@ -127,7 +143,7 @@ def _sampler(spec: StudySpec) -> str:
     return escape(label(spec.sampler)) + " sampling"
 
 
-def _strategy(spec: StudySpec) -> str:
+def strategy_words(spec: StudySpec) -> str:
     plan = spec.strategy
     name = escape(label(plan.name))
     if plan.max_epochs is None:
@@ -197,13 +213,13 @@ def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     facts: dict[str, object] = {
         "Objective": f"{study.direction} {study.metric}",
-        "Strategy": Markup(_strategy(spec)),
+        "Strategy": Markup(strategy_words(spec)),
         "Sampler": Markup(_sampler(spec)),
         "Seed": study.seed,
-        "Code": Markup(f"<code>{escape(_short(spec.code.target))}</code>"),
+        "Code": Markup(f"<code>{escape(code_name(spec.code.target))}</code>"),
         **_exactness(spec, epochs),
-        "Submitted": _moment(study.created_at),
-        "Finished": _moment(study.finished_at) if study.finished_at else "not yet",
+        "Submitted": moment(study.created_at),
+        "Finished": moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
@@ -222,10 +238,10 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
     return facts
 
 
-def _short(target: str) -> str:
+def code_name(target: str) -> str:
     """``/a/b/script.py:attr`` as ``script.py:attr``: a report is passed on, folders stay home."""
     return target.rpartition("/")[2]
 
 
-def _moment(at: float) -> str:
+def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y, %H:%M:%S UTC")
