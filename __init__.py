@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .app.mlflow import MLflowCallback
     from .app.opening import create_study, load_study
+    from .app.optuna_storage import storage
     from .app.space import Categorical, Float, Int
     from .app.strategies import (
         ASHA,
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
         SuccessiveHalving,
     )
     from .app.study import Study
+    from .app.tensorboard import TensorBoardCallback
     from .profiling.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
     from .tasks.adapters.keras import KerasCallback as KerasCallback
@@ -41,10 +44,12 @@ _LAZY = {
     "PASHA": "app.strategies:PASHA",
     "Hyperband": "app.strategies:Hyperband",
     "Int": "app.space:Int",
+    "MLflowCallback": "app.mlflow:MLflowCallback",
     "MedianStopping": "app.strategies:MedianStopping",
     "PenstockError": "profiling.errors:PenstockError",
     "Study": "app.study:Study",
     "SuccessiveHalving": "app.strategies:SuccessiveHalving",
+    "TensorBoardCallback": "app.tensorboard:TensorBoardCallback",
     "TorchTrainable": "tasks.contract:TorchTrainable",
     "TrialFailed": "profiling.errors:TrialFailed",
     "UsageError": "profiling.errors:UsageError",
@@ -52,6 +57,7 @@ _LAZY = {
     "create_study": "app.opening:create_study",
     "epoch_function": "tasks.contract:epoch_function",
     "load_study": "app.opening:load_study",
+    "storage": "app.optuna_storage:storage",
 }
 
 #: For other frameworks, each of which it imports. Not in ``__all__``: ``from penstock import *``
@@ -77,16 +83,19 @@ __all__ = [
     "FullBudget",
     "Hyperband",
     "Int",
+    "MLflowCallback",
     "MedianStopping",
     "PenstockError",
     "Study",
     "SuccessiveHalving",
+    "TensorBoardCallback",
     "TorchTrainable",
     "TrialFailed",
     "UsageError",
     "create_study",
     "epoch_function",
     "load_study",
+    "storage",
 ]
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .standing import best_of, count, front_of, number, ranked, scores, sign
 
 if TYPE_CHECKING:
+    from .importances import Importances
     from .queries import EpochRow, StudyRow, TrialRow
 
 Figure = dict[str, Any]
@@ -24,6 +25,8 @@ Figure = dict[str, Any]
 #: light and dark paper.
 SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
 UNRANKED = "#98a2ad"
+#: Studies side by side, told apart by colour-blind readers (M. Okabe, K. Ito).
+STUDIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 NARROW_LANE, LANE, MARGIN = 18, 34, 96
 #: An axis is logarithmic when its values are positive and span more than this factor.
 LOG_SPAN = 50.0
@@ -174,6 +177,47 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
     return {"data": [*lines, dots], "layout": layout}
 
 
+def best_so_far(
+    curves: Sequence[tuple[StudyRow, str, Sequence[tuple[int, float, float]]]], *, by: str
+) -> Figure | None:
+    """Each study's best value by ``epochs`` of training or by ``time``, a line each in its colour.
+
+    A curve's points are (epochs so far, seconds, value) in order. None where none can be drawn.
+    """
+    if by == "epochs":
+        scale, title = 1.0, "epochs of training"
+    else:
+        scale, unit = unit_of(max((p[1] for _, _, points in curves for p in points), default=0.0))
+        title = f"time since submission ({unit})"
+    traces, drawn = [], []
+    for study, colour, points in curves:
+        places: list[float] = []
+        best: list[float] = []
+        for epochs, seconds, value in points:
+            if by == "epochs" and not epochs:
+                continue
+            better = not best or sign(study) * value > sign(study) * best[-1]
+            places.append(epochs if by == "epochs" else seconds / scale)
+            best.append(value if better else best[-1])
+        if best:
+            drawn += best
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": escape(study.name),
+                    "x": places,
+                    "y": best,
+                    "line": {"shape": "hv", "width": 2.5, "color": colour},
+                    "hovertemplate": f"{escape(study.name)}: %{{y:.5g}}<extra></extra>",
+                }
+            )
+    if not traces:
+        return None
+    y_axis = _axis(curves[0][0].metric, type="log" if _log(drawn) else "linear")
+    return {"data": traces, "layout": {"xaxis": _axis(title), "yaxis": y_axis, "height": 380}}
+
+
 def learning_curves(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
@@ -292,6 +336,29 @@ def timeline(
         "barmode": "overlay",
         "hovermode": "closest",
         "uniformtext": {"minsize": 9, "mode": "hide"},
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def importances(found: Importances) -> Figure:
+    """A bar a parameter, the most important one on top."""
+    names = [escape(name) for name in reversed(found.shares)]
+    shares = list(reversed(found.shares.values()))
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": shares,
+        "y": names,
+        "text": [f"{100 * share:.0f} %" for share in shares],
+        "textposition": "auto",
+        "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
+        "marker": {"color": _shade(1.0)},
+    }
+    layout = {
+        "xaxis": _axis("share", range=[0, 1], tickformat=".0%"),
+        "yaxis": {"type": "category"},
+        "height": MARGIN + len(names) * LANE,
+        "bargap": 0.3,
     }
     return {"data": [trace], "layout": layout}
 

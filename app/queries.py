@@ -225,6 +225,11 @@ class Reader:
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.seq.in_(seqs))
         return {row.seq: codec.decode(row.kind, row.body) for row in self._rows(query)}
 
+    def newest(self) -> int:
+        """The number of the newest event, 0 before the first: where it is the same, all is."""
+        [row] = self._rows(select(func.max(EVENT.c.seq)))
+        return row[0] or 0
+
     def totals(self) -> tuple[int, float]:
         """How many epochs were accepted, and their seconds of training."""
         [count] = self._rows(select(func.count(EPOCH.c.id)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -21,6 +21,8 @@ from ..scheduler.trial import TrialState
 from . import figures
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
+from .importances import LEAST, Importances, importances
+from .results import Results
 from .standing import (
     Standing,
     aim,
@@ -59,19 +61,27 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     The file appears whole or not at all. Raises UsageError when the study is unknown or the file
     cannot be written.
     """
+    study = reader.study(study_id)
+    plan = spec_from_json(study.spec_json).strategy
     page = render(
-        reader.study(study_id), reader.trials(study_id), reader.epochs(study_id), datetime.now(UTC)
+        study,
+        reader.trials(study.id),
+        reader.epochs(study.id),
+        importances(Results(reader, study.id).trials(), plan),
+        datetime.now(UTC),
     )
     write_whole(path, page, "report")
     return path
 
 
 def render(
-    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], now: datetime
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    shares: Importances | None,
+    now: datetime,
 ) -> str:
     """The page as text; ``now`` is when it was made."""
-    from plotly.offline import get_plotlyjs
-
     spec = spec_from_json(study.spec_json)
     stand = standing(study, spec.strategy, trials, epochs)
     charts = {
@@ -80,9 +90,9 @@ def render(
         "pareto": figures.pareto(study, trials),
         "curves": figures.learning_curves(study, trials, epochs),
         "timeline": figures.timeline(study, trials, epochs),
+        "importances": shares and figures.importances(shares),
         "parallel": figures.parallel(study, trials),
     }
-    library = get_plotlyjs()
     end = study.finished_at or now.timestamp()
     parts = {
         "title": f"{escape(study.name)} · Penstock",
@@ -95,17 +105,37 @@ def render(
         "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
         "pareto": PARETO if study.further else "",
         "facts": _facts(study, spec, epochs),
+        "shares": _shares(study, shares),
         "table": table(study, trials, epochs),
+    }
+    return page(None, parts, charts, now)
+
+
+def page(
+    body: str | None, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime
+) -> str:
+    """A page in the report's frame, with ``body`` for its header and main (None: a report's).
+
+    ``parts`` are HTML by the name of their placeholder.
+    """
+    from plotly.offline import get_plotlyjs
+
+    library = get_plotlyjs()
+    frame = {
         "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in figures.SCALE),
         "figures": script_json(charts),
         "plotly": library,
-        "footer": f"Made by Penstock on {_moment(now.timestamp())}."
+        "footer": f"Made by Penstock on {moment(now.timestamp())}."
         f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
         " so that it opens without a network.",
+        **parts,
     }
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    if body is not None:
+        before, _, rest = template.partition("<header>")
+        template = before + body + rest.partition("</main>")[2]
     # One pass: what is put in is never searched for placeholders again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: frame[match[1]], template)
 
 
 def script_json(value: Any) -> str:
@@ -118,7 +148,7 @@ def _lead(study: StudyRow, spec: StudySpec) -> str:
     """One sentence: what the study did."""
     words = [
         f"{study.n_trials} configurations by {_sampler(spec)},",
-        f"{_strategy(spec)},",
+        f"{strategy_words(spec)},",
         "to "
         + ", ".join(f"{each.direction} <b>{escape(each.metric)}</b>" for each in study.objectives)
         + ".",
@@ -130,7 +160,7 @@ def _sampler(spec: StudySpec) -> str:
     return escape(label(spec.sampler)) + " sampling"
 
 
-def _strategy(spec: StudySpec) -> str:
+def strategy_words(spec: StudySpec) -> str:
     plan = spec.strategy
     name = escape(label(plan.name))
     if plan.max_epochs is None:
@@ -194,19 +224,30 @@ def _front(study: StudyRow, best: Sequence[TrialRow]) -> str:
     return f'<p class="value">{len(best)}</p><p class="what">trials that none beats</p>{text}'
 
 
+def _shares(study: StudyRow, shares: Importances | None) -> str:
+    """What the chart of importances is of."""
+    if shares is None:
+        return f"They need {LEAST} trials with results after the same epoch."
+    when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
+    return (
+        f"The share of each parameter in how {escape(study.metric)}{when} varies, over"
+        f" {shares.trials} trials. Functional ANOVA: what parameters do together is left out."
+    )
+
+
 def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     facts: dict[str, object] = {
         "Objective": aim(study),
         **({"Constraints": _constraints(spec)} if spec.constraints else {}),
-        "Strategy": Markup(_strategy(spec)),
+        "Strategy": Markup(strategy_words(spec)),
         "Sampler": Markup(_sampler(spec)),
         "Seed": study.seed,
-        "Code": Markup(f"<code>{escape(_short(spec.code.target))}</code>"),
+        "Code": Markup(f"<code>{escape(code_name(spec.code.target))}</code>"),
         **_exactness(spec, epochs),
-        "Submitted": _moment(study.created_at),
-        "Finished": _moment(study.finished_at) if study.finished_at else "not yet",
+        "Submitted": moment(study.created_at),
+        "Finished": moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
@@ -229,10 +270,10 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
     return facts
 
 
-def _short(target: str) -> str:
+def code_name(target: str) -> str:
     """``/a/b/script.py:attr`` as ``script.py:attr``: a report is passed on, folders stay home."""
     return target.rpartition("/")[2]
 
 
-def _moment(at: float) -> str:
+def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y, %H:%M:%S UTC")

@@ -43,11 +43,15 @@ class SeveralObjectives(UsageError, RuntimeError):
 
 
 class Results:
-    """The trials of one study in the ledger; epochs are read once and kept."""
+    """The trials of one study in the ledger; epochs are read once and kept.
 
-    def __init__(self, reader: Reader, study: str) -> None:
+    ``first`` is Optuna's id of trial 0; the others count on from there.
+    """
+
+    def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
         self._reader = reader
         self._study = study
+        self._first = first
         self._values: dict[str, dict[int, float]] = {}
         self._metrics: dict[str, Mapping[str, float]] = {}
         self._began: dict[str, float] = {}
@@ -89,7 +93,7 @@ class Results:
             attrs |= {"failure_kind": row.failure_kind, "failure": row.failure_message}
         return FrozenTrial(
             number=row.number,
-            trial_id=row.number,
+            trial_id=self._first + row.number,
             state=state,
             value=None,
             values=row.values if ended and row.values else None,
@@ -112,6 +116,21 @@ class Results:
             return self._space
         drawn = self._drawn.of(row.id)
         return {name: json_to_distribution(text) for name, text in drawn.items()}
+
+
+class KeptResults(Results):
+    """The same, but a trial is made once for each of its states: for those who change none."""
+
+    def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
+        super().__init__(reader, study, first)
+        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+
+    def _freeze(self, row: TrialRow) -> FrozenTrial:
+        key = (row, len(self._values.get(row.id, ())))
+        kept = self._kept.get(row.id)
+        if kept is None or kept[0] != key:
+            kept = self._kept[row.id] = (key, super()._freeze(row))
+        return kept[1]
 
 
 def best(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> FrozenTrial:

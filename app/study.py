@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     import pandas
     from optuna.trial import FrozenTrial
 
+    from .epoch_logs import EpochCallback
     from .queries import Reader, StudyRow, TrialRow
     from .results import Results
 
-    Callback = Callable[["Study", FrozenTrial], object]
+    Callback = Callable[["Study", FrozenTrial], object] | EpochCallback
 
 #: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
 DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
@@ -100,7 +101,9 @@ class Study:
             space: names to ``Float``, ``Int``, ``Categorical`` or lists; None leaves it to the
                 objective's ``suggest_*``.
             n_trials: trials in all; None is the whole grid with sampler ``grid``.
-            callbacks: each called as ``callback(study, trial)`` when a trial has ended.
+            callbacks: each called as ``callback(study, trial)`` when a trial has ended. Logs
+                (``TensorBoardCallback``, ``MLflowCallback``) hear of each accepted epoch instead.
+                An exception of one ends the watching, not the study.
             devices: as ``cpu:2x1``, ``gpu:all``; None is the setting ``PENSTOCK_DEVICES``.
             timeout: seconds after which the study is cancelled.
             show_progress: show the live table (standard error).
@@ -112,6 +115,8 @@ class Study:
         """
         if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
             raise UsageError.refuse("timeout", timeout, "seconds above 0, or None")
+        for log in _sorted(callbacks)[1]:
+            log.check()
         self.submit(func, space, n_trials, devices=devices)
         if DETACH.get():
             return
@@ -162,10 +167,13 @@ class Study:
             submitted.append(self)
 
     @to_the_user
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait for a submitted study to end, or for ``timeout`` seconds."""
+    def wait(self, timeout: float | None = None, *, callbacks: Sequence[Callback] = ()) -> None:
+        """Wait for a submitted study to end, or for ``timeout`` seconds.
+
+        ``callbacks`` as of ``optimize``, told of what has happened before, too.
+        """
         self._submitted()
-        self._watch((), timeout=timeout, show=False)
+        self._watch(callbacks, timeout=timeout, show=False)
 
     @to_the_user
     def cancel(self) -> None:
@@ -242,6 +250,24 @@ class Study:
         return value
 
     @to_the_user
+    def importances(self) -> dict[str, float]:
+        """Each hyperparameter's share in how the results vary, largest first; they sum to 1.
+
+        By Optuna's functional ANOVA, at the highest rung that 20 trials have reached. UsageError
+        where there is none such, or all results are equal.
+        """
+        from .importances import LEAST, importances
+
+        self._submitted()
+        assert self._spec is not None
+        found = importances(self.get_trials(), self._spec.strategy)
+        if found is None:
+            raise UsageError(
+                f"importances need {LEAST} trials with results after the same epoch, that differ"
+            )
+        return found.shares
+
+    @to_the_user
     def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
         """A copy as an Optuna study, of the trials that have ended.
 
@@ -269,6 +295,7 @@ class Study:
         at_timeout: Callable[[], object] | None = None,
         show: bool,
     ) -> StudyRow:
+        from .epoch_logs import feeding
         from .live import follow
         from .locks import is_running
         from .services import Keeper
@@ -276,16 +303,19 @@ class Study:
         reader, results = self._reading()
         run = self._settings.run
 
+        called, logs = _sorted(callbacks)
+
         def tell(row: TrialRow) -> None:
-            for callback in callbacks:
+            for callback in called:
                 callback(self, results.trial(row))
 
         # Whoever watches also sees to it that there is something to watch.
-        with Keeper(self._settings):
+        with feeding(logs, run) as feed, Keeper(self._settings):
             return follow(
                 reader,
                 self.id,
                 on_trial=tell,
+                on_look=feed.look,
                 show=show,
                 timeout=timeout,
                 at_timeout=at_timeout,
@@ -340,6 +370,16 @@ class Study:
         if failure.traceback:
             failure.add_note(f"\n{first.id}: {failure.traceback}")
         return failure
+
+
+def _sorted(
+    callbacks: Sequence[Callback],
+) -> tuple[list[Callable[[Study, FrozenTrial], object]], list[EpochCallback]]:
+    """Those that are called for each trial, and those that hear of epochs."""
+    from .epoch_logs import EpochCallback
+
+    called = [each for each in callbacks if not isinstance(each, EpochCallback)]
+    return called, [each for each in callbacks if isinstance(each, EpochCallback)]
 
 
 def goes_on(study_name: str, study_id: str) -> str:

@@ -28,6 +28,9 @@ from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
 from .space import Categorical, Space, grid_size, parameter, parse_space, whole
 
+#: Scripts that are nobody's study: what runs a notebook.
+_KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -177,7 +180,7 @@ def check_name(name: str | None) -> str:
     """A study's name; when none is given, one after the script at work and new each time."""
     if name is None:
         script = Path(sys.argv[0] if sys.argv else "").stem
-        return new_id(script if script not in ("", "-c", "-m", "__main__") else "study")
+        return new_id(script if script not in ("", "-c", "-m", "__main__", *_KERNELS) else "study")
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
         raise UsageError.refuse("study_name", name, "1 to 200 printable characters")
     return name

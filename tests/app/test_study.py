@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import optuna
+import penstock
 import pytest
 from fake_scheduler import FakeScheduler
 from penstock import FullBudget, Study, TrialFailed, UsageError, create_study, load_study
@@ -12,6 +13,7 @@ from penstock.app.results import best
 from penstock.app.settings import load
 from penstock.app.study import DETACH, SUBMITTED
 from penstock.scheduler.trial import TrialState
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SPACE = {"x": [3.0, 1.0, 2.0], "act": ["relu"]}
 GRID = {"sampler": "grid", "strategy": FullBudget(2)}
@@ -120,6 +122,23 @@ def test_callbacks_hear_of_each_trial_once_with_its_epochs(settings, started):
     ]  # fmt: skip
     assert heard[0][1].intermediate_values == {1: 3.0, 2: 3.0}
     assert heard[1][1].user_attrs["failure"] == "ValueError: no"
+
+
+def test_a_log_hears_of_epochs_and_once_only_when_the_study_is_watched_again(
+    settings, started, tmp_path
+):
+    log, heard = penstock.TensorBoardCallback(tmp_path / "tb"), []
+    with FakeScheduler(settings):
+        study = create_study(study_name="first", **GRID)
+        quiet(study, SPACE, callbacks=[log, lambda _, t: heard.append(t.number)])
+    load_study("first").wait(callbacks=[log])
+    assert heard == [0, 1, 2]
+    folders = sorted((tmp_path / "tb" / study.id).iterdir())
+    assert [folder.name for folder in folders] == ["0000", "0001", "0002"]
+    scalars = [EventAccumulator(str(folder)).Reload().Scalars("value") for folder in folders]
+    assert [[(e.step, e.value) for e in each] for each in scalars] == [
+        [(1, 3.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 2.0)],
+    ]  # fmt: skip
 
 
 def test_enqueued_configurations_travel_with_the_study_and_later_ones_by_themselves(
