@@ -59,7 +59,7 @@ def main(settings: Settings) -> None:
 
 
 class Scheduler:
-    """Builds the runner from the ledger, and anew whenever a commit has failed."""
+    """Builds the runner from the ledger, and anew whenever the ledger has failed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -144,7 +144,10 @@ class Scheduler:
                 if self._idle(runner):
                     stop.set()
         if not runner.broken:
-            runner.snapshot()
+            try:
+                runner.snapshot()
+            except BackendError as error:
+                log.warning("%s: the next start replays more events", error)
 
     def _begin(self, runner: Runner, stop: threading.Event) -> bool:
         chosen = PolicyChosen(at=self._clock.now(), policy=self._settings.policy)
@@ -156,9 +159,12 @@ class Scheduler:
                 if str(error) != said:
                     log.warning("%s", error)
                 said = str(error)
+                if runner.broken:
+                    stop.wait(1.0)
+                    return False
                 stop.wait(RETRY)
             else:
-                return not runner.broken
+                return True
         return False
 
     def _idle(self, runner: Runner) -> bool:
