@@ -114,8 +114,13 @@ class PostgresDatabase(Database):
         return False
 
     def writer(self) -> Engine:
+        begun: list[Session] = []
+
         def connect() -> Session:
+            if begun:  # SQLAlchemy would make another one for a connection that is lost
+                raise psycopg.OperationalError("its session is lost, and the lock with it")
             session = self._connect("scheduler", autocommit=True)
+            begun.append(session)
             try:
                 self._take(session)
             except BaseException:

@@ -42,8 +42,9 @@ IDLE_LOOK = 1.0
 def main(settings: Settings) -> None:
     """Be the scheduler of this state folder until told to stop (SIGTERM), or idle for long."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Alembic tells of every plug-in it loads.
+    # Alembic tells of every plug-in it loads, psycopg of what follows from an error we log.
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     find_policy(settings.policy)
     settings.ensure_home()
     stop = threading.Event()

@@ -53,6 +53,7 @@ class Server:
         self._fsync = fsync
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._paused: list[psutil.Process] = []
         self._user = _other_user()
         if self._user is not None:
             os.chown(folder, self._user, -1)
@@ -106,16 +107,20 @@ class Server:
         assert self._process is not None
         parent = psutil.Process(self._process.pid)
         parent.suspend()  # first: it makes no more of them
-        children = parent.children()
+        self._paused = [*parent.children(), parent]
         try:
-            for child in children:
+            for process in self._paused:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    child.suspend()
+                    process.suspend()
             yield
         finally:
-            for process in (*children, parent):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.resume()
+            self.resume()
+
+    def resume(self) -> None:
+        """Have what stands still go on."""
+        for process in self._paused:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
