@@ -103,8 +103,10 @@ class PostgresDatabase(Database):
         except psycopg.Error:
             known = False
         if not known:
-            # from None: the library's own text may show what it could not read.
-            raise UsageError.refuse("ledger", self.shown, ALLOWED) from None
+            # Nothing of it is shown, nor the library's own words: which part would be the password
+            # is what could not be read.
+            allowed = f"{ALLOWED}; in user and password @ / : ? # % are percent-encoded (%40)"
+            raise UsageError.refuse("ledger", "postgresql://…", allowed) from None
 
     def check(self) -> None:
         with self.answering():

@@ -215,7 +215,12 @@ def test_a_file_that_is_no_ledger_is_an_error_that_says_so(tmp_path):
         # What libpq would take for a host, a port or a database, and name in its errors.
         *("postgresql://me:s3cret/x@host/db", "postgresql://me:x@s3cret@host/db"),
         *("postgresql://me:s3cret#x@host/db", "postgresql://me:s3cret?x@host/db"),
-        *("postgresql://me:s3cret@host", "postgresql://me:s3cret@host/", "postgresql://"),
+        *(
+            "postgresql://me:s3cret/db",
+            "postgresql://me:s3cret@host",
+            "postgresql://me:s3cret@host/",
+            "postgresql://",
+        ),
         *("postgresql://me:s3cret@host:port/db", "postgresql://me:s3cret%zz@host/db"),
         *("postgresql://me:s3cret@host/db?nonsense=1", "postgresql+psycopg://me:s3cret@host/db"),
     ],
