@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from itertools import count
 
+import psycopg
 import pytest
 from penstock.benchmarks._postgres import find_binaries, server
 
@@ -30,7 +31,11 @@ def sqlite_url(tmp_path):
 
 @pytest.fixture
 def postgres_url(postgres):
-    return postgres.create(f"ledger{next(_NUMBERS)}")
+    """In a schema of its own, which takes a hundredth of a database's time and room."""
+    name = f"ledger{next(_NUMBERS)}"
+    with psycopg.connect(postgres.url(), autocommit=True) as session:
+        session.execute(f"CREATE SCHEMA {name}")
+    return f"{postgres.url()}&options=-csearch_path%3D{name}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

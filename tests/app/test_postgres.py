@@ -35,11 +35,11 @@ def setting(ledger, name):
     return ledger._driver.execute(f"SHOW {name}").fetchone()[0]
 
 
-def test_a_commit_is_synced_whatever_the_database_is_set_to(postgres, postgres_url):
-    name = postgres_url.rpartition("/")[2].partition("?")[0]
-    with psycopg.connect(postgres_url, autocommit=True) as session:
-        session.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
-    ledger = SqlLedger.open(postgres_url)
+def test_a_commit_is_synced_whatever_the_database_is_set_to(postgres):
+    url = postgres.create("unsynced")
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("ALTER DATABASE unsynced SET synchronous_commit = off")
+    ledger = SqlLedger.open(url)
     assert setting(ledger, "synchronous_commit") == "on"
     ledger.close()
 
@@ -70,11 +70,9 @@ def test_a_second_writer_waits_and_takes_over(postgres_url, monkeypatch):
     second.close()
 
 
-def test_ledgers_in_two_schemas_of_one_database_do_not_wait_for_each_other(postgres_url):
-    with psycopg.connect(postgres_url) as session:
-        session.execute("CREATE SCHEMA other")
+def test_ledgers_in_two_schemas_of_one_database_do_not_wait_for_each_other(postgres_url, postgres):
     one = SqlLedger.open(postgres_url)
-    two = SqlLedger.open(f"{postgres_url}&options=-csearch_path%3Dother")
+    two = SqlLedger.open(postgres.url())
     one.commit(first_batch(1))
     assert list(two.replay()) == []
     one.close()
@@ -87,7 +85,7 @@ def test_a_writer_whose_session_was_cut_writes_nothing_any_more(postgres_url):
     with psycopg.connect(postgres_url, autocommit=True) as session:
         session.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'penstock scheduler' AND datname = current_database()"
+            " WHERE application_name = 'penstock scheduler'"
         )
     new = SqlLedger.open(postgres_url)
     new.commit(Batch(commands=[("c", "new")]))
@@ -185,10 +183,10 @@ def test_a_database_that_cannot_hold_every_text_is_refused(postgres):
         SqlLedger.open(postgres.url("latin"))
 
 
-def test_a_role_that_may_not_make_tables_is_told_so(postgres, postgres_url):
-    with psycopg.connect(postgres_url, autocommit=True) as session:
+def test_a_role_that_may_not_make_tables_is_told_so(postgres):
+    with psycopg.connect(postgres.url(), autocommit=True) as session:
         session.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
-    guest = postgres_url.replace(f"{USER}:{quote(PASSWORD, safe='')}@", "guest:guest@")
+    guest = postgres.url().replace(f"{USER}:{quote(PASSWORD, safe='')}@", "guest:guest@")
     with pytest.raises(BackendError, match="make it the owner of the database"):
         SqlLedger.open(guest)
 
