@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -13,6 +14,7 @@ from ledger_batches import first_batch
 from penstock.app import database, migrations
 from penstock.app.database import database_at
 from penstock.app.ledger import SqlLedger
+from penstock.app.migrations import versions
 from penstock.app.tables import HEAD, METADATA
 from penstock.profiling.errors import BackendError
 from sqlalchemy import create_engine, inspect
@@ -34,9 +36,11 @@ def test_an_empty_file_is_brought_to_the_head(connection):
         assert database.revision(connection) == HEAD
 
 
-@pytest.mark.parametrize("step", ["0001", HEAD])
+STEPS = sorted(path.name[1:5] for path in Path(versions.__file__).parent.glob("r*.py"))
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_every_step_on_the_way_is_brought_to_the_head(connection, step):
-    assert step in [script.revision for script in scripts(connection).walk_revisions()]
     with connection.begin():
         migrations.upgrade(connection, step)
     database.migrate(connection)
