@@ -122,8 +122,13 @@ def subject(event: Event) -> tuple[str | None, str | None]:
 
 
 def storable(text: str) -> str:
-    """``text`` with every character that UTF-8 cannot hold replaced by ``?``."""
-    return text.encode("utf-8", "replace").decode()
+    """``text`` with every character that a ledger cannot hold replaced by ``?``.
+
+    These are the ones that UTF-8 has no form for, and NUL, which PostgreSQL refuses.
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text.replace("\0", "?")
 
 
 class _Adapters(dict[Any, "TypeAdapter[Any]"]):

@@ -44,9 +44,10 @@ class Importances:
 
 
 def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importances | None:
-    """Those at the highest rung of ``plan`` that enough trials have reached, of the first objective.
+    """Those at the highest rung of ``plan`` that enough trials have reached.
 
-    None where none has ``LEAST``, or where nothing varies. The same trials give the same shares.
+    Of several objectives the first one's. None where no rung has ``LEAST`` trials, or where nothing
+    varies. The same trials give the same shares.
     """
     trials = [trial for trial in trials if trial.state is not OptunaState.FAIL]
     for epoch in sorted(looks_of(plan), reverse=True) or [0]:

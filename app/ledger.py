@@ -25,9 +25,10 @@ from ..scheduler.events import Event
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import StudyRecord
 from ..scheduler.trial import AcceptedEpoch, Trial
-from . import codec, database
+from . import codec
+from .database import Database, database_at, migrate
 from .tables import COMMAND, EVENT, SNAPSHOT
-from .writes import FORGET, writes
+from .writes import writes_for
 
 #: Events replayed a page at a time, so that the history need not fit in memory.
 _PAGE = 1000
@@ -108,31 +109,35 @@ class MemoryLedger:
 
 
 class SqlLedger:
-    """The ledger in an SQLite file, by one connection that stays open. Not for several threads."""
+    """The ledger in a database, by one connection that stays open. Not for several threads.
 
-    def __init__(self, url: str, connection: Connection) -> None:
-        self._path = database.path_of(url)
+    After a ``BackendError`` of ``commit`` it is open whether the batch was written. A connection
+    that is lost stays lost: open the ledger anew, and see what is there.
+    """
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self._database = database
         self._connection = connection
-        self._driver = database.driver(connection)
+        self._driver: Any = connection.connection.driver_connection
+        self._writes = writes_for(connection.dialect.name)
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """The ledger at ``url`` (``sqlite:///<path>``), made or migrated where that is needed."""
-        with database.answering(database.path_of(url)):
-            connection = database.writer(url).connect()
+        """The ledger at ``url``, with its lock; made or migrated where that is needed."""
+        database = database_at(url)
+        with database.answering():
+            connection = database.writer().connect()
             try:
-                database.migrate(connection)
+                migrate(connection)
             except BaseException:
                 connection.close()
                 raise
-        return cls(url, connection)
+        return cls(database, connection)
 
     def commit(self, batch: Batch) -> None:
-        with database.answering(self._path), database.transaction(self._driver) as driver:
-            for statement, rows in writes(batch):
-                driver.executemany(statement, rows)
-            if batch.snapshot is not None:
-                driver.execute(FORGET, {"newest": batch.snapshot[0]})
+        with self._database.answering(), self._database.transaction(self._driver) as cursor:
+            for statement, rows in self._writes.of(batch):
+                cursor.executemany(statement, rows)
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).order_by(EVENT.c.seq).limit(_PAGE)
@@ -154,5 +159,5 @@ class SqlLedger:
         self._connection.close()
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        with database.answering(self._path), self._connection.begin():
+        with self._database.answering(), self._connection.begin():
             return self._connection.execute(query).all()

@@ -1,6 +1,6 @@
 """What readers see of the ledger: studies, trials, epochs, devices, and the story of a trial.
 
-Readers open the file read-only while the scheduler writes it, and take no lock that it would wait
+Readers open the ledger read-only while the scheduler writes it, and take no lock that it would wait
 for. Each call sees the ledger as of one moment. ``BackendError`` where there is none yet.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -21,7 +22,8 @@ from ..scheduler.events import Event, StudyImported
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
-from . import codec, database
+from . import codec
+from .database import database_at, revision
 from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
@@ -149,8 +151,16 @@ class Reader:
     """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
 
     def __init__(self, url: str) -> None:
-        self._path = database.path_of(url)
-        self._engine = database.reader(url)
+        self._database = database_at(url)
+        self._engine = self._database.reader()
+        weakref.finalize(self, self._engine.dispose)
+
+    def is_empty(self) -> bool:
+        """Whether no scheduler has opened this ledger so far."""
+        if self._database.is_absent():
+            return True
+        with self._database.answering(), self._engine.connect() as connection:
+            return revision(connection) is None
 
     def studies(self) -> list[StudyRow]:
         """All studies, oldest first."""
@@ -250,15 +260,16 @@ class Reader:
         return [_device(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        if not self._path.exists():
-            raise BackendError(f"nothing has run here yet: there is no ledger at {self._path}")
-        with database.answering(self._path), self._engine.connect() as connection:
-            at = database.revision(connection)
+        shown = self._database.shown
+        if self._database.is_absent():
+            raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
+        with self._database.answering(), self._engine.connect() as connection:
+            at = revision(connection)
             if at is None:
-                raise BackendError(f"nothing has run here yet: the ledger {self._path} is empty")
+                raise BackendError(f"nothing has run here yet: the ledger {shown} is empty")
             if at != HEAD:
                 raise BackendError(
-                    f"the ledger {self._path} is at revision {at} and this Penstock reads {HEAD}:"
+                    f"the ledger {shown} is at revision {at} and this Penstock reads {HEAD}:"
                     " start its scheduler once (penstock up), or install the version that wrote it"
                 )
             return connection.execute(query).all()

@@ -81,7 +81,7 @@ class Runner:
     ) -> None:
         """``discard`` deletes checkpoints by their URIs, soon and in the background."""
         self.engine = engine
-        #: A commit failed: the engine is ahead of the ledger, and must be rebuilt from it.
+        #: The ledger failed: the engine may be ahead of it, and must be rebuilt from it.
         self.broken = False
         self._ledger = ledger
         self._transport = transport
@@ -143,7 +143,7 @@ class Runner:
     def _command(self, body: dict[str, Any], now: float) -> None:
         """Carry out a client's command once; a repeated one gets the same reply again."""
         name = str(body.get("id", ""))
-        reply = dict(self._turn.replies).get(name) or self._ledger.reply_to(name)
+        reply = dict(self._turn.replies).get(name) or self._reply_to(name)
         if reply is None:
             try:
                 event = commands.to_event(body, self.engine.state, now)
@@ -155,6 +155,12 @@ class Runner:
                 reply = json.dumps({"ok": False, "error": str(error), "type": kind})
             self._turn.replies.append((name, reply))
         self._turn.answers.append((f"reply:{name}", reply))
+
+    def _reply_to(self, command: str) -> str | None:
+        self.broken = True
+        reply = self._ledger.reply_to(command)
+        self.broken = False
+        return reply
 
     def _suggest(self, body: dict[str, Any], now: float) -> None:
         """One parameter of a running objective: known already, or drawn now and written down."""

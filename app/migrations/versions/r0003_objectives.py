@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from ...tables import TEXT
+
 revision = "0003"
 down_revision = "0002"
 
 
 def upgrade() -> None:
-    op.add_column("trial", sa.Column("further", sa.Text, nullable=False, server_default="[]"))
-    op.add_column("trial", sa.Column("constraints", sa.Text, nullable=False, server_default="{}"))
+    op.add_column("trial", sa.Column("further", TEXT, nullable=False, server_default="[]"))
+    op.add_column("trial", sa.Column("constraints", TEXT, nullable=False, server_default="{}"))
