@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .app.strategies import (
         ASHA,
         PASHA,
+        PBT,
         CurveStopping,
         FullBudget,
         Hyperband,
@@ -33,6 +34,7 @@ _LAZY = {
     "EpochTrial": "tasks.epochs:EpochTrial",
     "FullBudget": "app.strategies:FullBudget",
     "PASHA": "app.strategies:PASHA",
+    "PBT": "app.strategies:PBT",
     "Hyperband": "app.strategies:Hyperband",
     "Int": "app.space:Int",
     "MedianStopping": "app.strategies:MedianStopping",
@@ -51,6 +53,7 @@ _LAZY = {
 __all__ = [
     "ASHA",
     "PASHA",
+    "PBT",
     "BackendError",
     "Categorical",
     "CurveStopping",

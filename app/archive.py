@@ -24,8 +24,8 @@ from ..profiling.errors import UsageError
 from ..scheduler.decisions import Member, Parent
 from ..scheduler.events import StudyImported
 from ..scheduler.past import PastTrial
-from ..scheduler.study import Scalar, StudyRecord, trial_id
-from ..scheduler.trial import AcceptedEpoch, Failure, TrialState
+from ..scheduler.study import Scalar, StudyRecord, number_of, trial_id
+from ..scheduler.trial import AcceptedEpoch, Failure, Origin, TrialState
 from .codec import spec_from_json
 from .drawn import Drawn
 
@@ -74,6 +74,13 @@ class Checkpoint(_Body):
     at: Moment
 
 
+class TrialOrigin(_Body):
+    """The state that a forked trial goes on from: a trial's number, and the epoch."""
+
+    trial: Whole
+    epoch: Whole
+
+
 class TrialFailure(_Body):
     kind: str
     message: str
@@ -96,6 +103,7 @@ class TrialBody(_Body):
     failure: TrialFailure | None
     epochs: list[Epoch]
     checkpoints: list[Checkpoint]
+    origin: TrialOrigin | None = None
 
 
 class Archive(_Body):
@@ -207,6 +215,9 @@ def _trial(
         failure=failure,
         epochs=epochs,
         checkpoints=durables,
+        origin=None
+        if row.origin_trial is None
+        else TrialOrigin(trial=number_of(row.origin_trial), epoch=row.origin_epoch),
     )
 
 
@@ -238,6 +249,9 @@ def _past(study: str, trial: TrialBody) -> PastTrial:
             (Parent(state.epoch, state.uri, state.state_hash), state.at)
             for state in trial.checkpoints
         ),
+        origin=None
+        if trial.origin is None
+        else Origin(trial_id(study, trial.origin.trial), trial.origin.epoch),
     )
 
 

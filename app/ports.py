@@ -55,6 +55,9 @@ class Samplers(Protocol):
     ) -> tuple[tuple[Params, ...], bool]:
         """Up to ``n`` configurations, and whether there are no more."""
 
+    def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
+        """The configuration of trial ``number``, which is forked from one with ``params``."""
+
     def suggest(
         self,
         spec: StudySpec,

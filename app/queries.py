@@ -55,7 +55,8 @@ class StudyRow:
 class TrialRow:
     """A trial as it stands. ``epoch`` counts accepted epochs; ``value`` is the last one's metric.
 
-    The three ``failure`` fields are None unless its code failed.
+    The three ``failure`` fields are None unless its code failed, the two ``origin`` fields unless
+    it was forked: from that trial's state (its id), after that epoch.
     """
 
     id: str
@@ -72,6 +73,8 @@ class TrialRow:
     failure_kind: str | None = None
     failure_message: str | None = None
     failure_traceback: str | None = None
+    origin_trial: str | None = None
+    origin_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,10 +249,16 @@ class Runner:
         study = self.engine.state.studies.get(ask.study)
         if study is None:
             return
+        trials = self._trials(ask.study)
         try:
-            params, exhausted = self._samplers.ask(
-                study.spec, ask.index, ask.n, self._trials(ask.study), ask.enqueued
-            )
+            if ask.fork is None:
+                params, exhausted = self._samplers.ask(
+                    study.spec, ask.index, ask.n, trials, ask.enqueued
+                )
+            else:
+                source = self.engine.state.trials[ask.fork.source].params
+                params = (self._samplers.explore(study.spec, len(trials), source),)
+                exhausted = False
         except Exception as error:  # whatever a sampler raises; without one no study goes on
             log.exception("the sampler of %s raised", ask.study)
             reason = f"the sampler {study.spec.sampler} raised {error!r}"

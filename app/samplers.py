@@ -40,6 +40,7 @@ from threadpoolctl import threadpool_limits
 
 from ..scheduler.study import Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
+from .explore import explored
 from .optuna_view import View
 from .quasi import quasi_random
 from .space import Space, grid_values
@@ -94,6 +95,13 @@ class SamplerHost:
                 view.shown.append(view.running(number, drawn))
             answers.append(tuple(drawn.items()))
         return tuple(answers), False
+
+    def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
+        """The configuration of trial ``number``, which is forked from one with ``params``."""
+        dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
+        view = View(spec, dists)
+        drawn = _draw(spec, _random(spec, "trial", number), view, view.running(number))
+        return explored(spec, number, params, drawn)
 
     def suggest(
         self, spec: StudySpec, trial: Trial, name: str, distribution: str, trials: Sequence[Trial]

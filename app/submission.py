@@ -220,8 +220,16 @@ def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> N
 
 def _n_trials(plan: Plan, space: Space | None, n_trials: Any) -> int:
     if n_trials is None and plan.sampler == "grid" and space is not None:
-        return grid_size(space)
-    return whole("n_trials", n_trials, low=1)
+        n_trials = grid_size(space)
+    strategy = plan.strategy
+    if strategy is None or strategy.name != "pbt":
+        return whole("n_trials", n_trials, low=1)
+    # With fewer nobody is ever in the bottom quantile.
+    least = math.ceil(1 / strategy.quantile)
+    if whole("n_trials", n_trials, low=1) < least:
+        allowed = f"at least {least}, a population with a quantile of {strategy.quantile}"
+        raise UsageError.refuse("n_trials", n_trials, allowed)
+    return int(n_trials)
 
 
 def _options(sampler: str, options: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 #: The migration that makes exactly these tables.
-HEAD = "0002"
+HEAD = "0003"
 
 METADATA = MetaData(
     naming_convention={
@@ -75,6 +75,9 @@ TRIAL = Table(
     Column("failure_message", Text),
     Column("failure_traceback", Text),
     Column("dispatched_at", Float),
+    # Of a forked trial: whose state it goes on from, and after which epoch.
+    Column("origin_trial", Text),
+    Column("origin_epoch", Integer),
     UniqueConstraint("study", "number"),
 )
 

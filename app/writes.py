@@ -44,7 +44,7 @@ def _upsert(table: Table, *fixed: str) -> Insert:
 
 _EVENT = _sql(_insert(EVENT))
 _STUDY = _sql(_upsert(STUDY, "name", "created_at", "spec"))
-_TRIAL = _sql(_upsert(TRIAL, "study", "number", "created_at"))
+_TRIAL = _sql(_upsert(TRIAL, "study", "number", "created_at", "origin_trial", "origin_epoch"))
 _EPOCH = _sql(_insert(EPOCH))
 _DURABLE = _sql(_upsert(DURABLE))
 _DISCARDED = _sql(
@@ -115,6 +115,8 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "failure_kind": failure and failure.kind,
         "failure_message": failure and codec.storable(failure.message),
         "failure_traceback": failure and codec.storable(failure.traceback),
+        "origin_trial": trial.origin and trial.origin.trial,
+        "origin_epoch": trial.origin and trial.origin.epoch,
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .decisions import Member, Parent
 from .study import Params, trial_id
-from .trial import AcceptedEpoch, Failure, Trial, TrialState
+from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class PastTrial:
     drawn: tuple[tuple[str, str], ...] = ()
     epochs: tuple[AcceptedEpoch, ...] = ()
     durables: tuple[tuple[Parent, float], ...] = ()
+    origin: Origin | None = None
 
     def record(self, study: str) -> Trial:
         """As a trial of the study with this id."""
@@ -50,4 +51,5 @@ class PastTrial:
             members=self.members,
             failure=self.failure,
             finished_at=self.finished_at,
+            origin=self.origin,
         )
