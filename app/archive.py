@@ -75,10 +75,11 @@ class Checkpoint(_Body):
 
 
 class TrialOrigin(_Body):
-    """The state that a forked trial goes on from: a trial's number, and the epoch."""
+    """What a forked trial goes on from, and whose place it takes; trials by their numbers."""
 
     trial: Whole
     epoch: Whole
+    replaces: Whole
 
 
 class TrialFailure(_Body):
@@ -215,9 +216,17 @@ def _trial(
         failure=failure,
         epochs=epochs,
         checkpoints=durables,
-        origin=None
-        if row.origin_trial is None
-        else TrialOrigin(trial=number_of(row.origin_trial), epoch=row.origin_epoch),
+        origin=_origin(row),
+    )
+
+
+def _origin(row: TrialRow) -> TrialOrigin | None:
+    if row.origin_trial is None or row.origin_epoch is None or row.replaces is None:
+        return None
+    return TrialOrigin(
+        trial=number_of(row.origin_trial),
+        epoch=row.origin_epoch,
+        replaces=number_of(row.replaces),
     )
 
 
@@ -249,10 +258,15 @@ def _past(study: str, trial: TrialBody) -> PastTrial:
             (Parent(state.epoch, state.uri, state.state_hash), state.at)
             for state in trial.checkpoints
         ),
-        origin=None
-        if trial.origin is None
-        else Origin(trial_id(study, trial.origin.trial), trial.origin.epoch),
+        origin=_origin_of(study, trial.origin),
     )
+
+
+def _origin_of(study: str, origin: TrialOrigin | None) -> Origin | None:
+    if origin is None:
+        return None
+    replaced = trial_id(study, origin.replaces)
+    return Origin(trial_id(study, origin.trial), origin.epoch, replaced)
 
 
 def _members(members: list[tuple[str, int]]) -> tuple[Member, ...]:

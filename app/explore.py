@@ -44,10 +44,10 @@ def _changed(spec: StudySpec, given: Parameter, key: str, value: Scalar, drawn: 
     digest = hashlib.sha256(f"{spec.seed} explore {key}".encode()).digest()
     anew = int.from_bytes(digest[:8], "big") < spec.strategy.resample * 2**64
     up = digest[8] % 2 == 1
+    if isinstance(given, Categorical):
+        return drawn if anew else _neighbour(given.choices, value, up=up)
     if anew or value == 0:
         return drawn
-    if isinstance(given, Categorical):
-        return _neighbour(given.choices, value, up=up)
     return _scaled(given, float(value), FACTORS[up])  # type: ignore[arg-type]  # a number's range
 
 

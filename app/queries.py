@@ -55,8 +55,8 @@ class StudyRow:
 class TrialRow:
     """A trial as it stands. ``epoch`` counts accepted epochs; ``value`` is the last one's metric.
 
-    The three ``failure`` fields are None unless its code failed, the two ``origin`` fields unless
-    it was forked: from that trial's state (its id), after that epoch.
+    The three ``failure`` fields are None unless its code failed, the last three unless it was
+    forked: from that trial's state (its id), after that epoch, in that trial's place.
     """
 
     id: str
@@ -75,6 +75,7 @@ class TrialRow:
     failure_traceback: str | None = None
     origin_trial: str | None = None
     origin_epoch: int | None = None
+    replaces: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
-from . import figures
+from . import figures, lineage
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
 from .standing import (
@@ -67,6 +67,7 @@ def render(
         "curves": figures.learning_curves(study, trials, epochs),
         "timeline": figures.timeline(study, trials, epochs),
         "parallel": figures.parallel(study, trials),
+        "lineage": lineage.lineage(study, trials),
     }
     library = get_plotlyjs()
     end = study.finished_at or now.timestamp()
@@ -80,6 +81,7 @@ def render(
         "best_title": f"Best trial{so_far(study)}",
         "best": _best(study, stand.best, epochs),
         "facts": _facts(study, spec, epochs),
+        "lineage": lineage.SECTION if charts["lineage"] else "",
         "table": table(study, trials, epochs),
         "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in figures.SCALE),
         "figures": script_json(charts),
@@ -122,6 +124,8 @@ def _strategy(spec: StudySpec) -> str:
         return f"{name} of {plan.max_epochs} epochs each"
     if plan.name in RULES:
         return f"{name} of up to {plan.max_epochs} epochs, looked at every {plan.min_epochs}"
+    if plan.name == "pbt":
+        return f"{name} over {plan.max_epochs} epochs, compared every {plan.min_epochs}"
     return f"{name} from {plan.min_epochs} to {plan.max_epochs} epochs (eta {plan.eta})"
 
 

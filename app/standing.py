@@ -28,12 +28,14 @@ RECENT = 64
 class Standing:
     """A study's numbers at one moment. Times in seconds; None where nothing is known yet.
 
-    ``expected`` is how many epochs the whole study takes, by its strategy's own rungs and what is
+    ``trials`` is how many trials there will be (of forked ones only those that are there), and
+    ``expected`` how many epochs the whole study takes, by its strategy's own rungs and what is
     under way. ``started`` is when the first epoch's training began (the runner's clock), ``busy``
     the training time of all epochs together, ``eta`` the time left.
     """
 
     counts: Counter[TrialState]
+    trials: int
     best: TrialRow | None
     epochs: int
     expected: int | None
@@ -160,6 +162,7 @@ def standing(
         expected = done if study.finished_at is not None else max(expected, known)
     return Standing(
         counts=Counter(TrialState(trial.state) for trial in trials),
+        trials=max(study.n_trials, len(trials)),
         best=best_of(study, trials),
         epochs=done,
         expected=expected,
@@ -226,7 +229,7 @@ def label(name: str) -> str:
         "median": "median stopping",
         "curve": "curve stopping",
         "qmc": "quasi-random",
-    }.get(name, name.upper() if name in {"asha", "pasha", "tpe", "bohb", "gp"} else name)
+    }.get(name, name.upper() if name in {"asha", "pasha", "pbt", "tpe", "bohb", "gp"} else name)
 
 
 def duration(seconds: float) -> str:

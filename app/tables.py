@@ -75,9 +75,10 @@ TRIAL = Table(
     Column("failure_message", Text),
     Column("failure_traceback", Text),
     Column("dispatched_at", Float),
-    # Of a forked trial: whose state it goes on from, and after which epoch.
+    # Of a forked trial: whose state it goes on from, after which epoch, and whose place it takes.
     Column("origin_trial", Text),
     Column("origin_epoch", Integer),
+    Column("replaces", Text),
     UniqueConstraint("study", "number"),
 )
 

@@ -44,7 +44,9 @@ def _upsert(table: Table, *fixed: str) -> Insert:
 
 _EVENT = _sql(_insert(EVENT))
 _STUDY = _sql(_upsert(STUDY, "name", "created_at", "spec"))
-_TRIAL = _sql(_upsert(TRIAL, "study", "number", "created_at", "origin_trial", "origin_epoch"))
+_TRIAL = _sql(
+    _upsert(TRIAL, "study", "number", "created_at", "origin_trial", "origin_epoch", "replaces")
+)
 _EPOCH = _sql(_insert(EPOCH))
 _DURABLE = _sql(_upsert(DURABLE))
 _DISCARDED = _sql(
@@ -117,6 +119,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "failure_traceback": failure and codec.storable(failure.traceback),
         "origin_trial": trial.origin and trial.origin.trial,
         "origin_epoch": trial.origin and trial.origin.epoch,
+        "replaces": trial.origin and trial.origin.replaces,
     }
 
 

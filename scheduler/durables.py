@@ -55,7 +55,7 @@ class Durables(Record):
 
     def _inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
         """A new trial begins with the source's state. The file is one; either row keeps it."""
-        trial.origin, trial.epoch = Origin(fork.source, fork.epoch), fork.epoch
+        trial.origin, trial.epoch = Origin(fork.source, fork.epoch, fork.trial), fork.epoch
         source = self.state.trials[fork.source]
         for state in source.parents:
             if state.epoch == fork.epoch:

@@ -94,7 +94,7 @@ def best_first(scores: dict[str, float]) -> list[str]:
     return sorted(scores, key=lambda trial: -scores[trial])
 
 
-def make_strategy(spec: StudySpec) -> Strategy:
+def make_strategy(spec: StudySpec) -> Strategy:  # noqa: PLR0911 - one a strategy
     """The strategy that a study names, fresh. Raises UsageError for an unknown name."""
     from .asha import Asha
     from .full import FullBudget

@@ -100,10 +100,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a forked trial goes on from: the state of ``trial`` after ``epoch``."""
+    """What a forked trial goes on from: the state of ``trial`` after ``epoch``.
+
+    It takes the place of the trial that it ``replaces``.
+    """
 
     trial: str
     epoch: int
+    replaces: str
 
 
 @dataclass(slots=True)

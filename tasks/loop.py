@@ -99,8 +99,8 @@ class Training:
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise TrialFailed(
                 "fork",
-                f"another trial's state does not fit this one's model, optimiser or schedule: {error}"
-                "; leave the parameters that shape them out of what is explored: PBT(explore=[...])",
+                f"another trial's state does not fit this one's model, optimiser or schedule: leave"
+                f" the parameters that shape them out of PBT(explore=[...]). {error}",
             ) from error
         self.epoch = epoch
 

@@ -12,3 +12,4 @@ down_revision = "0002"
 def upgrade() -> None:
     op.add_column("trial", sa.Column("origin_trial", sa.Text))
     op.add_column("trial", sa.Column("origin_epoch", sa.Integer))
+    op.add_column("trial", sa.Column("replaces", sa.Text))
