@@ -26,9 +26,9 @@ if __name__ == "__main__":
         },
         n_trials=8,
     )
-    best, trials = study.best_trial, study.trials
-    print(f"trial {best.number}: accuracy {best.value:.4f}; its hyperparameters, backwards:")
-    while best is not None:
-        print(f"  to epoch {best.user_attrs['epoch']}: {best.params}")
-        origin = best.user_attrs.get("origin")
-        best = None if origin is None else trials[origin["trial"]]
+    trials, trial, last = study.trials, study.best_trial, 12
+    print(f"trial {trial.number}: accuracy {trial.value:.4f}. Its hyperparameters, backwards:")
+    while last > 0:
+        origin = trial.user_attrs.get("origin", {"trial": trial.number, "epoch": 0})
+        print(f"  epochs {origin['epoch'] + 1} to {last}, trial {trial.number}: {trial.params}")
+        trial, last = trials[origin["trial"]], origin["epoch"]
