@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .app.strategies import (
         ASHA,
         PASHA,
+        PBT,
         CurveStopping,
         FullBudget,
         Hyperband,
@@ -42,6 +43,7 @@ _LAZY = {
     "EpochTrial": "tasks.epochs:EpochTrial",
     "FullBudget": "app.strategies:FullBudget",
     "PASHA": "app.strategies:PASHA",
+    "PBT": "app.strategies:PBT",
     "Hyperband": "app.strategies:Hyperband",
     "Int": "app.space:Int",
     "MLflowCallback": "app.mlflow:MLflowCallback",
@@ -74,6 +76,7 @@ _ADAPTERS = {
 __all__ = [
     "ASHA",
     "PASHA",
+    "PBT",
     "BackendError",
     "Categorical",
     "CurveStopping",

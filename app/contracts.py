@@ -54,6 +54,8 @@ def check_contract(
         _check_told(plan, target, space, strategy, NAMES[contract])
     if contract != "torch":
         _check_own_loop(plan, contract)
+    if strategy.name == "pbt":
+        _check_pbt(plan, contract, space, strategy)
 
 
 def _check_told(
@@ -73,6 +75,17 @@ def _check_told(
     if strategy.max_epochs is None:
         allowed = f"ASHA(...), FullBudget(epochs) or another strategy for {kind}"
         raise UsageError.refuse("strategy", plan.strategy, allowed)
+
+
+def _check_pbt(plan: Plan, contract: str, space: Space | None, strategy: StrategySpec) -> None:
+    """Refuse population based training of what has no checkpoint, or where nothing is explored."""
+    if contract == "objective":
+        allowed = "another strategy for an objective: PBT copies checkpoints, and it has none"
+        raise UsageError.refuse("strategy", "PBT", allowed)
+    known = [name for name, _ in space or ()]
+    for name in strategy.explore or ():
+        if name not in known:
+            raise UsageError.refuse("PBT.explore", name, f"names of the space: {', '.join(known)}")
 
 
 def _check_own_loop(plan: Plan, contract: str) -> None:

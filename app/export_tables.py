@@ -37,6 +37,7 @@ def trial_table(archive: Archive) -> Table:
             "epochs": trial.epoch,
             **{f"params_{name}": value for name, value in trial.params.items()},
             **{f"metrics_{name}": value for name, value in _last(trial).items()},
+            **({f"origin_{name}": n for name, n in trial.origin} if trial.origin else {}),
             "device": trial.members[0][0] if trial.members else None,
             "slot": trial.members[0][1] if trial.members else None,
             "created_at": _time(trial.created_at),

@@ -73,7 +73,7 @@ def _axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": escape(title)}, **more}
 
 
-def _summary(trial: TrialRow) -> str:
+def summary(trial: TrialRow) -> str:
     """Hover text: the trial, its state and parameters, a line each."""
     lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {count(trial.epoch, 'epoch')}"]
     lines += [f"{escape(name)} = {escape(number(v))}" for name, v in trial.params.items()]
@@ -115,7 +115,7 @@ def history(
         "name": "trial",
         "x": places,
         "y": values,
-        "text": [_summary(trial) for _, trial in points],
+        "text": [summary(trial) for _, trial in points],
         "hovertemplate": f"%{{text}}<br>{escape(study.metric)} = %{{y:.5g}}<extra></extra>",
         "marker": {"color": [colour[t.id] for _, t in points], "size": 10},
     }
@@ -151,7 +151,7 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         "name": "trial",
         "x": places[0],
         "y": places[1],
-        "text": [f"{_summary(trial)}<br>{escape(scores(study, trial))}" for trial in order],
+        "text": [f"{summary(trial)}<br>{escape(scores(study, trial))}" for trial in order],
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {
             "color": [colour[trial.id] for trial in order],
@@ -247,7 +247,7 @@ def learning_curves(
                 "name": f"trial {trial.number}",
                 "x": [row.epoch for row in rows],
                 "y": [row.value for row in rows],
-                "text": _summary(trial),
+                "text": summary(trial),
                 "hovertemplate": f"%{{text}}<br>epoch %{{x}}: {escape(study.metric)} = %{{y:.5g}}"
                 "<extra></extra>",
                 "line": {"color": colour[trial.id], "width": 3.5 if best else 1.4},
@@ -312,7 +312,7 @@ def timeline(
         "textangle": 0,
         "customdata": [
             [
-                _summary(trial),
+                summary(trial),
                 f"epoch {bar[0].epoch}" + (f" to {bar[-1].epoch}" if len(bar) > 1 else ""),
                 " to ".join(f"{(at - study.created_at) / scale:.4g}" for at in span),
                 f"attempt {bar[0].fence}",

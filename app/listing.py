@@ -91,10 +91,11 @@ def study_table(studies: list[Facts]) -> RenderableType:
     table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
     for facts in studies:
         best, expected = facts["best"], facts["epochs_expected"]
+        there = sum(facts["trials"].values())
         table.add_row(
             Text(facts["name"], style="bold"),
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
-            f"{sum(facts['trials'].values())}/{facts['n_trials']}",
+            f"{there}/{max(there, facts['n_trials'])}",
             f"{facts['epochs']}/{expected}" if expected else str(facts["epochs"]),
             number(best["value"]) if best else _front(facts),
             Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim"),

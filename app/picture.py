@@ -69,9 +69,7 @@ def sentence(study: StudyRow, trial: TrialRow) -> str:
 
 def progress(view: View) -> str:
     stand = view.stand
-    parts = [
-        part for part in (_epochs(stand), f"{stand.final}/{view.study.n_trials} trials") if part
-    ]
+    parts = [part for part in (_epochs(stand), f"{stand.final}/{stand.trials} trials") if part]
     if view.study.further and stand.front:
         parts.append(f"{best_words(view.study)}: {count(len(stand.front), 'trial')}")
     elif stand.best is not None:
@@ -121,7 +119,7 @@ def _header(view: View, now: float) -> RenderableType:
     how = f"{aim(study)} · {label(study.strategy)} · {label(study.sampler)}"
     status = (study.status, STATUS_STYLE.get(study.status, ""))
     title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
-    total = stand.expected or study.n_trials
+    total = stand.expected or stand.trials
     done = stand.epochs if stand.expected else stand.final
     bar = Table.grid(padding=(0, 2))
     bar.add_row(
@@ -133,7 +131,7 @@ def _header(view: View, now: float) -> RenderableType:
             finished_style="green",
         ),
         _epochs(stand),
-        f"{stand.final}/{study.n_trials} trials",
+        f"{stand.final}/{stand.trials} trials",
         _clock(view, now),
     )
     parts: list[RenderableType] = [title, bar]

@@ -66,6 +66,9 @@ class Samplers(Protocol):
     ) -> Answer:
         """Up to ``n`` configurations, and whether there are no more."""
 
+    def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
+        """The configuration of trial ``number``, which is forked from one with ``params``."""
+
     def suggest(
         self,
         spec: StudySpec,

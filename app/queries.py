@@ -65,6 +65,8 @@ class TrialRow:
 
     The three ``failure`` fields are None unless its code failed. ``further`` are the last values
     of the study's other objectives, ``constraints`` by how much each is violated (0 or less: not).
+    The three of its origin are None unless it was forked: from that trial's state (its id), after
+    that epoch, in that trial's place.
     """
 
     id: str
@@ -83,6 +85,9 @@ class TrialRow:
     failure_traceback: str | None = None
     further: tuple[float, ...] = ()
     constraints: dict[str, float] = field(default_factory=dict)
+    origin_trial: str | None = None
+    origin_epoch: int | None = None
+    replaces: str | None = None
 
     @property
     def values(self) -> tuple[float, ...]:

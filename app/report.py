@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
-from . import figures
+from . import figures, lineage
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
 from .importances import LEAST, Importances, importances
@@ -92,6 +92,7 @@ def render(
         "timeline": figures.timeline(study, trials, epochs),
         "importances": shares and figures.importances(shares),
         "parallel": figures.parallel(study, trials),
+        "lineage": lineage.lineage(study, trials),
     }
     end = study.finished_at or now.timestamp()
     parts = {
@@ -106,6 +107,7 @@ def render(
         "pareto": PARETO if study.further else "",
         "facts": _facts(study, spec, epochs),
         "shares": _shares(study, shares),
+        "lineage": lineage.SECTION if charts["lineage"] else "",
         "table": table(study, trials, epochs),
     }
     return page(None, parts, charts, now)
@@ -169,6 +171,8 @@ def strategy_words(spec: StudySpec) -> str:
         return f"{name} of {plan.max_epochs} epochs each"
     if plan.name in RULES:
         return f"{name} of up to {plan.max_epochs} epochs, looked at every {plan.min_epochs}"
+    if plan.name == "pbt":
+        return f"{name} over {plan.max_epochs} epochs, compared every {plan.min_epochs}"
     return f"{name} from {plan.min_epochs} to {plan.max_epochs} epochs (eta {plan.eta})"
 
 

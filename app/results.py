@@ -12,6 +12,7 @@ from optuna.trial import TrialState as OptunaState
 
 from ..profiling.errors import UsageError
 from ..scheduler.pareto import front
+from ..scheduler.study import number_of
 from ..scheduler.trial import TrialState
 from .codec import spec_from_json
 from .drawn import Drawn
@@ -89,6 +90,8 @@ class Results:
             attrs["constraints"] = dict(row.constraints)
         if row.device:
             attrs |= {"device": row.device, "slot": row.slot}
+        if row.origin_trial is not None:
+            attrs["origin"] = {"trial": number_of(row.origin_trial), "epoch": row.origin_epoch}
         if row.failure_kind is not None:
             attrs |= {"failure_kind": row.failure_kind, "failure": row.failure_message}
         return FrozenTrial(

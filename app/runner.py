@@ -36,7 +36,7 @@ from . import commands
 from .clock import Clock
 from .codec import state_from_json, state_to_json
 from .ledger import Batch, Ledger
-from .ports import Samplers, Transport
+from .ports import Answer, Samplers, Transport
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
 from .transport import Message, OpenAttempt
@@ -255,10 +255,13 @@ class Runner:
         study = self.engine.state.studies.get(ask.study)
         if study is None:
             return
+        trials = self._trials(ask.study)
         try:
-            answer = self._samplers.ask(
-                study.spec, ask.index, ask.n, self._trials(ask.study), ask.enqueued
-            )
+            if ask.fork is None:
+                answer = self._samplers.ask(study.spec, ask.index, ask.n, trials, ask.enqueued)
+            else:
+                source = self.engine.state.trials[ask.fork.source].params
+                answer = Answer((self._samplers.explore(study.spec, len(trials), source),), False)
         except Exception as error:  # whatever a sampler raises; without one no study goes on
             log.exception("the sampler of %s raised", ask.study)
             reason = f"the sampler {study.spec.sampler} raised {error!r}"

@@ -54,6 +54,7 @@ from ..scheduler.study import Condition, Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
 from .cmaes_replay import ReplayedCmaEs
 from .conditions import is_active, without_inactive
+from .explore import explored
 from .optuna_view import View
 from .ports import Answer
 from .quasi import quasi_random
@@ -118,6 +119,13 @@ class SamplerHost:
             answers.append(tuple(drawn.items()))
         notes = [view.notes_of(number) for number in range(len(trials), len(trials) + n)]
         return Answer(tuple(answers), False, tuple(notes) if spec.sampler in NOTING else ())
+
+    def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
+        """The configuration of trial ``number``, which is forked from one with ``params``."""
+        dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
+        view = View(spec, dists)
+        drawn = _draw(spec, _random(spec, "trial", number), view, view.running(number))
+        return explored(spec, number, params, drawn)
 
     def suggest(
         self, spec: StudySpec, trial: Trial, name: str, distribution: str, trials: Sequence[Trial]

@@ -29,13 +29,15 @@ RECENT = 64
 class Standing:
     """A study's numbers at one moment. Times in seconds; None where nothing is known yet.
 
-    ``expected`` is how many epochs the whole study takes, by its strategy's own rungs and what is
+    ``trials`` is how many trials there will be (of forked ones only those that are there), and
+    ``expected`` how many epochs the whole study takes, by its strategy's own rungs and what is
     under way. ``started`` is when the first epoch's training began (the runner's clock), ``busy``
     the training time of all epochs together, ``eta`` the time left. ``front`` are the best trials:
     the Pareto front of several objectives, else ``best`` alone; ``best`` is the first of it.
     """
 
     counts: Counter[TrialState]
+    trials: int
     front: list[TrialRow]
     epochs: int
     expected: int | None
@@ -215,6 +217,7 @@ def standing(
     return Standing(
         counts=Counter(TrialState(trial.state) for trial in trials),
         front=front_of(study, trials),
+        trials=max(study.n_trials, len(trials)),
         epochs=done,
         expected=expected,
         started=min((row.at - row.seconds for row in epochs), default=None),
@@ -282,7 +285,7 @@ def label(name: str) -> str:
         "qmc": "quasi-random",
         "cmaes": "CMA-ES",
         "nsga2": "NSGA-II",
-    }.get(name, name.upper() if name in {"asha", "pasha", "tpe", "bohb", "gp"} else name)
+    }.get(name, name.upper() if name in {"asha", "pasha", "pbt", "tpe", "bohb", "gp"} else name)
 
 
 def duration(seconds: float) -> str:

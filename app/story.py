@@ -17,6 +17,7 @@ from rich.text import Text
 from ..profiling.errors import UsageError
 from ..scheduler import events as happened
 from ..scheduler.retry import KINDS
+from .lineage import origins
 from .standing import duration, final_metrics, number
 
 if TYPE_CHECKING:
@@ -41,12 +42,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A trial, its study, its events in order, and all metrics of its last accepted epoch."""
+    """A trial, its study, its events in order, and all metrics of its last accepted epoch.
+
+    ``origins`` says whose state a forked trial goes on from, and who goes on from this one's.
+    """
 
     study: StudyRow
     trial: TrialRow
     lines: tuple[Line, ...]
     metrics: dict[str, float]
+    origins: tuple[str, ...] = ()
 
 
 def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
@@ -71,7 +76,8 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         seq, past = found
         what = "it was imported: its story is in the ledger that it was exported from"
         lines = (Line(past.at - trial.created_at, seq, what, ""),)
-    return Story(study, trial, lines, final_metrics(trial, epochs))
+    told = origins(trial, reader.trials(study.id))
+    return Story(study, trial, lines, final_metrics(trial, epochs), tuple(told))
 
 
 def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], EpochRow]) -> str:
@@ -184,6 +190,7 @@ def render(story: Story) -> RenderableType:
     parts: list[RenderableType] = [title, Text(_values(trial.params), style="dim")]
     if story.metrics:
         parts.append(Text(f"after epoch {trial.epoch}: {_values(story.metrics)}", style="dim"))
+    parts += [Text(line, style="dim") for line in story.origins]
     parts.append(Text())
     if not story.lines:
         parts.append(Text("nothing has happened to it yet", style="dim"))

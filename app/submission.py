@@ -200,6 +200,9 @@ def _space(
     checked = plan.space if space is None else parse_space(space)
     conditions = () if space is None else parse_conditions(space)
     check_space(plan.sampler, checked, conditions)
+    if conditions and plan.strategy is not None and plan.strategy.name == "pbt":
+        allowed = "nothing with PBT, whose trials keep the parameters that they go on with"
+        raise UsageError.refuse("when", conditions[0].name, allowed)
     return checked, conditions
 
 
@@ -229,8 +232,16 @@ def _n_trials(
     plan: Plan, space: Space | None, conditions: tuple[Condition, ...], n_trials: Any
 ) -> int:
     if n_trials is None and plan.sampler == "grid" and space is not None:
-        return grid_size(space, conditions)
-    return whole("n_trials", n_trials, low=1)
+        n_trials = grid_size(space, conditions)
+    strategy = plan.strategy
+    if strategy is None or strategy.name != "pbt":
+        return whole("n_trials", n_trials, low=1)
+    # With fewer nobody is ever in the bottom quantile.
+    least = math.ceil(1 / strategy.quantile)
+    if whole("n_trials", n_trials, low=1) < least:
+        allowed = f"at least {least}, a population with a quantile of {strategy.quantile}"
+        raise UsageError.refuse("n_trials", n_trials, allowed)
+    return int(n_trials)
 
 
 def _seconds(field: str, value: Any) -> float:

@@ -25,7 +25,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration that makes exactly these tables.
-HEAD = "0003"
+HEAD = "0004"
 
 METADATA = MetaData(
     naming_convention={
@@ -84,6 +84,10 @@ TRIAL = Table(
     # JSON: the values of further objectives, and by how much each constraint is violated.
     Column("further", TEXT, nullable=False, server_default="[]"),
     Column("constraints", TEXT, nullable=False, server_default="{}"),
+    # Of a forked trial: whose state it goes on from, after which epoch, and whose place it takes.
+    Column("origin_trial", TEXT),
+    Column("origin_epoch", INTEGER),
+    Column("replaces", TEXT),
     UniqueConstraint("study", "number"),
 )
 

@@ -259,6 +259,8 @@ class RedisTransport:
                 on_signature_change=spec.on_signature_change,
                 store=store.checkpoints(self._store, self._key) if self._store else "",
                 mtbf=dispatch.mtbf,
+                origin=dispatch.origin,
+                durable=dispatch.durable,
                 epoch_timeout=spec.epoch_timeout,
                 lease_ms=self._lease_ms,
             )

@@ -47,7 +47,9 @@ class Writes:
             self._dialect = psycopg.dialect()  # type: ignore[no-untyped-call]  # it has no types
         self._event = self._sql(self._insert(EVENT))
         self._study = self._upsert(STUDY, "name", "created_at", "spec")
-        self._trial = self._upsert(TRIAL, "study", "number", "created_at")
+        self._trial = self._upsert(
+            TRIAL, "study", "number", "created_at", "origin_trial", "origin_epoch", "replaces"
+        )
         self._epoch = self._sql(self._insert(EPOCH))
         self._durable = self._upsert(DURABLE)
         of_it = DURABLE.c.trial == bindparam("trial"), DURABLE.c.epoch == bindparam("epoch")
@@ -146,6 +148,9 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "failure_kind": failure and failure.kind,
         "failure_message": failure and failure.message,
         "failure_traceback": failure and failure.traceback,
+        "origin_trial": trial.origin and trial.origin.trial,
+        "origin_epoch": trial.origin and trial.origin.epoch,
+        "replaces": trial.origin and trial.origin.replaces,
     }
 
 

@@ -10,6 +10,9 @@ that any tuner tried on the task (percentage points). Means over tasks and seeds
 Beside them Optuna as it is alone: its ``HyperbandPruner``, told after every epoch, and its random
 search, on the same configurations one after another.
 
+PBT is measured by half: curves of whole configurations say nothing of weights that are taken over,
+so a forked trial is on its own configuration's curve from where it begins.
+
 Deciding early: curve stopping's regret and epochs beside those of training all to the end.
 """
 
@@ -52,6 +55,7 @@ TUNERS: dict[str, tuple[StrategySpec, str]] = {
     "hyperband": (StrategySpec("hyperband", EPOCHS), "random"),
     "median": (StrategySpec("median", EPOCHS), "random"),
     "curve": (StrategySpec("curve", EPOCHS), "random"),
+    "pbt": (StrategySpec("pbt", EPOCHS, 4), "random"),
     "asha_tpe": (StrategySpec("asha", EPOCHS), "tpe"),
     "bohb": (StrategySpec("hyperband", EPOCHS), "bohb"),
     "sync_bohb": (StrategySpec("hyperband", EPOCHS, overlap=False), "bohb"),

@@ -42,6 +42,8 @@ class Attempts(Numerics):
             raise Refused(
                 f"a report of {trial.id} without {', '.join(lacking) or study.spec.metric}"
             )
+        if self._to_be_durable(study, trial, event.epoch) and not event.uri:
+            raise Refused(f"epoch {event.epoch} of {trial.id} is not in the store yet")
         if event.signature != trial.signature and not self._admits(
             study, trial, event.epoch, event.signature
         ):

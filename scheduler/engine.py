@@ -51,7 +51,7 @@ from .events import (
 from .policies import find_policy
 from .record import Refused
 from .state import DeviceState, StudyState
-from .strategy import make_strategy
+from .strategy import Entry, make_strategy
 from .study import trial_id
 from .trial import Trial
 
@@ -141,7 +141,7 @@ class Engine(Attempts):
         study = self._study(event.study)
         if event.index not in study.asks:
             raise Refused(f"ask {event.index} of {event.study} was answered already")
-        del study.asks[event.index]
+        fork = study.asks[event.index].fork
         names = []
         kept = event.notes or ("",) * len(event.trials)
         for params, notes in zip(event.trials, kept, strict=True):
@@ -154,12 +154,18 @@ class Engine(Attempts):
                 created_at=event.at,
                 notes=notes,
             )
+            if fork is not None:
+                self._inherit(study, trial, fork)
             self.state.trials[trial.id] = trial
             study.trials.append(trial.id)
             study.active += 1
             self._changes.trials[trial.id] = trial
             names.append(trial.id)
-        self._enter(study, study.strategy.proposed(tuple(names), exhausted=event.exhausted))
+        del study.asks[event.index]
+        if fork is None:
+            self._enter(study, study.strategy.proposed(tuple(names), exhausted=event.exhausted))
+        else:
+            self._enter(study, tuple(Entry(name, fork.epochs) for name in names))
         self._settle(study)
         self._fill()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .decisions import Member, Parent
 from .study import Metrics, Params, trial_id
-from .trial import AcceptedEpoch, Failure, Trial, TrialState
+from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class PastTrial:
     durables: tuple[tuple[Parent, float], ...] = ()
     further: tuple[float, ...] = ()
     constraints: Metrics = ()
+    origin: Origin | None = None
 
     def record(self, study: str) -> Trial:
         """As a trial of the study with this id."""
@@ -54,4 +55,5 @@ class PastTrial:
             finished_at=self.finished_at,
             further=self.further,
             constraints=self.constraints,
+            origin=self.origin,
         )

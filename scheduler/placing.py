@@ -23,8 +23,8 @@ from .policies import find_policy
 from .segments import segment_length
 from .snapshot import Candidate, Snapshot
 from .state import Attempt, StudyState
-from .strategy import Pull, TrialGroup
-from .study import shards_of
+from .strategy import Entry, Fork, Pull
+from .study import Params, shards_of
 from .trial import FINAL, Step, Trial, TrialState
 
 REPLAN_EVERY = 1.0
@@ -35,14 +35,41 @@ ORDER_FREE = frozenset({"grid", "random", "qmc"})
 class Placing(Durables):
     """Gives free slots to trials, and pulls the strategies for more."""
 
-    def _enter(self, study: StudyState, group: TrialGroup) -> None:
+    def _enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:
         for entry in group:
+            if isinstance(entry, Fork):
+                self._fork(study, entry)
+                continue
             trial = self.state.trials[entry.trial]
             if trial.state in FINAL:
                 continue
             trial.target = entry.epochs
             self._move(study, trial, Step.ENTER)
             self._wait(trial)
+
+    def _fork(self, study: StudyState, fork: Fork) -> None:
+        """Stop the trial, and ask for the configuration of the one that goes on in its stead."""
+        trial = self.state.trials[fork.trial]
+        self._move(study, trial, Step.STOP)
+        self._over(study, trial)
+        self._decide(Release, trial=trial.id)
+        self._ask(study, 1, fork=fork)
+
+    def _ask(
+        self, study: StudyState, n: int, enqueued: tuple[Params, ...] = (), fork: Fork | None = None
+    ) -> None:
+        ask = Ask(
+            id=self._decision_id(),
+            cause=self.state.seq,
+            study=study.spec.id,
+            n=n,
+            index=study.next_ask,
+            enqueued=enqueued,
+            fork=fork,
+        )
+        study.asks[ask.index] = ask
+        study.next_ask += 1
+        self._out.append(ask)
 
     def _wait(self, trial: Trial, *, first: bool = False) -> None:
         if first:
@@ -147,17 +174,7 @@ class Placing(Durables):
         if pull.ask:
             enqueued = tuple(study.enqueued[: pull.ask])
             del study.enqueued[: pull.ask]
-            ask = Ask(
-                id=self._decision_id(),
-                cause=self.state.seq,
-                study=study.spec.id,
-                n=pull.ask,
-                index=study.next_ask,
-                enqueued=enqueued,
-            )
-            study.asks[ask.index] = ask
-            study.next_ask += 1
-            self._out.append(ask)
+            self._ask(study, pull.ask, enqueued)
         return pull
 
     def _replan(self, free: list[Member]) -> None:
@@ -257,6 +274,8 @@ class Placing(Durables):
             final=segment.last == trial.target,
             signature=trial.signature or study.signature,
             mtbf=self.state.faults.mtbf / len(segment.members),
+            origin=trial.begin,
+            durable=self._to_be_durable(study, trial, segment.last),
         )
         self.state.attempts[segment.fence] = Attempt(dispatch.id, study.spec.id, segment, self._at)
         self._out.append(dispatch)

@@ -1,7 +1,8 @@
 """Which durable states are kept: those that a restart may need, and what a user may want later.
 
 - A trial in the race: its newest ``PARENTS_KEPT`` states, and those after rungs of the strategy,
-  where trials are compared.
+  where trials are compared. In population based training these are the end of its last interval,
+  which others may go on from, and the state that it was itself forked from.
 - A trial that is over: its last state, if it is among the study's best; else none.
 
 The best are the completed trials with the best values, as many as the study keeps; of several
@@ -11,7 +12,7 @@ that ends without a completed trial has the best of those that were trained long
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from .decisions import Parent
 from .pareto import front
@@ -23,7 +24,7 @@ from .trial import FINAL, Trial, TrialState
 PARENTS_KEPT = 3
 
 
-def retained(trial: Trial, rung_edges: Sequence[int], *, best: bool) -> tuple[Parent, ...]:
+def retained(trial: Trial, rung_edges: Collection[int], *, best: bool) -> tuple[Parent, ...]:
     """Those of the trial's durable states (newest first) that are kept, in the same order."""
     if trial.state in FINAL:
         return trial.parents[: 1 if best else 0]
@@ -38,7 +39,7 @@ def best_completed(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
 
 def best_at_the_end(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
     """The best trials of a study that is over."""
-    there = [t for t in trials if t.state is not TrialState.FAILED]
+    there = [t for t in trials if t.state is not TrialState.FAILED and t.value is not None]
     if not any(t.state is TrialState.COMPLETED for t in there):
         longest = max((t.epoch for t in there), default=0)
         return _best((t for t in there if t.epoch == longest), spec)

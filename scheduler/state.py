@@ -14,6 +14,7 @@ from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
 from .pasha import Pasha
+from .pbt import Pbt
 from .stopping import Stopping
 from .study import Params, StudyRecord, StudySpec
 from .trial import AcceptedEpoch, Trial
@@ -31,7 +32,7 @@ class StudyState:
     """
 
     spec: StudySpec
-    strategy: FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping
+    strategy: FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping | Pbt
     created_at: float
     status: str = "running"
     finished_at: float | None = None

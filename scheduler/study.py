@@ -35,8 +35,11 @@ class StrategySpec:
     """How long each configuration is trained: a name of ``scheduler.strategy`` and its numbers.
 
     ``max_epochs`` None means: until the objective returns (``full`` only). ``min_epochs`` is the
-    lowest rung, or the distance between two looks of an early-stopping rule; ``overlap`` is
-    ``hyperband``'s, ``risk`` that of stopping the best trial by ``curve``.
+    lowest rung, or the distance between two looks of an early-stopping rule or of ``pbt``;
+    ``overlap`` is ``hyperband``'s, ``risk`` that of stopping the best trial by ``curve``. Of
+    ``pbt`` are ``quantile``, the share of the population at either end, ``resample``, the
+    probability that a parameter is drawn anew, and ``explore``, the parameters that are explored
+    (None: all).
     """
 
     name: str = "full"
@@ -45,6 +48,9 @@ class StrategySpec:
     eta: int = 3
     overlap: bool = True
     risk: float = 0.05
+    quantile: float = 0.25
+    resample: float = 0.25
+    explore: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,11 @@ class StudySpec:
         return tuple(name for name in dict.fromkeys(names) if name != self.metric)
 
 
+def forks(spec: StudySpec) -> bool:
+    """Whether its trials may begin with another one's state, which then has to be in the store."""
+    return spec.strategy.name == "pbt" and spec.contract != "empty"  # which has no states
+
+
 #: How a study that is over stands.
 OVER = ("complete", "cancelled", "failed")
 
@@ -165,3 +176,8 @@ def shards_of(spec: StudySpec, params: Params) -> int:
 def trial_id(study: str, number: int) -> str:
     """The id of trial ``number`` of ``study``; it reads well in Flower and sorts by number."""
     return f"{study}-{number:04d}"
+
+
+def number_of(trial: str) -> int:
+    """The number in a trial's id."""
+    return int(trial.rpartition("-")[2])

@@ -9,7 +9,7 @@ from penstock.profiling.devices import Device
 from penstock.scheduler.decisions import Ask, Decision, Dispatch, Finish
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import DeviceJoined, EpochReported, Event, Proposed, StudySubmitted
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.scheduler.study import Code, StrategySpec, StudySpec, forks
 from penstock.scheduler.trial import FINAL, TrialState
 
 Score = Callable[[int, int], float]
@@ -92,6 +92,7 @@ class World:
             "seconds": 0.5,
             "closes": epoch == dispatch.segment.last,
             "holder": "h",
+            "uri": f"{dispatch.segment.trial}@{epoch}" if dispatch.durable else "",
         }
         return EpochReported(**{**fields, **changes})
 
@@ -144,7 +145,7 @@ def check_invariants(engine: Engine) -> None:
         assert (trial.state is TrialState.RUNNING) == (trial.id in running), trial
         assert (trial.state is TrialState.WAITING) == (trial.id in state.ready), trial
         assert (trial.fence != 0) == (trial.state is TrialState.RUNNING), trial
-        assert len(trial.values) == trial.epoch <= max(trial.target, trial.epoch)
+        assert len(trial.values) == trial.epoch - trial.begin
         assert [p.epoch for p in trial.parents] == sorted(
             (p.epoch for p in trial.parents), reverse=True
         )
@@ -155,4 +156,9 @@ def check_invariants(engine: Engine) -> None:
         assert study.status == "running"
         begun = study.next_ask > 0
         assert study.active or study.asks or not begun, f"{study.spec.id} waits for ever"
-        assert sum(t.state in FINAL for t in trials) <= study.spec.n_trials
+        assert sum(t.origin is None for t in trials) <= study.spec.n_trials
+        replaced = [t.origin.replaces for t in trials if t.origin is not None]
+        assert len(set(replaced)) == len(replaced), "two heirs of one trial"
+        for t in trials:
+            if t.origin is not None and forks(study.spec) and t.state not in FINAL:
+                assert t.begin in {state.epoch for state in t.parents}, "it cannot be replayed"

@@ -9,6 +9,7 @@ import pytest
 from penstock import (
     ASHA,
     PASHA,
+    PBT,
     CurveStopping,
     Float,
     FullBudget,
@@ -150,6 +151,11 @@ STRATEGY_REFUSALS = [
     (lambda: SuccessiveHalving(max_epochs=0), "SuccessiveHalving.max_epochs = 0", ">= 1"),
     (lambda: PASHA(max_epochs=9, eta=1), "PASHA.eta = 1", ">= 2"),
     (lambda: Hyperband(max_epochs=9, overlap=1), "Hyperband.overlap = 1", "True or False"),
+    (lambda: PBT(max_epochs=9, interval=10), "PBT.interval = 10", "at most max_epochs = 9"),
+    (lambda: PBT(max_epochs=9, quantile=0.6), "PBT.quantile = 0.6", "at most 0.5"),
+    (lambda: PBT(max_epochs=9, quantile="a"), "PBT.quantile = 'a'", "at most 0.5"),
+    (lambda: PBT(max_epochs=9, resample=2), "PBT.resample = 2", "0 to 1"),
+    (lambda: PBT(max_epochs=9, explore="lr"), "PBT.explore = 'lr'", "a list"),
     (lambda: MedianStopping(9, every=0), "MedianStopping.every = 0", ">= 1"),
     (lambda: CurveStopping(9, risk=1.0), "CurveStopping.risk = 1.0", "above 0 and below 1"),
     (
@@ -193,6 +199,24 @@ SUBMISSION_REFUSALS = [
         "batch size, 4",
     ),
     ("an objective in shards", {"code": objective, "shards": 2}, "shards = 2", "an objective"),
+    (
+        "an objective that is to lend its checkpoint",
+        {"code": objective, "strategy": PBT(max_epochs=9)},
+        "strategy = 'PBT'",
+        "it has none",
+    ),
+    (
+        "a population in which nobody is last",
+        {"strategy": PBT(max_epochs=9, quantile=0.1), "n_trials": 9},
+        "n_trials = 9",
+        "at least 10",
+    ),
+    (
+        "exploring what the space lacks",
+        {"strategy": PBT(max_epochs=9, explore=["speed"]), "n_trials": 9},
+        "PBT.explore = 'speed'",
+        "lr",
+    ),
     (
         "a statistical objective",
         {"code": objective, "exactness": "statistical"},

@@ -46,6 +46,8 @@ PLANS = [
     StrategySpec("hyperband", max_epochs=4, eta=2, overlap=False),
     StrategySpec("median", max_epochs=3),
     StrategySpec("curve", max_epochs=6, min_epochs=2),
+    StrategySpec("pbt", max_epochs=5, min_epochs=2, quantile=0.5),
+    StrategySpec("pbt", max_epochs=6, quantile=0.34),
 ]
 
 
@@ -111,6 +113,7 @@ class EngineMachine(RuleBasedStateMachine):
                 shards=8,
                 on_signature_change=change,
                 exactness=exactness,
+                contract="torch" if plan.name == "pbt" else "empty",  # it forks what has states
             )
         )
 
@@ -173,9 +176,9 @@ class EngineMachine(RuleBasedStateMachine):
         dispatch = self.some(data, self.world.open.values())
         epoch = self.world.engine.state.trials[dispatch.segment.trial].epoch + 1
         last = epoch == dispatch.segment.last
-        uri = f"u{epoch}" if dispatch.segment.fence % 2 else ""
         signature = "sig2" if other else "sig"
         event = self.world.epoch(dispatch, epoch, closes=closes or last)
+        uri = f"u{epoch}" if dispatch.segment.fence % 2 else event.uri
         self.send(replace(event, signature=signature, uri=uri))
 
     @precondition(lambda self: self.dispatched)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
-
-from ...tables import TEXT
+from penstock.app.tables import TEXT
 
 revision = "0003"
 down_revision = "0002"
