@@ -15,6 +15,7 @@ import typer
 
 from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
+from .cli_life import cancel, extend, pause, resume
 from .cli_results import best, export, import_study
 from .terminal import (
     BACKEND,
@@ -22,7 +23,6 @@ from .terminal import (
     Commands,
     Json,
     Name,
-    client_of,
     present,
     reader_of,
     scheduler_runs,
@@ -172,21 +172,16 @@ def report(
     typer.echo(write_report(reader, study.id, output or _report_path(settings, study.id)))
 
 
-for command, does in (("best", best), ("export", export), ("import", import_study)):
+for command, does in (
+    ("best", best),
+    ("export", export),
+    ("import", import_study),
+    ("pause", pause),
+    ("resume", resume),
+    ("extend", extend),
+    ("cancel", cancel),
+):
     app.command(command, rich_help_panel=STUDIES)(does)
-
-
-@app.command(rich_help_panel=STUDIES)
-def cancel(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or id.")],
-) -> None:
-    """Cancel a study. What has run stays, and can be read."""
-    settings = settings_of()
-    study = reader_of(settings).study(name)
-    if study.finished_at is not None:
-        raise UsageError(f"{study.name} is {study.status} already")
-    client_of(settings).cancel(study.id)
-    typer.echo(f"{study.name} is cancelled")
 
 
 @app.command(rich_help_panel=MACHINE)

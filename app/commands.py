@@ -8,8 +8,8 @@ one that cannot be handled would keep the scheduler down for ever.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
 from math import isfinite
 from typing import Any
 
@@ -19,26 +19,41 @@ from ..scheduler.events import (
     DevicesTakenOut,
     Event,
     StudyCancelled,
+    StudyExtended,
     StudyImported,
+    StudyPaused,
+    StudyResumed,
     StudySubmitted,
     TrialEnqueued,
 )
 from ..scheduler.freeing import LONGEST_WITHIN, choose, freeable
-from ..scheduler.past import PastTrial
-from ..scheduler.state import EngineState
+from ..scheduler.past import Past, PastTrial
+from ..scheduler.state import EngineState, StudyState
 from ..scheduler.strategy import make_strategy
-from ..scheduler.study import CONTRACTS, EXACTNESS, ON_SIGNATURE_CHANGE, OVER, StudySpec, trial_id
+from ..scheduler.study import (
+    CONTRACTS,
+    EXACTNESS,
+    ON_SIGNATURE_CHANGE,
+    OVER,
+    Code,
+    StudySpec,
+    trial_id,
+)
 from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
 from .space import check_params, parameter, whole
 from .submission import DIRECTIONS, SAMPLERS
 
-KINDS = "submit, cancel, enqueue, import, drain, undrain, free"
+KINDS = "submit, cancel, pause, resume, extend, enqueue, import, drain, undrain, free"
 #: So many names of devices are listed where one is not found.
 NAMED = 10
 
 
-def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+#: What the ledger has of a study that is over: its spec, its status, its trials.
+FindPast = Callable[[str], tuple[StudySpec, str, Past]]
+
+
+def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindPast) -> Event:
     """The event that a command asks for. UsageError says what is wrong with it."""
     kind = body.get("kind")
     try:
@@ -46,13 +61,10 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
             return _submitted(body, state, at)
         if kind == "import":
             return _imported(body, state, at)
-        if kind == "drain":
-            return _drained(body, state, at)
-        if kind == "undrain":
-            names = _devices(body["devices"], state.held, "drained device")
-            return DevicesGivenBack(at=at, devices=names)
-        if kind == "free":
-            return _freed(body, state, at)
+        if kind == "extend":
+            return _extended(body, state, at, past)
+        if kind in ("drain", "undrain", "free"):
+            return _of_devices(body, state, at)
         return _of_study(body, state, at)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"a malformed command of kind {kind!r} is refused: {error!r}") from error
@@ -62,7 +74,18 @@ def answer(event: Event) -> dict[str, Any]:
     """What a client is told of the command that became ``event``, besides that it was accepted."""
     if isinstance(event, DevicesTakenOut | DevicesGivenBack):
         return {"devices": event.devices}
+    if isinstance(event, StudyExtended):
+        return {"n_trials": event.study.n_trials}
     return {}
+
+
+def _of_devices(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    if body["kind"] == "drain":
+        return _drained(body, state, at)
+    if body["kind"] == "free":
+        return _freed(body, state, at)
+    names = _devices(body["devices"], state.held, "drained device")
+    return DevicesGivenBack(at=at, devices=names)
 
 
 def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
@@ -123,6 +146,41 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     return StudySubmitted(at=at, study=spec, enqueued=enqueued)
 
 
+def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: FindPast) -> Event:
+    """More trials: ``by`` so many, or up to so many (``to``), of which some may be there."""
+    name, past = str(body.get("study", "")), None
+    if name in state.finished:
+        spec, status, past = find(name)
+        if status == "failed":
+            raise UsageError(f"{spec.name} failed and cannot be extended: make a new study")
+        spec, there = (
+            replace(spec, code=Code(**body.get("code") or asdict(spec.code))),
+            len(past.trials),
+        )
+    else:
+        spec = _at_work(state, name).spec
+        there = spec.n_trials
+    if body.get("to") is None:
+        n_trials = there + whole("by", body["by"], low=1)
+    else:
+        n_trials = whole("to", body["to"], low=1)
+    if n_trials <= there:
+        raise UsageError.refuse("to", n_trials, f"more than the {there} trials of {spec.name}")
+    enqueued = tuple(check_params(spec.space, each) for each in body.get("enqueued", ()))
+    if len(enqueued) > n_trials - there:
+        raise UsageError.refuse("n_trials", n_trials, f"room for {len(enqueued)} enqueued")
+    study = replace(spec, n_trials=n_trials)
+    return StudyExtended(at=at, study=study, past=past, enqueued=enqueued)
+
+
+def _at_work(state: EngineState, study: str) -> StudyState:
+    if study in state.finished:
+        raise UsageError(f"study {study} is over already")
+    if study not in state.studies:
+        raise UsageError(f"there is no study {study}")
+    return state.studies[study]
+
+
 def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     event = decode(StudyImported.__name__, body["imported"])
     assert isinstance(event, StudyImported)
@@ -153,14 +211,15 @@ def _check_past(trial: PastTrial, name: str) -> None:
 
 def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     kind, study = body.get("kind"), str(body.get("study", ""))
-    if study in state.finished:
-        raise UsageError(f"study {study} is over already")
-    if study not in state.studies:
-        raise UsageError(f"there is no study {study}")
+    known = _at_work(state, study)
     if kind == "cancel":
         return StudyCancelled(at=at, study=study)
+    if kind in ("pause", "resume"):
+        if known.works == (kind == "resume"):
+            raise UsageError(f"{known.spec.name} is {known.status} already")
+        return (StudyPaused if kind == "pause" else StudyResumed)(at=at, study=study)
     if kind == "enqueue":
-        params = check_params(state.studies[study].spec.space, body["params"])
+        params = check_params(known.spec.space, body["params"])
         return TrialEnqueued(at=at, study=study, params=params)
     raise UsageError.refuse("kind", kind, KINDS)
 

@@ -42,7 +42,13 @@ LOOKS = {
     TrialState.FAILED: ("✗", "bold red"),
     TrialState.CANCELLED: ("-", "yellow"),
 }
-STATUS_STYLE = {"running": "cyan", "complete": "green", "failed": "red", "cancelled": "yellow"}
+STATUS_STYLE = {
+    "running": "cyan",
+    "paused": "yellow",
+    "complete": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+}
 
 
 @dataclass(frozen=True, slots=True)

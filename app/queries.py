@@ -156,7 +156,7 @@ class Reader:
         query = (
             select(TRIAL, STUDY.c.name)
             .join(STUDY, STUDY.c.id == TRIAL.c.study)
-            .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.status == "running")
+            .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.finished_at.is_(None))
         )
         return {
             (device, slot): Work(row.name, row.id, row.number, row.epoch + 1, row.dispatched_at)

@@ -145,8 +145,10 @@ class Runner:
         name = str(body.get("id", ""))
         reply = dict(self._turn.replies).get(name) or self._ledger.reply_to(name)
         if reply is None:
+            if body.get("kind") == "extend":
+                self._write(())  # what is over is asked of the ledger
             try:
-                event = commands.to_event(body, self.engine.state, now)
+                event = commands.to_event(body, self.engine.state, now, self._ledger.past)
                 if not self._apply(event) and isinstance(event, TrialEnqueued):
                     raise UsageError(f"study {event.study} has no trial left to enqueue")
                 reply = json.dumps({"ok": True} | commands.answer(event))

@@ -162,7 +162,8 @@ class Scheduler:
         return False
 
     def _idle(self, runner: Runner) -> bool:
-        if runner.engine.state.studies:
+        state = runner.engine.state
+        if state.attempts or any(study.works for study in state.studies.values()):
             self._busy_at = time.time()
             return False
         if time.time() - self._busy_at < self._settings.idle_stop:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
@@ -19,7 +20,7 @@ from ..scheduler.study import Params, StudySpec
 from ..scheduler.trial import TrialState
 from .boundary import to_the_user
 from .settings import Settings
-from .space import check_params
+from .space import check_params, whole
 from .submission import Plan, differences, make_spec
 
 if TYPE_CHECKING:
@@ -125,15 +126,19 @@ class Study:
     ) -> None:
         """As ``optimize``, but return once the scheduler has taken the study on.
 
-        A study that was submitted before with the same arguments is left as it is.
+        A study that was submitted before with the same arguments is left as it is; with more
+        ``n_trials`` it goes on to so many in all.
         """
         refuse_in_trainer("optimize() and submit()")
         spec = make_spec(self._plan, self.id, self.study_name, func, space, n_trials)
-        if self._spec is not None and (changed := differences(self._spec, spec)):
+        changed = [] if self._spec is None else differences(self._spec, spec)
+        if changed:
             raise UsageError(
                 f"study {self.study_name} was submitted before and cannot be changed"
                 f" ({'; '.join(changed)}): give the new one another study_name"
             )
+        if self._spec is not None and spec.n_trials <= self._spec.n_trials:
+            spec = replace(spec, n_trials=self._spec.n_trials)  # it was extended since
         wishes = [check_params(spec.space, dict(params)) for params in self._enqueued]
         if len(wishes) > spec.n_trials:
             allowed = f"at least the {len(wishes)} configurations that were enqueued"
@@ -158,6 +163,38 @@ class Study:
         self._client().cancel(self.id)
 
     @to_the_user
+    def pause(self) -> None:
+        """Give its devices to others: what runs ends its epoch, and waits until ``resume``."""
+        self._submitted()
+        self._ensure_up(None)
+        self._client().pause(self.id)
+
+    @to_the_user
+    def resume(self) -> None:
+        """Have a paused study go on."""
+        self._submitted()
+        self._ensure_up(None)
+        self._client().resume(self.id)
+
+    @to_the_user
+    def extend(self, *, by: int | None = None, to: int | None = None) -> None:
+        """Go on to more trials, ``by`` so many or up to ``to`` in all, also when it was over.
+
+        The sampler knows the trials that are there. So do ASHA and the stopping rules: old and new
+        trials compete. Of the other strategies the new trials are a run of their own.
+        """
+        self._submitted()
+        if (by is None) == (to is None):
+            raise UsageError("extend() takes by=, how many more trials, or to=, how many in all")
+        for field, value in (("by", by), ("to", to)):
+            if value is not None:
+                whole(field, value, low=1)
+        self._ensure_up(None)
+        n_trials = self._client().extend(self.id, by=by, to=to)
+        assert self._spec is not None
+        self._spec = replace(self._spec, n_trials=n_trials)
+
+    @to_the_user
     def enqueue_trial(self, params: Mapping[str, Any]) -> None:
         """Have this configuration tried next; names left out are drawn. Counts in ``n_trials``."""
         spec = self._spec
@@ -172,7 +209,7 @@ class Study:
     @property
     @to_the_user
     def status(self) -> str:
-        """``running``, ``complete``, ``cancelled`` or ``failed``."""
+        """``running``, ``paused``, ``complete``, ``cancelled`` or ``failed``."""
         self._submitted()
         return self._reading()[0].study(self.id).status
 
@@ -269,6 +306,9 @@ class Study:
         client = self._client()
         if self._spec is None:
             client.submit(spec, wishes)
+            return
+        if spec.n_trials > self._spec.n_trials:
+            client.extend(self.id, to=spec.n_trials, code=spec.code, enqueued=wishes)
             return
         for params in wishes:
             client.enqueue(self.id, params)

@@ -159,13 +159,16 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """What a study submitted again has changed, in words. An edited source file is no change."""
+    """What a study submitted again has changed, in words.
+
+    An edited source file is no change. Nor is ``n_trials``, up to how many it is to go.
+    """
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(StudySpec)]
     edited = replace(new.code, digest=old.code.digest)
     return [
         f"{name} was {before!r} and is {after!r}"
         for name, before, after in pairs
-        if before != (edited if name == "code" else after)
+        if name != "n_trials" and before != (edited if name == "code" else after)
     ]
 
 

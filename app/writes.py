@@ -43,7 +43,7 @@ def _upsert(table: Table, *fixed: str) -> Insert:
 
 
 _EVENT = _sql(_insert(EVENT))
-_STUDY = _sql(_upsert(STUDY, "name", "created_at", "spec"))
+_STUDY = _sql(_upsert(STUDY, "name", "created_at"))
 _TRIAL = _sql(_upsert(TRIAL, "study", "number", "created_at"))
 _EPOCH = _sql(_insert(EPOCH))
 _DURABLE = _sql(_upsert(DURABLE))

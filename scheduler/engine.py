@@ -8,10 +8,11 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Seven classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
+Eight classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
 store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
 ``Numerics`` sees to it that a study is computed alike everywhere, ``Attempts`` takes in what is
-reported, and ``Engine`` what begins and ends: studies, trials, devices.
+reported, ``Extending`` interrupts studies and has them go on, and ``Engine`` takes in what begins
+and ends: studies, trials, devices.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from .attempts import Attempts
 from .decisions import (
     Ask,
     Decision,
@@ -39,8 +39,11 @@ from .events import (
     Proposed,
     Replayed,
     StudyCancelled,
+    StudyExtended,
     StudyFailed,
     StudyImported,
+    StudyPaused,
+    StudyResumed,
     StudySubmitted,
     Suggested,
     Tick,
@@ -48,6 +51,7 @@ from .events import (
     TrialReturned,
     Undurable,
 )
+from .extending import Extending
 from .policies import find_policy
 from .record import Refused
 from .state import DeviceState, StudyState
@@ -58,7 +62,7 @@ from .trial import Trial
 __all__ = ["Engine", "Refused"]
 
 
-class Engine(Attempts):
+class Engine(Extending):
     """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
@@ -217,6 +221,9 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     PolicyChosen: Engine._on_policy_chosen,
     StudySubmitted: Engine._on_study_submitted,
     StudyCancelled: Engine._on_study_cancelled,
+    StudyPaused: Engine._on_study_paused,
+    StudyResumed: Engine._on_study_resumed,
+    StudyExtended: Engine._on_study_extended,
     StudyFailed: Engine._on_study_failed,
     StudyImported: Engine._on_study_imported,
     TrialEnqueued: Engine._on_trial_enqueued,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.devices import Device
-from .past import PastTrial
+from .past import Past, PastTrial
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 
 
@@ -37,6 +37,31 @@ class StudySubmitted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyCancelled(Event):
     study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPaused(Event):
+    """The study takes no new segment; running ones are cut at the next epoch."""
+
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResumed(Event):
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyExtended(Event):
+    """The study goes on to more trials: ``study`` is what it is from now on.
+
+    ``past`` is what the engine has forgotten of a study that was over, None for one that is not.
+    ``enqueued`` configurations of the user are tried before the sampler's.
+    """
+
+    study: StudySpec
+    past: Past | None = None
+    enqueued: tuple[Params, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

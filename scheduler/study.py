@@ -95,7 +95,7 @@ OVER = ("complete", "cancelled", "failed")
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study as it stands: ``status`` is ``running`` or one of ``OVER``.
+    """A study as it stands: ``status`` is ``running``, ``paused`` or one of ``OVER``.
 
     ``message`` says why where the status alone does not (a refused node, all trials failed).
     """

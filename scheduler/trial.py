@@ -65,7 +65,7 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.PAUSED, _T.CANCEL): _S.CANCELLED,
 }
 
-#: States that a trial never leaves.
+#: States that a trial never leaves, while its study lasts (``extending`` makes paused of stopped).
 FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 
 
@@ -103,7 +103,7 @@ class Trial:
     """The engine's record of a trial. ``epoch`` counts accepted epochs; ``fence`` is 0 at rest.
 
     ``members`` are where it runs or last ran; ``holder`` is the trainer that has its state after
-    ``epoch`` in memory, as far as is known (``tasks.neighbours``).
+    ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``enqueued``: it is the user's.
     """
 
     id: str
@@ -130,6 +130,7 @@ class Trial:
     since: float = 0.0
     dispatched_at: float | None = None
     story: list[str] = field(default_factory=list)
+    enqueued: bool = False
 
     @property
     def device(self) -> str:

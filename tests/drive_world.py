@@ -152,7 +152,7 @@ def check_invariants(engine: Engine) -> None:
         trials = [state.trials[name] for name in study.trials]
         waiting = (TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING)
         assert study.active == sum(t.state in waiting for t in trials)
-        assert study.status == "running"
+        assert study.status in ("running", "paused")
         begun = study.next_ask > 0
         assert study.active or study.asks or not begun, f"{study.spec.id} waits for ever"
         assert sum(t.state in FINAL for t in trials) <= study.spec.n_trials
