@@ -65,15 +65,13 @@ class Client:
         by: int | None = None,
         to: int | None = None,
         code: Code | None = None,
-        enqueued: Sequence[Params] = (),
     ) -> int:
         """Have a study, over or not, go on to more trials; how many it then has in all.
 
         ``by`` so many more, or up to ``to``. ``code``: as it is now. Errors as ``submit``.
         """
-        wishes = [dict(params) for params in enqueued]
         given = None if code is None else asdict(code)
-        answer = self.send("extend", study=study, by=by, to=to, code=given, enqueued=wishes)
+        answer = self.send("extend", study=study, by=by, to=to, code=given)
         return int(answer["n_trials"])
 
     def import_study(self, study: StudyImported) -> None:

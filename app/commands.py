@@ -166,11 +166,7 @@ def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: Find
         n_trials = whole("to", body["to"], low=1)
     if n_trials <= there:
         raise UsageError.refuse("to", n_trials, f"more than the {there} trials of {spec.name}")
-    enqueued = tuple(check_params(spec.space, each) for each in body.get("enqueued", ()))
-    if len(enqueued) > n_trials - there:
-        raise UsageError.refuse("n_trials", n_trials, f"room for {len(enqueued)} enqueued")
-    study = replace(spec, n_trials=n_trials)
-    return StudyExtended(at=at, study=study, past=past, enqueued=enqueued)
+    return StudyExtended(at=at, study=replace(spec, n_trials=n_trials), past=past)
 
 
 def _at_work(state: EngineState, study: str) -> StudyState:

@@ -150,7 +150,9 @@ class Runner:
             try:
                 event = commands.to_event(body, self.engine.state, now, self._ledger.past)
                 if not self._apply(event) and isinstance(event, TrialEnqueued):
-                    raise UsageError(f"study {event.study} has no trial left to enqueue")
+                    raise UsageError(
+                        f"all trials of study {event.study} have begun: extend it, then enqueue"
+                    )
                 reply = json.dumps({"ok": True} | commands.answer(event))
             except PenstockError as error:
                 kind = type(error).__name__

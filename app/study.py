@@ -306,12 +306,8 @@ class Study:
         client = self._client()
         if self._spec is None:
             client.submit(spec, wishes)
-            return
-        if spec.n_trials > self._spec.n_trials:
-            client.extend(self.id, to=spec.n_trials, code=spec.code, enqueued=wishes)
-            return
-        for params in wishes:
-            client.enqueue(self.id, params)
+        elif spec.n_trials > self._spec.n_trials:
+            client.extend(self.id, to=spec.n_trials, code=spec.code)
 
     def _client(self) -> Any:
         from .client import Client

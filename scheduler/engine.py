@@ -56,8 +56,8 @@ from .policies import find_policy
 from .record import Refused
 from .state import DeviceState, StudyState
 from .strategy import make_strategy
-from .study import trial_id
-from .trial import Trial
+from .study import Params, trial_id
+from .trial import Trial, TrialState
 
 __all__ = ["Engine", "Refused"]
 
@@ -137,17 +137,34 @@ class Engine(Extending):
     def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._study(event.study)
         asked = len(study.trials) + sum(ask.n for ask in study.asks.values())
-        if asked + len(study.enqueued) >= study.spec.n_trials:
-            raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} are taken")
-        study.enqueued.append(event.params)
+        if asked + len(study.enqueued) < study.spec.n_trials:
+            study.enqueued.append(event.params)
+        else:
+            self._make_room(study, event.params)
+
+    def _make_room(self, study: StudyState, params: Params) -> None:
+        """All trials are proposed: one that has not begun has these parameters, and is next."""
+        fresh = [t for t in self._trials_of(study) if _unbegun(t) and not t.enqueued]
+        if not fresh:
+            raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} have begun")
+        wish = dict(params)
+        same = (t for t in fresh if dict(t.params).items() >= wish.items())
+        trial = next(same, fresh[-1])
+        trial.params, trial.enqueued = tuple((dict(trial.params) | wish).items()), True
+        ready = self.state.ready
+        trial.since = min(self.state.trials[name].since for name in ready)
+        ready.remove(trial.id)
+        wished = [_unbegun(t) and t.enqueued for t in map(self.state.trials.__getitem__, ready)]
+        ready.insert(wished.index(False) if False in wished else len(ready), trial.id)
+        self._changes.trials[trial.id] = trial
 
     def _on_proposed(self, event: Proposed) -> None:
         study = self._study(event.study)
         if event.index not in study.asks:
             raise Refused(f"ask {event.index} of {event.study} was answered already")
-        del study.asks[event.index]
+        wishes = len(study.asks.pop(event.index).enqueued)
         names = []
-        for params in event.trials:
+        for place, params in enumerate(event.trials):
             number = len(study.trials)
             trial = Trial(
                 id=trial_id(study.spec.id, number),
@@ -155,6 +172,7 @@ class Engine(Extending):
                 number=number,
                 params=params,
                 created_at=event.at,
+                enqueued=place < wishes,
             )
             self.state.trials[trial.id] = trial
             study.trials.append(trial.id)
@@ -215,6 +233,11 @@ class Engine(Extending):
     def _on_tick(self, event: Tick) -> None:
         self._end_deadlines()
         self._fill()
+
+
+def _unbegun(trial: Trial) -> bool:
+    """Whether it waits for its first segment."""
+    return trial.state is TrialState.WAITING and trial.dispatched_at is None
 
 
 _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {

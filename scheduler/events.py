@@ -56,12 +56,10 @@ class StudyExtended(Event):
     """The study goes on to more trials: ``study`` is what it is from now on.
 
     ``past`` is what the engine has forgotten of a study that was over, None for one that is not.
-    ``enqueued`` configurations of the user are tried before the sampler's.
     """
 
     study: StudySpec
     past: Past | None = None
-    enqueued: tuple[Params, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

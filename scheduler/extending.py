@@ -76,7 +76,6 @@ class Extending(Attempts):
             else:
                 study.further += spec.n_trials - study.spec.n_trials
             study.spec = spec
-        study.enqueued += event.enqueued
         self._settle(study)
         self._changed(study)
 

@@ -1,0 +1,179 @@
+"""More trials for a study that is over, through the loop and either ledger; what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from desk import Curve, Desk, command, said, submit
+from drive_world import device, spec
+from penstock.app.clock import SimulatedClock
+from penstock.app.ledger import MemoryLedger, SqlLedger
+from penstock.app.queries import Reader
+from penstock.app.runner import Runner, restore
+from penstock.app.samplers import SamplerHost
+from penstock.app.space import parse_space
+from penstock.scheduler.engine import Engine
+from penstock.scheduler.events import StudyExtended
+from penstock.scheduler.study import StrategySpec
+
+FULL = spec(StrategySpec("full", max_epochs=2), n_trials=3, sampler="random")
+GRID = replace(FULL, sampler="grid", space=parse_space({"x": [1, 2, 3, 4, 5]}))
+
+
+@pytest.fixture(params=["memory", "sql"])
+def ledger(request, tmp_path):
+    if request.param == "memory":
+        yield MemoryLedger()
+        return
+    opened = SqlLedger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield opened
+    opened.close()
+
+
+class Installation:
+    """A runner on one simulated device."""
+
+    def __init__(self, ledger):
+        self.desk = Desk(SimulatedClock(), [device()], Curve())
+        self.desk.inbox, self.desk.answered = [], []
+        self.ledger, self.sent = ledger, 0
+        self.runner = Runner(Engine(), ledger, self.desk, SamplerHost(), self.desk.clock)
+        self.runner.start()
+
+    def tell(self, kind, **body):
+        """Send a command; the answer."""
+        self.sent += 1
+        made = submit if kind == "submit" else lambda n, **body: command(n, kind, **body)
+        self.desk.inbox = [made(self.sent, **body)]
+        self.runner.turn(0.0)
+        return said(self.desk)[-1][1]
+
+    def run(self):
+        while self.runner.engine.state.studies:
+            self.runner.turn(1.0)
+
+
+@pytest.fixture
+def there(ledger):
+    return Installation(ledger)
+
+
+def test_a_study_that_is_over_goes_on_and_a_restart_knows_it_as_it_is(there):
+    assert there.tell("submit", study=FULL)["ok"]
+    there.run()
+    assert there.tell("extend", study="s-1", by=2) == {"ok": True, "n_trials": 5}
+    there.runner.turn(1.0)
+    assert restore(there.ledger).state == there.runner.engine.state
+    there.run()
+    assert there.tell("extend", study="s-1", to=6) == {"ok": True, "n_trials": 6}
+    there.run()
+    read, status, past = there.ledger.past("s-1")
+    assert (read, status) == (replace(FULL, n_trials=6), "complete")
+    assert [(t.number, t.state, t.epoch) for t in past.trials] == [
+        (number, "completed", 2) for number in range(6)
+    ]
+    assert restore(there.ledger).state == there.runner.engine.state
+
+
+def test_a_grid_goes_on_where_it_stopped_and_ends_where_it_ends(there):
+    there.tell("submit", study=GRID)
+    there.run()
+    there.tell("extend", study="s-1", to=9)
+    there.run()
+    _, status, past = there.ledger.past("s-1")
+    assert status == "complete"
+    assert [dict(trial.params)["x"] for trial in past.trials] == [1, 2, 3, 4, 5]
+
+
+def test_a_cancelled_study_goes_on_and_what_was_cancelled_stays_so(there):
+    there.tell("submit", study=FULL)
+    while not there.runner.engine.state.attempts:
+        there.runner.turn(0.1)
+    there.tell("cancel", study="s-1")
+    there.tell("extend", study="s-1", by=1)
+    there.run()
+    _, status, past = there.ledger.past("s-1")
+    assert (status, [trial.state for trial in past.trials]) == (
+        "complete",
+        ["cancelled"] * 3 + ["completed"],
+    )
+
+
+def test_what_ends_in_the_very_turn_of_the_command_is_read_after_it_is_written(there):
+    """The reports of the last epochs and the command come in one turn of the loop."""
+    there.tell("submit", study=replace(FULL, n_trials=1))
+    while not there.runner.engine.state.attempts:
+        there.runner.turn(0.1)
+    late = []
+    while len(late) < 2:
+        late += super(Desk, there.desk).receive(1.0)
+        if late and late[-1].body["closes"] and late[-1].body["epoch"] == 1:
+            there.desk.inbox, late = late, []
+            there.runner.turn(0.0)
+        elif late and late[-1].body["epoch"] == 2:
+            break
+    there.desk.inbox = [*late, command(99, "extend", study="s-1", by=1)]
+    there.runner.turn(0.0)
+    assert said(there.desk)[-1][1] == {"ok": True, "n_trials": 2}
+    [extended] = [e for _, e in there.ledger.replay() if isinstance(e, StudyExtended)]
+    assert [(t.epoch, t.state) for t in extended.past.trials] == [(2, "completed")]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"by": 0}, "by = 0"),
+        ({"to": 3}, "to = 3 is refused: allowed is more than the 3 trials of s"),
+        ({"to": "many"}, "to = 'many'"),
+        ({}, "by"),
+        ({"study": "nobody", "by": 1}, "there is no study nobody"),
+    ],
+)
+def test_an_extension_that_makes_no_sense_is_refused_with_the_reason(there, body, words):
+    there.tell("submit", study=GRID)
+    answers = [there.tell("extend", **{"study": "s-1"} | body)]
+    there.run()
+    answers.append(there.tell("extend", **{"study": "s-1"} | body))
+    assert all(words in answer["error"] for answer in answers), answers
+
+
+def test_a_study_that_failed_is_not_extended(there):
+    there.tell("submit", study=FULL)
+    while not (open_ := there.runner.engine.state.attempts):
+        there.runner.turn(0.1)
+    [fence] = open_
+    body = {"kind": "failed", "trial": "s-1-0000", "fence": fence, "failure": "inexact"}
+    there.desk.inbox = [type(command(1, "x"))("1-0", "reports", body | {"message": "no"})]
+    there.runner.turn(0.0)
+    assert "s failed and cannot be extended" in there.tell("extend", study="s-1", by=1)["error"]
+
+
+def test_a_study_is_paused_once_and_readers_see_it(there, tmp_path):
+    there.tell("submit", study=FULL)
+    assert "s is running already" in there.tell("resume", study="s-1")["error"]
+    assert there.tell("pause", study="s-1")["ok"]
+    assert "s is paused already" in there.tell("pause", study="s-1")["error"]
+    if isinstance(there.ledger, SqlLedger):
+        row = Reader(f"sqlite:///{tmp_path / 'ledger.db'}").study("s")
+        assert (row.status, row.finished_at) == ("paused", None)
+    for _ in range(20):
+        there.runner.turn(1.0)
+    assert not there.runner.engine.state.attempts
+    assert there.tell("resume", study="s-1")["ok"]
+    there.run()
+
+
+def test_both_ledgers_have_the_same_of_a_study_that_is_over(tmp_path):
+    found = []
+    for ledger in (MemoryLedger(), SqlLedger.open(f"sqlite:///{tmp_path / 'ledger.db'}")):
+        there = Installation(ledger)
+        there.tell("submit", study=replace(GRID, strategy=StrategySpec("asha", max_epochs=3)))
+        there.run()
+        _, _, past = ledger.past("s-1")
+        fields = ("id", "params", "state", "target", "epoch", "value", "values", "hashes")
+        fields += ("state_hash", "signature", "parents", "members", "created_at", "finished_at")
+        found.append([[getattr(trial, name) for name in fields] for trial in past.trials])
+        ledger.close()
+    assert json.dumps(found[0], default=str) == json.dumps(found[1], default=str)
