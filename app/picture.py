@@ -120,6 +120,8 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 def _header(view: View, now: float) -> RenderableType:
     study, stand = view.study, view.stand
     how = f"{study.direction} {study.metric} · {label(study.strategy)} · {label(study.sampler)}"
+    if study.observations:
+        how += f" · {study.observations} copied"
     status = (study.status, STATUS_STYLE.get(study.status, ""))
     title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
     total = stand.expected or study.n_trials

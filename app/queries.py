@@ -32,7 +32,10 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study as it stands; see ``scheduler.study`` for what the fields mean."""
+    """A study as it stands; see ``scheduler.study`` for what the fields mean.
+
+    ``observations`` is how many results of other studies it was warmed up with.
+    """
 
     id: str
     name: str
@@ -49,6 +52,7 @@ class StudyRow:
     finished_at: float | None
     message: str
     spec_json: str
+    observations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +273,7 @@ def _study(row: Row[Any]) -> StudyRow:
         finished_at=row.finished_at,
         message=row.message,
         spec_json=row.spec,
+        observations=len(spec.observations),
     )
 
 

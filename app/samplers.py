@@ -187,7 +187,11 @@ def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
     """Show the sampler what it may compare: a rung counts from so many results on."""
     given: dict[str, int] = json.loads(spec.sampler_options)
     least = len(view.dists) + 3 if spec.sampler == "bohb" else given.get("n_startup_trials", 10)
-    view.show(trials[-GP_MOST:] if spec.sampler == "gp" else trials, max(1, least))
+    known = spec.observations
+    if spec.sampler == "gp":
+        trials = trials[-GP_MOST:]
+        known = known[-(GP_MOST - len(trials)) :] if len(trials) < GP_MOST else ()
+    view.show(trials, max(1, least), known)
 
 
 def _draw(

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
 from ..scheduler.retry import ENDS_STUDY
-from ..scheduler.study import Params, StudySpec
+from ..scheduler.study import Observation, Params, StudySpec
 from ..scheduler.trial import TrialState
 from .boundary import to_the_user
 from .settings import Settings
 from .space import check_params, whole
 from .submission import Plan, differences, make_spec
+from .warm_start import fitting, observation, of_frozen, of_study, shown
 
 if TYPE_CHECKING:
     import optuna
@@ -60,6 +61,7 @@ class Study:
         self._settings = settings
         self._spec = spec
         self._enqueued: list[Params] = []
+        self._observed: list[Observation] = []
         self._kept: tuple[Reader, Results] | None = None
 
     def __repr__(self) -> str:
@@ -139,6 +141,8 @@ class Study:
             )
         if self._spec is not None and spec.n_trials <= self._spec.n_trials:
             spec = replace(spec, n_trials=self._spec.n_trials)  # it was extended since
+        known = self._spec.observations if self._spec else fitting(self._observed, spec.space)
+        spec = replace(spec, observations=known)
         wishes = [check_params(spec.space, dict(params)) for params in self._enqueued]
         if len(wishes) > spec.n_trials:
             allowed = f"at least the {len(wishes)} configurations that were enqueued"
@@ -204,6 +208,24 @@ class Study:
         else:
             self._client().enqueue(self.id, checked)
 
+    @to_the_user
+    def add_trial(
+        self, *, params: Mapping[str, Any], value: float, source: str = "add_trial"
+    ) -> None:
+        """Before the study is submitted: a result from elsewhere, for its sampler to learn from.
+
+        It is no trial of the study. A study that was submitted before keeps what it had then.
+        """
+        self._observed.append(observation(params, value, source))
+
+    @to_the_user
+    def add_trials(self, trials: Iterable[FrozenTrial], source: str = "add_trials") -> None:
+        """As ``add_trial``, for the results among Optuna's frozen trials."""
+        self._observed += of_frozen(trials, source)
+
+    def _learn_from(self, study: Any) -> None:
+        self._observed += of_study(study, self.direction)
+
     # -- results ---------------------------------------------------------------------------------
 
     @property
@@ -227,6 +249,14 @@ class Study:
             return []
         found = self._reading()[1].trials()
         return [trial for trial in found if states is None or trial.state in states]
+
+    @property
+    @to_the_user
+    def copied_trials(self) -> list[FrozenTrial]:
+        """What the study was warmed up with; ``user_attrs["source"]`` says where it is from."""
+        self._submitted()
+        assert self._spec is not None
+        return shown(self._spec, self._reading()[1].space())
 
     @property
     @to_the_user

@@ -161,14 +161,16 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
     """What a study submitted again has changed, in words.
 
-    An edited source file is no change. Nor is ``n_trials``, up to how many it is to go.
+    An edited source file is no change. Nor is ``n_trials``, up to how many it is to go, nor what
+    it was warmed up with, which may have grown.
     """
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(StudySpec)]
     edited = replace(new.code, digest=old.code.digest)
     return [
         f"{name} was {before!r} and is {after!r}"
         for name, before, after in pairs
-        if name != "n_trials" and before != (edited if name == "code" else after)
+        if name not in {"n_trials", "observations"}
+        and before != (edited if name == "code" else after)
     ]
 
 

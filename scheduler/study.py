@@ -48,6 +48,20 @@ class StrategySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Observation:
+    """A result from ``source`` that samplers learn from: no trial of the study that holds it.
+
+    ``values`` are (epoch, value) as far as known; ``value`` is that of the whole training, None
+    where it was not trained to its end.
+    """
+
+    params: Params
+    value: float | None
+    values: tuple[tuple[int, float], ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StudySpec:
     """One tuning job as submitted. Immutable: every later change is an event of its own.
 
@@ -59,6 +73,7 @@ class StudySpec:
     cut (None: see ``shards_of``), ``batch_size`` the code's own, where no hyperparameter says it.
     ``exactness`` is one of ``EXACTNESS``, ``on_signature_change`` of ``ON_SIGNATURE_CHANGE``.
     ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
+    ``observations`` were there before it (warm start).
     """
 
     id: str
@@ -82,6 +97,7 @@ class StudySpec:
     exactness: str = "bitwise"
     on_signature_change: str = "refuse"
     keep_checkpoints: int = 1
+    observations: tuple[Observation, ...] = ()
 
     @property
     def sign(self) -> float:
