@@ -74,6 +74,19 @@ class Client:
         answer = self.send("extend", study=study, by=by, to=to, code=given)
         return int(answer["n_trials"])
 
+    def ask(self, study: str) -> tuple[int, dict[str, Any]]:
+        """A trial for the user to train: its number and parameters. Errors as ``submit``."""
+        answer = self.send("ask", study=study)
+        return int(answer["number"]), dict(answer["params"])
+
+    def tell(self, study: str, number: int, value: float | None, reason: str = "") -> None:
+        """What a trial came to; None: it failed. Errors as ``submit``."""
+        self.send("tell", study=study, number=number, value=value, reason=reason)
+
+    def close(self, study: str) -> None:
+        """End a study that was asked. Errors as ``submit``."""
+        self.send("close", study=study)
+
     def import_study(self, study: StudyImported) -> None:
         """Have a study that is over taken into the ledger. Errors as ``submit``."""
         # As text: metrics may be NaN, which a message's own JSON cannot hold.

@@ -19,12 +19,15 @@ from ..scheduler.events import (
     DevicesTakenOut,
     Event,
     StudyCancelled,
+    StudyClosed,
     StudyExtended,
     StudyImported,
     StudyPaused,
     StudyResumed,
     StudySubmitted,
+    TrialAsked,
     TrialEnqueued,
+    TrialTold,
 )
 from ..scheduler.freeing import LONGEST_WITHIN, choose, freeable
 from ..scheduler.past import Past, PastTrial
@@ -44,7 +47,9 @@ from .codec import decode, spec_from_json
 from .space import check_params, parameter, whole
 from .submission import DIRECTIONS, SAMPLERS
 
-KINDS = "submit, cancel, pause, resume, extend, enqueue, import, drain, undrain, free"
+KINDS = (
+    "submit, cancel, pause, resume, extend, enqueue, ask, tell, close, import, drain, undrain, free"
+)
 #: So many names of devices are listed where one is not found.
 NAMED = 10
 
@@ -70,8 +75,16 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindP
         raise UsageError(f"a malformed command of kind {kind!r} is refused: {error!r}") from error
 
 
-def answer(event: Event) -> dict[str, Any]:
-    """What a client is told of the command that became ``event``, besides that it was accepted."""
+def answer(event: Event, state: EngineState) -> dict[str, Any]:
+    """What a client is told of the command that became ``event``, besides that it was accepted.
+
+    UsageError where what it asked for is not there.
+    """
+    if isinstance(event, TrialAsked):
+        trial = state.trials.get(trial_id(event.study, event.number))
+        if trial is None:
+            raise UsageError(f"the sampler has no configuration for trial {event.number}")
+        return {"number": trial.number, "params": dict(trial.params)}
     if isinstance(event, DevicesTakenOut | DevicesGivenBack):
         return {"devices": event.devices}
     if isinstance(event, StudyExtended):
@@ -160,6 +173,8 @@ def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: Find
     else:
         spec = _at_work(state, name).spec
         there = spec.n_trials
+    if spec.contract == "ask":
+        raise UsageError(f"{spec.name} has as many trials as it is asked for: ask() for more")
     if body.get("to") is None:
         n_trials = there + whole("by", body["by"], low=1)
     else:
@@ -210,7 +225,11 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     known = _at_work(state, study)
     if kind == "cancel":
         return StudyCancelled(at=at, study=study)
+    if kind in ("ask", "tell", "close"):
+        return _of_asked(body, state, known, at)
     if kind in ("pause", "resume"):
+        if known.spec.contract == "ask":
+            raise UsageError(f"nothing of {known.spec.name} runs here: it cannot be paused")
         if known.works == (kind == "resume"):
             raise UsageError(f"{known.spec.name} is {known.status} already")
         return (StudyPaused if kind == "pause" else StudyResumed)(at=at, study=study)
@@ -218,6 +237,31 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
         params = check_params(known.spec.space, body["params"])
         return TrialEnqueued(at=at, study=study, params=params)
     raise UsageError.refuse("kind", kind, KINDS)
+
+
+def _of_asked(body: Mapping[str, Any], state: EngineState, study: StudyState, at: float) -> Event:
+    name = study.spec.id
+    if study.spec.contract != "ask":
+        raise UsageError(f"{study.spec.name} trains its trials itself: it is no study to be asked")
+    if body["kind"] == "ask":
+        return TrialAsked(at=at, study=name, number=len(study.trials))
+    if body["kind"] == "close":
+        return StudyClosed(at=at, study=name)
+    number = whole("trial", body["number"], low=0)
+    trial = state.trials.get(trial_id(name, number))
+    if trial is None:
+        raise UsageError.refuse("trial", number, f"one of the {len(study.trials)} asked for")
+    if trial.state in FINAL:
+        raise UsageError(f"trial {number} of {study.spec.name} is {trial.state} already")
+    value = body["value"]
+    if value is not None and (not isinstance(value, int | float) or not isfinite(value)):
+        raise UsageError.refuse("value", value, "a finite number, or None of one that failed")
+    return TrialTold(
+        at=at,
+        trial=trial.id,
+        value=None if value is None else float(value),
+        reason=str(body.get("reason", "")),
+    )
 
 
 def _check_name(spec: StudySpec, state: EngineState) -> None:

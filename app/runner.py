@@ -153,7 +153,7 @@ class Runner:
                     raise UsageError(
                         f"all trials of study {event.study} have begun: extend it, then enqueue"
                     )
-                reply = json.dumps({"ok": True} | commands.answer(event))
+                reply = json.dumps({"ok": True} | commands.answer(event, self.engine.state))
             except PenstockError as error:
                 kind = type(error).__name__
                 reply = json.dumps({"ok": False, "error": str(error), "type": kind})

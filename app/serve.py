@@ -129,7 +129,8 @@ class Scheduler:
                     runner.outage()
                     log.info("the broker is back")
                     away = False
-                runner.turn(0.25)
+                if runner.turn(0.25):
+                    self._busy_at = time.time()
             except BackendError as error:
                 if runner.broken:
                     log.error("%s; the engine is rebuilt from what is written", error)

@@ -7,11 +7,12 @@ script with ``load_if_exists=True``, takes the study up where it is then.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
@@ -20,8 +21,8 @@ from ..scheduler.study import Observation, Params, StudySpec
 from ..scheduler.trial import TrialState
 from .boundary import to_the_user
 from .settings import Settings
-from .space import check_params, whole
-from .submission import Plan, differences, make_spec
+from .space import check_params, parse_space, whole
+from .submission import Plan, differences, make_asked_spec, make_spec
 from .warm_start import fitting, observation, of_frozen, of_study, shown
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pandas
     from optuna.trial import FrozenTrial
 
+    from .client import Client
     from .queries import Reader, StudyRow, TrialRow
     from .results import Results
 
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
 DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
 #: Set by the command line to a list, on which every study is put that a script has submitted.
 SUBMITTED: ContextVar[list[Study] | None] = ContextVar("SUBMITTED", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTrial:
+    """A configuration to be trained by its user: ``params`` by name, ``number`` to tell it by."""
+
+    number: int
+    params: dict[str, Any]
 
 
 class Study:
@@ -164,21 +174,19 @@ class Study:
     def cancel(self) -> None:
         """Stop the study. What has run stays; trials at work end as cancelled."""
         self._submitted()
-        self._client().cancel(self.id)
+        self._reach().cancel(self.id)
 
     @to_the_user
     def pause(self) -> None:
         """Give its devices to others: what runs ends its epoch, and waits until ``resume``."""
         self._submitted()
-        self._ensure_up(None)
-        self._client().pause(self.id)
+        self._reach().pause(self.id)
 
     @to_the_user
     def resume(self) -> None:
         """Have a paused study go on."""
         self._submitted()
-        self._ensure_up(None)
-        self._client().resume(self.id)
+        self._reach().resume(self.id)
 
     @to_the_user
     def extend(self, *, by: int | None = None, to: int | None = None) -> None:
@@ -193,8 +201,7 @@ class Study:
         for field, value in (("by", by), ("to", to)):
             if value is not None:
                 whole(field, value, low=1)
-        self._ensure_up(None)
-        n_trials = self._client().extend(self.id, by=by, to=to)
+        n_trials = self._reach().extend(self.id, by=by, to=to)
         assert self._spec is not None
         self._spec = replace(self._spec, n_trials=n_trials)
 
@@ -206,7 +213,7 @@ class Study:
         if spec is None:
             self._enqueued.append(checked)
         else:
-            self._client().enqueue(self.id, checked)
+            self._reach().enqueue(self.id, checked)
 
     @to_the_user
     def add_trial(
@@ -225,6 +232,44 @@ class Study:
 
     def _learn_from(self, study: Any) -> None:
         self._observed += of_study(study, self.direction)
+
+    @to_the_user
+    def ask(self, space: Mapping[str, Any] | None = None) -> AskedTrial:
+        """A trial to train yourself, wherever you like; ``tell`` what it came to.
+
+        The first call submits the study over ``space``; the others need none.
+        """
+        refuse_in_trainer("ask()")
+        if self._spec is None:
+            spec = make_asked_spec(self._plan, self.id, self.study_name, space)
+            spec = replace(spec, observations=fitting(self._observed, spec.space))
+            wishes = [check_params(spec.space, dict(params)) for params in self._enqueued]
+            self._reach().submit(spec, wishes)
+            self._spec, self._enqueued = spec, []
+        elif space is not None and parse_space(space) != self._spec.space:
+            raise UsageError(f"study {self.study_name} was begun over another space")
+        number, params = self._reach().ask(self.id)
+        return AskedTrial(number, params)
+
+    @to_the_user
+    def tell(
+        self, trial: AskedTrial | int, value: float | None = None, *, state: Any = None
+    ) -> None:
+        """What a trial that was asked for came to: its value, or ``state="fail"``."""
+        self._submitted()
+        number = whole("trial", trial.number if isinstance(trial, AskedTrial) else trial, low=0)
+        failed = state is not None
+        if failed and str(getattr(state, "name", state)).lower() != "fail":
+            raise UsageError.refuse("state", state, "'fail', or None with a value")
+        if failed == (value is not None):
+            raise UsageError.refuse("value", value, "a finite number, or none with state='fail'")
+        self._reach().tell(self.id, number, None if value is None else _finite(value))
+
+    @to_the_user
+    def close(self) -> None:
+        """End a study that is asked; trials that nothing was told of end as cancelled."""
+        self._submitted()
+        self._reach().close(self.id)
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -339,10 +384,18 @@ class Study:
         elif spec.n_trials > self._spec.n_trials:
             client.extend(self.id, to=spec.n_trials, code=spec.code)
 
-    def _client(self) -> Any:
+    def _client(self) -> Client:
         from .client import Client
 
         return Client(self._settings)
+
+    def _reach(self) -> Client:
+        """Who sends commands, and services that hear them: they stop when idle for long."""
+        from .locks import is_running
+
+        if not is_running(self._settings.run, "scheduler"):
+            self._ensure_up(None)
+        return self._client()
 
     def _reading(self) -> tuple[Reader, Results]:
         if self._kept is None:
@@ -374,6 +427,13 @@ class Study:
         if failure.traceback:
             failure.add_note(f"\n{first.id}: {failure.traceback}")
         return failure
+
+
+def _finite(value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
+        raise UsageError.refuse("value", value, "a finite number, or none with state='fail'")
+    return float(value)
 
 
 def goes_on(study_name: str, study_id: str) -> str:

@@ -21,7 +21,7 @@ from ..scheduler.study import (
     StudySpec,
 )
 from ..tasks.load import reference
-from .contracts import check_contract, contract_of
+from .contracts import check_asked, check_contract, contract_of
 from .space import Categorical, Space, grid_size, parameter, parse_space, whole
 
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp")
@@ -155,6 +155,27 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         exactness=exactness,
         on_signature_change=plan.on_signature_change
         or ("refuse" if exactness == "bitwise" else "record"),
+    )
+
+
+def make_asked_spec(
+    plan: Plan, study: str, name: str, space: Mapping[str, Any] | None
+) -> StudySpec:
+    """A study whose trials its user trains by himself; UsageError as ``make_plan``."""
+    checked = _space(plan, space)
+    check_asked(plan, checked)
+    return StudySpec(
+        id=study,
+        name=name,
+        contract="ask",
+        code=Code("", "", ""),
+        metric=plan.metric or "value",
+        direction=plan.direction,
+        n_trials=1,
+        space=checked,
+        sampler=plan.sampler,
+        sampler_options=plan.sampler_options,
+        seed=plan.seed,
     )
 
 

@@ -8,11 +8,11 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Eight classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
+Nine classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
 store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
 ``Numerics`` sees to it that a study is computed alike everywhere, ``Attempts`` takes in what is
-reported, ``Extending`` interrupts studies and has them go on, and ``Engine`` takes in what begins
-and ends: studies, trials, devices.
+reported, ``Extending`` interrupts studies and has them go on, ``Asking`` serves users who train by
+themselves, and ``Engine`` takes in what begins and ends: studies, trials, devices.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from .asking import Asking
 from .decisions import (
     Ask,
     Decision,
@@ -39,6 +40,7 @@ from .events import (
     Proposed,
     Replayed,
     StudyCancelled,
+    StudyClosed,
     StudyExtended,
     StudyFailed,
     StudyImported,
@@ -47,11 +49,12 @@ from .events import (
     StudySubmitted,
     Suggested,
     Tick,
+    TrialAsked,
     TrialEnqueued,
     TrialReturned,
+    TrialTold,
     Undurable,
 )
-from .extending import Extending
 from .policies import find_policy
 from .record import Refused
 from .state import DeviceState, StudyState
@@ -62,7 +65,7 @@ from .trial import Trial, TrialState
 __all__ = ["Engine", "Refused"]
 
 
-class Engine(Extending):
+class Engine(Asking):
     """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
@@ -137,7 +140,7 @@ class Engine(Extending):
     def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._study(event.study)
         asked = len(study.trials) + sum(ask.n for ask in study.asks.values())
-        if asked + len(study.enqueued) < study.spec.n_trials:
+        if study.spec.contract == "ask" or asked + len(study.enqueued) < study.spec.n_trials:
             study.enqueued.append(event.params)
         else:
             self._make_room(study, event.params)
@@ -179,6 +182,9 @@ class Engine(Extending):
             study.active += 1
             self._changes.trials[trial.id] = trial
             names.append(trial.id)
+        if study.spec.contract == "ask":
+            self._hand_out(study, names)
+            return
         self._enter(study, study.strategy.proposed(tuple(names), exhausted=event.exhausted))
         self._settle(study)
         self._fill()
@@ -250,6 +256,9 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     StudyFailed: Engine._on_study_failed,
     StudyImported: Engine._on_study_imported,
     TrialEnqueued: Engine._on_trial_enqueued,
+    TrialAsked: Engine._on_trial_asked,
+    TrialTold: Engine._on_trial_told,
+    StudyClosed: Engine._on_study_closed,
     Proposed: Engine._on_proposed,
     Suggested: Engine._on_suggested,
     DeviceJoined: Engine._on_device_joined,

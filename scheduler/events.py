@@ -87,6 +87,30 @@ class TrialEnqueued(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAsked(Event):
+    """The user wants a configuration to train himself: it becomes trial ``number``."""
+
+    study: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTold(Event):
+    """What a trial that was asked for came to; ``value`` None: it failed, ``reason`` says why."""
+
+    trial: str
+    value: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyClosed(Event):
+    """The user asks for no more trials; those that he was given and told nothing of are over."""
+
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed(Event):
     """The sampler's answer to ``Ask``: configurations in order; fewer than asked when exhausted."""
 

@@ -151,20 +151,23 @@ class Placing(Durables):
         pull = study.strategy.pull(free, ahead)
         self._enter(study, pull.group)
         if pull.ask:
-            enqueued = tuple(study.enqueued[: pull.ask])
-            del study.enqueued[: pull.ask]
-            ask = Ask(
-                id=self._decision_id(),
-                cause=self.state.seq,
-                study=study.spec.id,
-                n=pull.ask,
-                index=study.next_ask,
-                enqueued=enqueued,
-            )
-            study.asks[ask.index] = ask
-            study.next_ask += 1
-            self._out.append(ask)
+            self._ask(study, pull.ask)
         return pull
+
+    def _ask(self, study: StudyState, n: int) -> None:
+        enqueued = tuple(study.enqueued[:n])
+        del study.enqueued[:n]
+        ask = Ask(
+            id=self._decision_id(),
+            cause=self.state.seq,
+            study=study.spec.id,
+            n=n,
+            index=study.next_ask,
+            enqueued=enqueued,
+        )
+        study.asks[ask.index] = ask
+        study.next_ask += 1
+        self._out.append(ask)
 
     def _replan(self, free: list[Member]) -> None:
         state = self.state
@@ -276,7 +279,7 @@ class Placing(Durables):
 
     def _settle(self, study: StudyState) -> None:
         """A study without active trials and open asks either goes on or is over."""
-        if study.status in OVER or study.active or study.asks:
+        if study.status in OVER or study.active or study.asks or study.spec.contract == "ask":
             return
         free = max(1, sum(1 for _ in self.state.free_slots()))
         pull = self._pull_study(study, free)

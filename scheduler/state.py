@@ -53,7 +53,7 @@ class StudyState:
     @property
     def works(self) -> bool:
         """Whether segments of it may be sent."""
-        return self.status == "running"
+        return self.status == "running" and self.spec.contract != "ask"
 
     @property
     def record(self) -> StudyRecord:

@@ -9,8 +9,9 @@ Params = tuple[tuple[str, Scalar], ...]
 Metrics = tuple[tuple[str, float], ...]
 
 #: ``torch``: a TorchTrainable. ``objective``: an Optuna objective(trial). ``epochs``: an epoch
-#: function. ``empty``: an epoch that does nothing, for measuring the control plane.
-CONTRACTS = ("torch", "objective", "epochs", "empty")
+#: function. ``ask``: the user trains by himself, and tells. ``empty``: an epoch that does nothing,
+#: for measuring the control plane.
+CONTRACTS = ("torch", "objective", "epochs", "ask", "empty")
 #: ``bitwise``: the same (trial, epoch) has the same bits, so what is lost is replayed.
 #: ``statistical``: it need not, so an epoch counts once its state is durable.
 EXACTNESS = ("bitwise", "statistical")

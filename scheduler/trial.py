@@ -34,6 +34,7 @@ class Step(StrEnum):
     """What moves a trial from state to state."""
 
     ENTER = "enter"  # the strategy gives it a (higher) target
+    HAND_OUT = "hand out"  # the user, who asked for it, trains it himself
     DISPATCH = "dispatch"  # a segment of it was sent to a slot
     YIELD = "yield"  # its segment closed before the target
     LOSE = "lose"  # the infrastructure lost its segment
@@ -49,6 +50,7 @@ _S, _T = TrialState, Step
 
 TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.PROPOSED, _T.ENTER): _S.WAITING,
+    (_S.PROPOSED, _T.HAND_OUT): _S.RUNNING,
     (_S.PROPOSED, _T.STOP): _S.STOPPED,
     (_S.PROPOSED, _T.CANCEL): _S.CANCELLED,
     (_S.WAITING, _T.DISPATCH): _S.RUNNING,

@@ -31,7 +31,7 @@ class Desk(SimulatedTransport):
         super().carry_out(**decided)
 
 
-def command(number, kind, **body):
+def command(number, kind, /, **body):
     return Message(f"{number}-0", "commands", {"id": f"c{number}", "kind": kind, **body})
 
 

@@ -177,3 +177,72 @@ def test_both_ledgers_have_the_same_of_a_study_that_is_over(tmp_path):
         found.append([[getattr(trial, name) for name in fields] for trial in past.trials])
         ledger.close()
     assert json.dumps(found[0], default=str) == json.dumps(found[1], default=str)
+
+
+# -- ask and tell ----------------------------------------------------------------------------------
+
+ASKED = replace(
+    FULL, contract="ask", n_trials=1, strategy=StrategySpec(), sampler="grid",
+    space=parse_space({"x": [3, 1]}),
+)  # fmt: skip
+
+
+def test_a_study_is_asked_and_told_without_a_device_and_ends_when_it_is_closed(there):
+    there.desk.devices = []
+    there.tell("submit", study=ASKED)
+    asked = [there.tell("ask", study="s-1") for _ in range(3)]
+    assert asked[:2] == [
+        {"ok": True, "number": 0, "params": {"x": 3}},
+        {"ok": True, "number": 1, "params": {"x": 1}},
+    ]
+    assert "no configuration for trial 2" in asked[2]["error"], "the grid has two points"
+    assert there.tell("tell", study="s-1", number=1, value=0.5)["ok"]
+    assert there.tell("tell", study="s-1", number=0, value=None, reason="no")["ok"]
+    assert restore(there.ledger).state == there.runner.engine.state
+    assert there.tell("close", study="s-1")["ok"]
+    _, status, past = there.ledger.past("s-1")
+    assert (status, [(t.state, t.value) for t in past.trials]) == (
+        "complete",
+        [("failed", None), ("completed", 0.5)],
+    )
+    assert past.trials[0].failure.kind == "told"
+
+
+def test_a_repeated_ask_gets_the_same_trial_and_its_sampler_learns_what_was_told(there):
+    there.tell("submit", study=replace(ASKED, sampler="tpe"))
+    for _ in range(2):
+        there.desk.inbox = [command(7, "ask", study="s-1")]
+        there.runner.turn(0.0)
+    assert [answer["number"] for _, answer in said(there.desk)[1:]] == [0, 0]
+    there.tell("tell", study="s-1", number=0, value=1.0)
+    [trial] = there.runner.engine.state.trials.values()
+    assert (trial.state, trial.value) == ("completed", 1.0)
+    assert there.tell("enqueue", study="s-1", params={"x": 1})["ok"]
+    assert there.tell("ask", study="s-1")["params"] == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("tell", {"number": 0, "value": 2.0}, "trial 0 of s is completed already"),
+        ("tell", {"number": 9, "value": 2.0}, "trial = 9 is refused: allowed is one of the 2"),
+        ("tell", {"number": 1, "value": float("nan")}, "value = nan"),
+        ("tell", {"number": 1, "value": "much"}, "value = 'much'"),
+        ("tell", {"number": -1, "value": 1.0}, "trial = -1"),
+        ("pause", {}, "nothing of s runs here"),
+        ("extend", {"by": 3}, "ask() for more"),
+        ("ask", {"study": "s-2"}, "other trains its trials itself"),
+        ("tell", {"study": "s-2", "number": 0, "value": 1.0}, "other trains its trials itself"),
+    ],
+)
+def test_what_cannot_be_asked_or_told_is_refused_with_the_reason(there, kind, body, words):
+    there.tell("submit", study=ASKED)
+    there.tell("submit", study=replace(FULL, id="s-2", name="other"))
+    for _ in range(2):
+        there.tell("ask", study="s-1")
+    there.tell("tell", study="s-1", number=0, value=1.0)
+    assert words in there.tell(kind, **{"study": "s-1"} | body)["error"]
+    there.tell("close", study="s-1")
+    _, _, past = there.ledger.past("s-1")
+    assert [trial.state for trial in past.trials] == ["completed", "cancelled"]
+    assert "over already" in there.tell("ask", study="s-1")["error"]

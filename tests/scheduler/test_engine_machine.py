@@ -22,20 +22,23 @@ from penstock.scheduler.events import (
     PolicyChosen,
     Replayed,
     StudyCancelled,
+    StudyClosed,
     StudyExtended,
     StudyImported,
     StudyPaused,
     StudyResumed,
     Tick,
+    TrialAsked,
     TrialEnqueued,
     TrialReturned,
+    TrialTold,
     Undurable,
 )
 from penstock.scheduler.freeing import choose, freeable
 from penstock.scheduler.past import Past, PastTrial
 from penstock.scheduler.policies import POLICIES
 from penstock.scheduler.retry import KINDS
-from penstock.scheduler.study import OVER, StrategySpec, StudyRecord, StudySpec
+from penstock.scheduler.study import OVER, StrategySpec, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.trial import AcceptedEpoch, Trial, TrialState
 
 NAMES = [f"cpu.a.{n}" for n in range(4)]
@@ -103,8 +106,9 @@ class EngineMachine(RuleBasedStateMachine):
         width=st.sampled_from([1, 1, 2, 4]),
         change=st.sampled_from(["refuse", "record"]),
         exactness=st.sampled_from(["bitwise", "statistical"]),
+        contract=st.sampled_from(["empty"] * 4 + ["ask"]),
     )
-    def submit(self, plan, n, sampler, retries, width, change, exactness):
+    def submit(self, plan, n, sampler, retries, width, change, exactness, contract):
         self.studies += 1
         name = f"s-{self.studies}"
         if change == "record":
@@ -120,6 +124,7 @@ class EngineMachine(RuleBasedStateMachine):
             shards=8,
             on_signature_change=change,
             exactness=exactness,
+            contract=contract,
         )
         self.world.submit(self.specs[name])
 
@@ -290,6 +295,18 @@ class EngineMachine(RuleBasedStateMachine):
     def resume(self, number):
         self.send(StudyResumed(at=self.world.at, study=f"s-{number}"))
 
+    @rule(number=st.integers(1, 4), trial=st.integers(0, 3))
+    def ask(self, number, trial):
+        self.send(TrialAsked(at=self.world.at, study=f"s-{number}", number=trial))
+
+    @rule(number=st.integers(1, 4), trial=st.integers(0, 3), value=st.none() | st.floats(0, 1))
+    def tell(self, number, trial, value):
+        self.send(TrialTold(at=self.world.at, trial=trial_id(f"s-{number}", trial), value=value))
+
+    @rule(number=st.integers(1, 4))
+    def close(self, number):
+        self.send(StudyClosed(at=self.world.at, study=f"s-{number}"))
+
     @rule(data=st.data(), to=st.integers(1, 12))
     def extend(self, data, to):
         """A study that runs, is paused, is over, or is none."""
@@ -363,6 +380,8 @@ class EngineMachine(RuleBasedStateMachine):
         for name, study in list(self.world.engine.state.studies.items()):
             if study.status == "paused":
                 self.world.send(StudyResumed(at=self.world.at, study=name))
+            if study.spec.contract == "ask":
+                self.world.send(StudyClosed(at=self.world.at, study=name))
         for name in list(self.world.engine.state.devices):
             self.world.send(DeviceLeft(at=self.world.at, device=name, reason="test"))
         self.world.at += 100
