@@ -23,6 +23,7 @@ from .terminal import (
     Commands,
     Json,
     Name,
+    client_of,
     present,
     reader_of,
     scheduler_runs,
@@ -196,6 +197,33 @@ def doctor(as_json: Json = False) -> None:
     present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
     if any(finding.grade == "fail" for finding in findings):
         raise typer.Exit(BACKEND)
+
+
+@app.command(rich_help_panel=MACHINE)
+def plan(as_json: Json = False) -> None:
+    """Show what the scheduler would do next: who runs until when, who waits and why."""
+    from .plan_view import plan_view
+
+    present(client_of(settings_of()).plan(), as_json, plan_view)
+
+
+@app.command(rich_help_panel=MACHINE)
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what there is, and how much.")
+    ] = False,
+) -> None:
+    """Delete checkpoints that the ledger does not name, and empty logs older than a week."""
+    from .garbage import find, size_of
+
+    freed, files = 0, 0
+    for each in find(settings_of()):
+        if not dry_run:
+            each.remove()
+        freed, files = freed + each.size, files + 1
+        typer.echo(f"{each.shown}  {size_of(each.size)}")
+    would = "would be freed" if dry_run else "freed"
+    typer.echo(f"{files} files, {size_of(freed)} {would}")
 
 
 @app.command(rich_help_panel=MACHINE)

@@ -87,6 +87,10 @@ class Client:
         """End a study that was asked. Errors as ``submit``."""
         self.send("close", study=study)
 
+    def plan(self) -> dict[str, Any]:
+        """What the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
+        return dict(self.send("plan")["plan"])
+
     def import_study(self, study: StudyImported) -> None:
         """Have a study that is over taken into the ledger. Errors as ``submit``."""
         # As text: metrics may be NaN, which a message's own JSON cannot hold.

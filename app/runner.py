@@ -30,6 +30,7 @@ from ..scheduler.events import (
     Tick,
     TrialEnqueued,
 )
+from ..scheduler.outlook import outlook
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import commands
@@ -143,6 +144,10 @@ class Runner:
     def _command(self, body: dict[str, Any], now: float) -> None:
         """Carry out a client's command once; a repeated one gets the same reply again."""
         name = str(body.get("id", ""))
+        if body.get("kind") == "plan":  # a question: nothing of it is kept
+            plan = json.dumps({"ok": True, "plan": outlook(self.engine.state, now)})
+            self._turn.answers.append((f"reply:{name}", plan))
+            return
         reply = dict(self._turn.replies).get(name) or self._ledger.reply_to(name)
         if reply is None:
             if body.get("kind") == "extend":

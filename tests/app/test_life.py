@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
 from penstock.app.clock import SimulatedClock
 from penstock.app.ledger import MemoryLedger, SqlLedger
+from penstock.app.plan_view import plan_view
 from penstock.app.queries import Reader
 from penstock.app.runner import Runner, restore
 from penstock.app.samplers import SamplerHost
@@ -17,6 +19,7 @@ from penstock.app.space import parse_space
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import StudyExtended
 from penstock.scheduler.study import StrategySpec
+from rich.console import Console
 
 FULL = spec(StrategySpec("full", max_epochs=2), n_trials=3, sampler="random")
 GRID = replace(FULL, sampler="grid", space=parse_space({"x": [1, 2, 3, 4, 5]}))
@@ -246,3 +249,21 @@ def test_what_cannot_be_asked_or_told_is_refused_with_the_reason(there, kind, bo
     _, _, past = there.ledger.past("s-1")
     assert [trial.state for trial in past.trials] == ["completed", "cancelled"]
     assert "over already" in there.tell("ask", study="s-1")["error"]
+
+
+def test_a_plan_is_a_question_of_which_nothing_is_kept(there):
+    there.tell("submit", study=FULL)
+    while not there.runner.engine.state.attempts:
+        there.runner.turn(0.1)
+    before = there.runner.engine.state.seq
+    plan = there.tell("plan")["plan"]
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(plan_view(plan))
+    text = console.export_text()
+    assert "s/0" in text
+    assert "place 1 in line for a slot" in text
+    assert "s is running, 0 trials to be proposed" in text
+    assert there.runner.engine.state.seq == before
+    assert there.ledger.reply_to(f"c{there.sent}") is None
+    there.run()
+    assert plan_view(there.tell("plan")["plan"]).plain.startswith("no study is at work")

@@ -45,6 +45,7 @@ def test_pause_kill_resume_and_extend_give_the_table_of_an_undisturbed_study(sit
     undisturbed.optimize(Paced, space, 5, show_progress=False)
     assert table(site, paused) == before, "other studies run, a paused one does not"
     assert paused.status == "paused"
+    assert "paused is paused," in site.penstock("plan")
     assert "paused is paused already" in site.penstock("pause", "paused", status=2)
     paused.resume()
     assert site.wait(paused.id).status == "complete"
@@ -81,6 +82,7 @@ def test_a_study_is_asked_and_told_while_its_scheduler_is_killed(site, tmp_path)
     assert study.status == "complete"
     assert (study.best_trial.number, study.best_value) == (1, 0.5)
     site.penstock("report", "asked", "-o", tmp_path / "report.html")
+    assert site.penstock("gc", "--dry-run").endswith("would be freed\n")
 
 
 def test_the_example_of_ask_and_tell(site):
