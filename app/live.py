@@ -82,13 +82,16 @@ def follow(
                 if view is None and end is not None and time.monotonic() >= end:
                     raise
             finished = not trouble and view is not None and view.study.finished_at is not None
-            if not (trouble or finished) and alive is not None and not alive():
+            paused = view is not None and view.study.status == "paused"
+            if not (trouble or finished or paused) and alive is not None and not alive():
                 trouble = "no scheduler is running: the study goes on when one does (penstock up)"
             for trial in view.trials if view and not trouble else ():
                 if trial.state in FINAL and trial.id not in told:
                     told.add(trial.id)
                     if on_trial is not None:
                         on_trial(trial)
+            if paused and not trouble:
+                trouble = f"it is paused and goes on with: penstock resume {study_id}"
             screen.draw(view, trouble)
             if view is not None and finished:
                 return view.study
