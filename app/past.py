@@ -15,19 +15,27 @@ from typing import Any
 
 from sqlalchemy import Row, Select, select
 
+from ..profiling.errors import UsageError
 from ..scheduler.decisions import Member, Parent
+from ..scheduler.events import StudyImported
 from ..scheduler.past import Past
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Failure, Trial, TrialState
 from . import codec
-from .tables import DURABLE, EPOCH, STUDY, TRIAL
+from .tables import DURABLE, EPOCH, EVENT, STUDY, TRIAL
 
 Rows = Callable[[Select[Any]], Sequence[Row[Any]]]
 
 
 def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, Past]:
-    """The study with this id: what it was, its status, and its trials. LookupError without one."""
+    """The study with this id: what it was, its status, and its trials.
+
+    UsageError for one that was imported: its states in the store are another installation's.
+    """
     [head] = rows(select(STUDY).where(STUDY.c.id == study))
+    brought = EVENT.c.study == study, EVENT.c.kind == StudyImported.__name__
+    if rows(select(EVENT.c.seq).where(*brought)):
+        raise UsageError(f"{head.name} was imported: it is over and stays so")
     of_study = TRIAL.c.study == study
     epochs, parents = defaultdict[str, list[Row[Any]]](list), defaultdict[str, list[Parent]](list)
     known = select(EPOCH.c.trial, EPOCH.c.epoch, EPOCH.c.value, EPOCH.c.state_hash).add_columns(
