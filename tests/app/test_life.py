@@ -15,6 +15,8 @@ from penstock.app.plan_view import plan_view
 from penstock.app.queries import Reader
 from penstock.app.runner import Runner, restore
 from penstock.app.samplers import SamplerHost
+from penstock.app.serve import Scheduler
+from penstock.app.settings import load
 from penstock.app.space import parse_space
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import StudyExtended
@@ -267,3 +269,19 @@ def test_a_plan_is_a_question_of_which_nothing_is_kept(there):
     assert there.ledger.reply_to(f"c{there.sent}") is None
     there.run()
     assert plan_view(there.tell("plan")["plan"]).plain.startswith("no study is at work")
+
+
+def test_a_paused_study_keeps_no_services_up(there, tmp_path):
+    scheduler = Scheduler(load(home=tmp_path))
+    there.tell("submit", study=FULL)
+    while not there.runner.engine.state.attempts:
+        there.runner.turn(0.1)
+    there.tell("pause", study="s-1")
+    scheduler._busy_at = 1.0
+    assert not scheduler._idle(there.runner)
+    assert scheduler._busy_at > 1.0, "what runs ends its epoch"
+    while there.runner.engine.state.attempts:
+        there.runner.turn(1.0)
+    scheduler._busy_at = 1.0
+    scheduler._idle(there.runner)
+    assert scheduler._busy_at == 1.0

@@ -295,13 +295,22 @@ class EngineMachine(RuleBasedStateMachine):
     def resume(self, number):
         self.send(StudyResumed(at=self.world.at, study=f"s-{number}"))
 
-    @rule(number=st.integers(1, 4), trial=st.integers(0, 3))
-    def ask(self, number, trial):
-        self.send(TrialAsked(at=self.world.at, study=f"s-{number}", number=trial))
+    def asked(self):
+        studies = self.world.engine.state.studies.values()
+        return sorted(study.spec.id for study in studies if study.spec.contract == "ask")
 
-    @rule(number=st.integers(1, 4), trial=st.integers(0, 3), value=st.none() | st.floats(0, 1))
-    def tell(self, number, trial, value):
-        self.send(TrialTold(at=self.world.at, trial=trial_id(f"s-{number}", trial), value=value))
+    @precondition(lambda self: self.asked())
+    @rule(data=st.data(), ahead=st.sampled_from([0, 0, 0, 1]))
+    def ask(self, data, ahead):
+        name = data.draw(st.sampled_from(self.asked()))
+        number = len(self.world.engine.state.studies[name].trials) + ahead
+        self.send(TrialAsked(at=self.world.at, study=name, number=number))
+
+    @precondition(lambda self: self.asked())
+    @rule(data=st.data(), trial=st.integers(0, 3), value=st.none() | st.floats(0, 1))
+    def tell(self, data, trial, value):
+        name = trial_id(data.draw(st.sampled_from(self.asked())), trial)
+        self.send(TrialTold(at=self.world.at, trial=name, value=value))
 
     @rule(number=st.integers(1, 4))
     def close(self, number):
