@@ -74,7 +74,7 @@ class Extending(Attempts):
             if isinstance(study.strategy, GROWING):
                 study.strategy.n_trials = spec.n_trials
             else:
-                study.further += spec.n_trials - study.spec.n_trials
+                study.held_back += spec.n_trials - study.spec.n_trials
             study.spec = spec
         self._settle(study)
         self._changed(study)

@@ -283,9 +283,9 @@ class Placing(Durables):
             return
         free = max(1, sum(1 for _ in self.state.free_slots()))
         pull = self._pull_study(study, free)
-        if study.further and not pull.group and not pull.ask:
-            spec = replace(study.spec, n_trials=study.further)
-            study.strategy, study.further = cast(Any, make_strategy(spec)), 0
+        if study.held_back and not pull.group and not pull.ask:
+            spec = replace(study.spec, n_trials=study.held_back)
+            study.strategy, study.held_back = cast(Any, make_strategy(spec)), 0
             pull = self._pull_study(study, free)
         if not pull.group and not pull.ask:
             self._finish(study, "complete" if study.succeeded else "failed")

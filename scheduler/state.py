@@ -27,7 +27,7 @@ class StudyState:
     its numeric signature, empty before the first epoch; ``machines`` those of the devices that were
     seen to compute (``numerics``).
     ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
-    why its last checkpoint could not be written. ``further`` trials are run by a strategy of their
+    why its last checkpoint could not be written. ``held_back`` trials are run by a strategy of their
     own when this one has no more to do (``extending``).
     """
 
@@ -48,7 +48,7 @@ class StudyState:
     machines: dict[str, str] = field(default_factory=dict)
     best: list[str] = field(default_factory=list)
     undurable: dict[str, str] = field(default_factory=dict)
-    further: int = 0
+    held_back: int = 0
 
     @property
     def works(self) -> bool:
