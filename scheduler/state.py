@@ -27,8 +27,8 @@ class StudyState:
     its numeric signature, empty before the first epoch; ``machines`` those of the devices that were
     seen to compute (``numerics``).
     ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
-    why its last checkpoint could not be written. ``held_back`` trials are run by a strategy of their
-    own when this one has no more to do (``extending``).
+    why its last checkpoint could not be written. ``held_back`` trials are run by a strategy of
+    their own when this one has no more to do (``extending``).
     """
 
     spec: StudySpec
