@@ -15,6 +15,7 @@ import typer
 
 from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
+from .cli_life import cancel, extend, pause, resume
 from .cli_results import best, export, import_study
 from .cli_views import dashboard
 from .terminal import (
@@ -198,21 +199,16 @@ def report(
     )
 
 
-for command, does in (("best", best), ("export", export), ("import", import_study)):
+for command, does in (
+    ("best", best),
+    ("export", export),
+    ("import", import_study),
+    ("pause", pause),
+    ("resume", resume),
+    ("extend", extend),
+    ("cancel", cancel),
+):
     app.command(command, rich_help_panel=STUDIES)(does)
-
-
-@app.command(rich_help_panel=STUDIES)
-def cancel(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or id.")],
-) -> None:
-    """Cancel a study. What has run stays, and can be read."""
-    settings = settings_of()
-    study = reader_of(settings).study(name)
-    if study.finished_at is not None:
-        raise UsageError(f"{study.name} is {study.status} already")
-    client_of(settings).cancel(study.id)
-    typer.echo(f"{study.name} is cancelled")
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -227,6 +223,33 @@ def doctor(as_json: Json = False) -> None:
     present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
     if any(finding.grade == "fail" for finding in findings):
         raise typer.Exit(BACKEND)
+
+
+@app.command(rich_help_panel=MACHINE)
+def plan(as_json: Json = False) -> None:
+    """Show what the scheduler would do next: who runs until when, who waits and why."""
+    from .plan_view import plan_view
+
+    present(client_of(settings_of()).plan(), as_json, plan_view)
+
+
+@app.command(rich_help_panel=MACHINE)
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what there is, and how much.")
+    ] = False,
+) -> None:
+    """Delete checkpoints that the ledger does not name, and empty logs older than a week."""
+    from .garbage import find, size_of
+
+    freed, files = 0, 0
+    for each in find(settings_of()):
+        if not dry_run:
+            each.remove()
+        freed, files = freed + each.size, files + 1
+        typer.echo(f"{each.shown}  {size_of(each.size)}")
+    would = "would be freed" if dry_run else "freed"
+    typer.echo(f"{files} files, {size_of(freed)} {would}")
 
 
 @app.command(rich_help_panel=MACHINE)

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from .submission import Plan
 
 #: How each contract is called in a sentence.
-NAMES = {"torch": "a TorchTrainable", "objective": "an objective", "epochs": "an epoch function"}
+NAMES = {
+    "torch": "a TorchTrainable",
+    "objective": "an objective",
+    "epochs": "an epoch function",
+    "ask": "ask and tell",
+}
 
 
 def contract_of(code: Any) -> str:
@@ -56,6 +61,19 @@ def check_contract(
         _check_own_loop(plan, contract)
     if strategy.name == "pbt":
         _check_pbt(plan, contract, space, strategy)
+
+
+def check_asked(plan: Plan, space: Space | None) -> None:
+    """As ``check_contract``, where the user trains by himself, and tells one value a trial."""
+    if space is None:
+        allowed = "a mapping of names to Float, Int or lists of choices, at the first ask()"
+        raise UsageError.refuse("space", None, allowed)
+    if plan.strategy is not None:
+        allowed = "None for ask and tell: who trains by himself says for how long"
+        raise UsageError.refuse("strategy", plan.strategy, allowed)
+    if plan.further or plan.constraints:
+        raise UsageError.refuse("directions", "several", "one for ask and tell: tell() takes one")
+    _check_own_loop(plan, "ask")
 
 
 def _check_told(

@@ -22,11 +22,13 @@ from sqlalchemy import Connection, Row, Select, select
 from ..profiling.errors import IllegalTransition
 from ..scheduler.decisions import Parent
 from ..scheduler.events import Event
+from ..scheduler.past import Past
 from ..scheduler.state import DeviceRecord
-from ..scheduler.study import StudyRecord
+from ..scheduler.study import StudyRecord, StudySpec
 from ..scheduler.trial import AcceptedEpoch, Trial
 from . import codec
 from .database import Database, database_at, migrate
+from .past import read_past
 from .tables import COMMAND, EVENT, SNAPSHOT
 from .writes import writes_for
 
@@ -69,6 +71,9 @@ class Ledger(Protocol):
     def reply_to(self, command: str) -> str | None:
         """The reply that command ``command`` was given, None when it was never accepted."""
 
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        """A study that is over, by id: what it was, its status, and its trials."""
+
     def close(self) -> None:
         """Let go of the storage."""
 
@@ -80,6 +85,7 @@ class MemoryLedger:
         self.events: list[tuple[int, Event]] = []
         self.studies: dict[str, StudyRecord] = {}
         self.epochs: dict[tuple[str, int], AcceptedEpoch] = {}
+        self.trials: dict[str, Trial] = {}
         self._snapshot: tuple[int, str] | None = None
         self._replies: dict[str, str] = {}
 
@@ -92,6 +98,7 @@ class MemoryLedger:
         self.events.extend(batch.events)
         self.studies.update((record.spec.id, record) for record in batch.studies)
         self.epochs.update(zip(keys, batch.epochs, strict=True))
+        self.trials.update((trial.id, trial) for trial in batch.trials)
         self._replies.update(batch.commands)
         self._snapshot = batch.snapshot or self._snapshot
 
@@ -103,6 +110,11 @@ class MemoryLedger:
 
     def reply_to(self, command: str) -> str | None:
         return self._replies.get(command)
+
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        record = self.studies[study]
+        trials = sorted((t for t in self.trials.values() if t.study == study), key=_number)
+        return record.spec, record.status, Past(record.created_at, tuple(trials))
 
     def close(self) -> None:
         """Nothing to let go of: the record stays readable."""
@@ -155,9 +167,16 @@ class SqlLedger:
         query = select(COMMAND.c.reply).where(COMMAND.c.id == command)
         return next((row.reply for row in self._rows(query)), None)
 
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        return read_past(self._rows, study)
+
     def close(self) -> None:
         self._connection.close()
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         with self._database.answering(), self._connection.begin():
             return self._connection.execute(query).all()
+
+
+def _number(trial: Trial) -> int:
+    return trial.number

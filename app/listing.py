@@ -48,6 +48,7 @@ def _facts(view: View) -> Facts:
         "created_at": study.created_at,
         "finished_at": study.finished_at,
         "n_trials": study.n_trials,
+        "copied_trials": study.observations,
         "trials": {str(state): count for state, count in sorted(stand.counts.items())},
         "epochs": stand.epochs,
         "epochs_expected": stand.expected,

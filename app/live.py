@@ -94,14 +94,12 @@ def follow(
                 if on_look is not None:
                     on_look(view, watcher.epochs)
             finished = not trouble and view is not None and view.study.finished_at is not None
-            if not (trouble or finished) and alive is not None and not alive():
-                trouble = "no scheduler is running: the study goes on when one does (penstock up)"
             for trial in view.trials if view and not trouble else ():
                 if trial.state in FINAL and trial.id not in told:
                     told.add(trial.id)
                     if on_trial is not None:
                         on_trial(trial)
-            screen.draw(view, trouble)
+            screen.draw(view, trouble or _waits_for(view, alive))
             if view is not None and finished:
                 return view.study
             if view is not None and end is not None and time.monotonic() >= end:
@@ -110,6 +108,17 @@ def follow(
                 at_timeout()
                 end = None
             time.sleep(PERIOD)
+
+
+def _waits_for(view: View | None, alive: Callable[[], bool] | None) -> str:
+    """What has to be done for the study to go on; empty where nothing has."""
+    if view is None or view.study.finished_at is not None:
+        return ""
+    if view.study.status == "paused":
+        return f"it is paused and goes on with: penstock resume {view.study.id}"
+    if alive is not None and not alive():
+        return "no scheduler is running: the study goes on when one does (penstock up)"
+    return ""
 
 
 class Screen:

@@ -39,6 +39,7 @@ def create_study(
     exactness: str | None = None,
     on_signature_change: str | None = None,
     load_if_exists: bool = False,
+    warm_start: Any = None,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
 
@@ -76,6 +77,9 @@ def create_study(
             ``record``: it counts, and is shown as a break. None: ``refuse`` where bitwise, else
             ``record``.
         load_if_exists: take up the study of this name if there is one.
+        warm_start: studies whose results the sampler learns from: a name, a study of Penstock's or
+            of Optuna's, or a list of them, of the same direction. They are copied when this one is
+            submitted, and are no trials of it. What is outside its space is left out.
 
     Raises:
         UsageError: an argument is out of its range, or the name is taken.
@@ -115,6 +119,9 @@ def create_study(
             )
         if known is not None:
             study = Study(plan, name, known.id, settings, spec_from_json(known.spec_json))
+    if warm_start is not None and not in_trainer():
+        for other in warm_start if isinstance(warm_start, list | tuple) else [warm_start]:
+            study._learn_from(_known(other))
     return study
 
 
@@ -126,6 +133,16 @@ def load_study(study_name: str) -> Study:
     row = reader_of(settings).study(study_name)
     spec = spec_from_json(row.spec_json)
     return Study(Plan.of(spec), row.name, row.id, settings, spec)
+
+
+def _known(study: Any) -> Any:
+    """A study to be learnt from."""
+    if isinstance(study, str):
+        return load_study(study)
+    if not (hasattr(study, "get_trials") and hasattr(study, "direction")):
+        allowed = "a study of Penstock's or Optuna's, a name, or a list of them"
+        raise UsageError.refuse("warm_start", study, allowed)
+    return study
 
 
 def _find(settings: Settings, name: str) -> StudyRow | None:

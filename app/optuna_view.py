@@ -33,7 +33,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..scheduler.strategy import looks_of
-from ..scheduler.study import Scalar, StudySpec
+from ..scheduler.study import Observation, Scalar, StudySpec
 from ..scheduler.trial import Trial, TrialState
 
 Distributions = Mapping[str, BaseDistribution]
@@ -54,16 +54,27 @@ class View:
         self._looks = looks_of(spec.strategy)
         self._kept: dict[str, tuple[object, FrozenTrial]] = {}
 
-    def show(self, trials: Sequence[Trial], least: int | None) -> None:
+    def show(
+        self,
+        trials: Sequence[Trial],
+        least: int | None,
+        others: Sequence[Observation] = (),
+    ) -> None:
         """Show these trials; of the rungs the highest that ``least`` of them have reached.
 
-        None: the lowest.
+        None: the lowest. Results of ``others`` count and are shown where they have a value there.
         """
         counts = Counter(epoch for trial in trials for epoch in trial.values)
+        counts += Counter(epoch for each in others for epoch in self._values(each))
         reached = (epoch for epoch in self._looks if least is not None and counts[epoch] >= least)
         rung = max(reached, default=self._looks[0] if least is None else 0)
         self.shown = []
         self.noted, self.noted_of_study = {}, {}
+        for number, each in enumerate(others, start=-len(others)):  # they are the oldest
+            value = self._values(each).get(rung)
+            if value is not None:
+                params = {name: v for name, v in each.params if self._fits(name, v)}
+                self.shown.append(self._frozen(number, OptunaState.COMPLETE, (value,), params, {}))
         for trial in trials:
             value = trial.values.get(rung) if self._looks else trial.value
             if trial.state in _GONE:
@@ -96,6 +107,11 @@ class View:
         """What samplers take for the study. Made anew for each draw, because Optuna's caches."""
         # A Study wants a sampler of its own; ours are handed the study instead.
         return optuna.Study("view", _Storage(self), sampler=_UNUSED)
+
+    def _values(self, known: Observation) -> dict[int, float]:
+        """By rung; the whole training is the last one, or 0 where there are no rungs."""
+        whole = {} if known.value is None else {max(self._looks, default=0): known.value}
+        return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
 
     def _fits(self, name: str, value: Scalar) -> bool:
         """Another trial may have drawn the name from another range, or be the user's own idea."""

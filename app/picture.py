@@ -45,7 +45,13 @@ LOOKS = {
     TrialState.FAILED: ("✗", "bold red"),
     TrialState.CANCELLED: ("-", "yellow"),
 }
-STATUS_STYLE = {"running": "cyan", "complete": "green", "failed": "red", "cancelled": "yellow"}
+STATUS_STYLE = {
+    "running": "cyan",
+    "paused": "yellow",
+    "complete": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,8 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 def _header(view: View, now: float) -> RenderableType:
     study, stand = view.study, view.stand
     how = f"{aim(study)} · {label(study.strategy)} · {label(study.sampler)}"
+    if study.observations:
+        how += f" · {study.observations} copied"
     status = (study.status, STATUS_STYLE.get(study.status, ""))
     title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
     total = stand.expected or stand.trials

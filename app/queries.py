@@ -34,7 +34,10 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study as it stands; see ``scheduler.study`` for what the fields mean."""
+    """A study as it stands; see ``scheduler.study`` for what the fields mean.
+
+    ``observations`` is how many results of other studies it was warmed up with.
+    """
 
     id: str
     name: str
@@ -51,6 +54,7 @@ class StudyRow:
     finished_at: float | None
     message: str
     spec_json: str
+    observations: int = 0
     further: tuple[Objective, ...] = ()
 
     @property
@@ -190,7 +194,7 @@ class Reader:
         query = (
             select(TRIAL, STUDY.c.name)
             .join(STUDY, STUDY.c.id == TRIAL.c.study)
-            .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.status == "running")
+            .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.finished_at.is_(None))
         )
         return {
             (device, slot): Work(row.name, row.id, row.number, row.epoch + 1, row.dispatched_at)
@@ -310,6 +314,7 @@ def _study(row: Row[Any]) -> StudyRow:
         message=row.message,
         spec_json=row.spec,
         further=spec.further,
+        observations=len(spec.observations),
     )
 
 

@@ -110,13 +110,17 @@ class Results:
             intermediate_values=dict(self._values.get(row.id, {})),
         )
 
-    def _distributions(self, row: TrialRow) -> dict[str, Any]:
-        """What the parameters were drawn from; in define-by-run each trial says so itself."""
+    def space(self) -> dict[str, Any]:
+        """The study's distributions; none where its objective says them."""
         if self._space is None:
             space = spec_from_json(self._reader.study(self._study).spec_json).space
             self._space = {name: json_to_distribution(text) for name, text in space or ()}
-        if self._space or not row.params:
-            return self._space
+        return self._space
+
+    def _distributions(self, row: TrialRow) -> dict[str, Any]:
+        """What the parameters were drawn from; in define-by-run each trial says so itself."""
+        if (space := self.space()) or not row.params:
+            return space
         drawn = self._drawn.of(row.id)
         return {name: json_to_distribution(text) for name, text in drawn.items()}
 

@@ -30,6 +30,7 @@ from ..scheduler.events import (
     Tick,
     TrialEnqueued,
 )
+from ..scheduler.outlook import outlook
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import commands
@@ -143,13 +144,21 @@ class Runner:
     def _command(self, body: dict[str, Any], now: float) -> None:
         """Carry out a client's command once; a repeated one gets the same reply again."""
         name = str(body.get("id", ""))
+        if body.get("kind") == "plan":  # a question: nothing of it is kept
+            plan = json.dumps({"ok": True, "plan": outlook(self.engine.state, now)})
+            self._turn.answers.append((f"reply:{name}", plan))
+            return
         reply = dict(self._turn.replies).get(name) or self._reply_to(name)
         if reply is None:
+            if body.get("kind") == "extend":
+                self._write(())  # what is over is asked of the ledger
             try:
-                event = commands.to_event(body, self.engine.state, now)
+                event = commands.to_event(body, self.engine.state, now, self._ledger.past)
                 if not self._apply(event) and isinstance(event, TrialEnqueued):
-                    raise UsageError(f"study {event.study} has no trial left to enqueue")
-                reply = json.dumps({"ok": True} | commands.answer(event))
+                    raise UsageError(
+                        f"all trials of study {event.study} have begun: extend it, then enqueue"
+                    )
+                reply = json.dumps({"ok": True} | commands.answer(event, self.engine.state))
             except PenstockError as error:
                 kind = type(error).__name__
                 reply = json.dumps({"ok": False, "error": str(error), "type": kind})

@@ -236,10 +236,14 @@ def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
     least = given.get("n_startup_trials", 10)
     if spec.sampler == "bohb":
         least = len(view.dists) + 3
+    known = spec.observations
     if spec.sampler in NOTING and rungs_of(spec.strategy):
-        view.show(trials, None)
+        view.show(trials, None, known)
         return
-    view.show(trials[-GP_MOST:] if spec.sampler == "gp" else trials, max(1, least))
+    if spec.sampler == "gp":
+        trials = trials[-GP_MOST:]
+        known = known[-(GP_MOST - len(trials)) :] if len(trials) < GP_MOST else ()
+    view.show(trials, max(1, least), known)
 
 
 def _ancestors(view: View, name: str, trial: Trial) -> bool:

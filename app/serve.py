@@ -130,7 +130,8 @@ class Scheduler:
                     runner.outage()
                     log.info("the broker is back")
                     away = False
-                runner.turn(0.25)
+                if runner.turn(0.25):
+                    self._busy_at = time.time()
             except BackendError as error:
                 if runner.broken:
                     log.error("%s; the engine is rebuilt from what is written", error)
@@ -169,7 +170,8 @@ class Scheduler:
         return False
 
     def _idle(self, runner: Runner) -> bool:
-        if runner.engine.state.studies:
+        state = runner.engine.state
+        if state.attempts or any(study.works for study in state.studies.values()):
             self._busy_at = time.time()
             return False
         if time.time() - self._busy_at < self._settings.idle_stop:

@@ -241,7 +241,7 @@ def _time_left(
     expected: int | None,
 ) -> float | None:
     """Epochs to go, by what epochs have cost, shared among the slots at work."""
-    if study.finished_at is not None or not epochs:
+    if study.finished_at is not None or study.status == "paused" or not epochs:
         return None
     recent = sorted(epochs, key=lambda row: row.at)[-RECENT:]
     slots = len({(row.device, row.slot) for row in recent})

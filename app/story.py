@@ -102,6 +102,10 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
         case happened.TrialReturned():
             values = [] if event.value is None else [event.value, *event.further]
             text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
+        case happened.TrialTold(value=None):
+            text = f"its user told that it failed {event.reason}".rstrip()
+        case happened.TrialTold():
+            text = f"its user told {metric} {number(event.value)}"
         case happened.AttemptFailed():
             why = KINDS.get(event.kind, event.kind)
             text = f"attempt {event.fence} failed, {why}: {event.message}"
@@ -147,12 +151,18 @@ def _taken_at(event: Event) -> int | None:
     return int(seq) if seq.isdecimal() and index.isdecimal() else None
 
 
+_OCCASIONS: dict[type[Event], str] = {
+    happened.StudySubmitted: "the study was submitted",
+    happened.StudyPaused: "a study was paused",
+    happened.StudyResumed: "the study was resumed",
+    happened.StudyExtended: "the study was extended",
+    happened.Proposed: "the sampler proposed it",
+    happened.Tick: "its wait was over",
+}
+
+
 def _occasion(reason: Event, trial: str) -> str:
     match reason:
-        case happened.StudySubmitted():
-            text = "the study was submitted"
-        case happened.Proposed():
-            text = "the sampler proposed it"
         case happened.DeviceJoined():
             text = f"{reason.device.name} joined"
         case happened.DeviceLeft():
@@ -167,10 +177,8 @@ def _occasion(reason: Event, trial: str) -> str:
             text = f"{_who(reason.trial, trial)} returned"
         case happened.AttemptFailed() | happened.AttemptLost():
             text = f"an attempt of {_who(reason.trial, trial)} failed"
-        case happened.Tick():
-            text = "its wait was over"
         case _:
-            text = f"{type(reason).__name__} was handled"
+            text = _OCCASIONS.get(type(reason), f"{type(reason).__name__} was handled")
     return text
 
 

@@ -23,7 +23,7 @@ from ..scheduler.study import (
 )
 from ..tasks.load import reference
 from .conditions import parse_conditions
-from .contracts import check_contract, contract_of
+from .contracts import check_asked, check_contract, contract_of
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
 from .space import Categorical, Space, grid_size, parameter, parse_space, whole
@@ -165,14 +165,41 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     )
 
 
+def make_asked_spec(
+    plan: Plan, study: str, name: str, space: Mapping[str, Any] | None
+) -> StudySpec:
+    """A study whose trials its user trains by himself; UsageError as ``make_plan``."""
+    checked, conditions = _space(plan, space)
+    check_asked(plan, checked)
+    return StudySpec(
+        id=study,
+        name=name,
+        contract="ask",
+        code=Code("", "", ""),
+        metric=plan.metric or "value",
+        direction=plan.direction,
+        n_trials=1,
+        space=checked,
+        sampler=plan.sampler,
+        sampler_options=plan.sampler_options,
+        seed=plan.seed,
+        conditions=conditions,
+    )
+
+
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """What a study submitted again has changed, in words. An edited source file is no change."""
+    """What a study submitted again has changed, in words.
+
+    An edited source file is no change. Nor is ``n_trials``, up to how many it is to go, nor what
+    it was warmed up with, which may have grown.
+    """
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(StudySpec)]
     edited = replace(new.code, digest=old.code.digest)
     return [
         f"{name} was {before!r} and is {after!r}"
         for name, before, after in pairs
-        if before != (edited if name == "code" else after)
+        if name not in {"n_trials", "observations"}
+        and before != (edited if name == "code" else after)
     ]
 
 

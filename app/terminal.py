@@ -44,6 +44,10 @@ Names = Annotated[
         metavar="[STUDY]...", help="Names or ids; else the newest.", autocompletion=_names
     ),
 ]
+Known = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="A study's name or id.", autocompletion=_names),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
 
 

@@ -46,7 +46,7 @@ class Writes:
             self._new = postgresql.insert
             self._dialect = psycopg.dialect()  # type: ignore[no-untyped-call]  # it has no types
         self._event = self._sql(self._insert(EVENT))
-        self._study = self._upsert(STUDY, "name", "created_at", "spec")
+        self._study = self._upsert(STUDY, "name", "created_at")
         self._trial = self._upsert(
             TRIAL, "study", "number", "created_at", "origin_trial", "origin_epoch", "replaces"
         )

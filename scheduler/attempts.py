@@ -134,7 +134,12 @@ class Attempts(Numerics):
     def _go_on(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
         """Under the standing plan: the next segment follows on the same slots."""
         stays = not any(self.state.closed(m.device) or m.device in study.refused for m in members)
-        if stays and self._width(study, trial) == len(members) and not self.state.shuffle:
+        if (
+            study.works
+            and stays
+            and self._width(study, trial) == len(members)
+            and not self.state.shuffle
+        ):
             self._dispatch(study, trial, members)
             return
         # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.

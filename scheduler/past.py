@@ -1,7 +1,8 @@
-"""A study that another ledger has run to its end, as it comes into this one.
+"""Studies that are over, as events tell the engine of them, which has forgotten or never seen them.
 
-It is told in one event and never comes to life: the engine keeps that its id and its name are
-taken, and hands the rest to the ledger's readers.
+A study that another ledger has run to its end is told in one event (``PastTrial``) and never comes
+to life: the engine keeps that its id and its name are taken, and hands the rest to the ledger's
+readers. One that ended here and is extended goes on from what the ledger has of it (``Past``).
 """
 
 from __future__ import annotations
@@ -57,3 +58,11 @@ class PastTrial:
             constraints=self.constraints,
             origin=self.origin,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A study of this ledger that was over: when it was created (seconds), its trials by number."""
+
+    created_at: float
+    trials: tuple[Trial, ...]

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, cast
 
 from ..profiling.errors import IllegalTransition
 from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
@@ -23,8 +25,8 @@ from .policies import find_policy
 from .segments import segment_length
 from .snapshot import Candidate, Snapshot
 from .state import Attempt, StudyState
-from .strategy import Entry, Fork, Pull
-from .study import Params, shards_of
+from .strategy import Entry, Fork, Pull, make_strategy
+from .study import OVER, shards_of
 from .trial import FINAL, Step, Trial, TrialState
 
 REPLAN_EVERY = 1.0
@@ -54,22 +56,6 @@ class Placing(Durables):
         self._over(study, trial)
         self._decide(Release, trial=trial.id)
         self._ask(study, 1, fork=fork)
-
-    def _ask(
-        self, study: StudyState, n: int, enqueued: tuple[Params, ...] = (), fork: Fork | None = None
-    ) -> None:
-        ask = Ask(
-            id=self._decision_id(),
-            cause=self.state.seq,
-            study=study.spec.id,
-            n=n,
-            index=study.next_ask,
-            enqueued=enqueued,
-            fork=fork,
-        )
-        study.asks[ask.index] = ask
-        study.next_ask += 1
-        self._out.append(ask)
 
     def _wait(self, trial: Trial, *, first: bool = False) -> None:
         if first:
@@ -108,6 +94,8 @@ class Placing(Durables):
                 return
             trial = self.state.trials[name]
             study = self.state.studies[trial.study]
+            if not study.works:
+                continue
             fits = [slot for slot in free if slot.device not in study.refused]
             if not fits:
                 continue
@@ -162,6 +150,8 @@ class Placing(Durables):
         for study in list(self.state.studies.values()):
             if free <= 0:
                 break
+            if not study.works:
+                continue
             pull = self._pull_study(study, free)
             entered = entered or bool(pull.group)
             free -= len(pull.group) + pull.ask
@@ -172,32 +162,54 @@ class Placing(Durables):
         pull = study.strategy.pull(free, ahead)
         self._enter(study, pull.group)
         if pull.ask:
-            enqueued = tuple(study.enqueued[: pull.ask])
-            del study.enqueued[: pull.ask]
-            self._ask(study, pull.ask, enqueued)
+            self._ask(study, pull.ask)
         return pull
+
+    def _ask(self, study: StudyState, n: int, fork: Fork | None = None) -> None:
+        """Ask for configurations, the user's own first; for that of a fork, which has a source."""
+        enqueued = () if fork else tuple(study.enqueued[:n])
+        del study.enqueued[: len(enqueued)]
+        ask = Ask(
+            id=self._decision_id(),
+            cause=self.state.seq,
+            study=study.spec.id,
+            n=n,
+            index=study.next_ask,
+            enqueued=enqueued,
+            fork=fork,
+        )
+        study.asks[ask.index] = ask
+        study.next_ask += 1
+        self._out.append(ask)
 
     def _replan(self, free: list[Member]) -> None:
         state = self.state
         if not (state.dirty and self._plan_due() <= self._at):
             return
-        if len(state.ready) < 2 and not state.elastic():
+        ready = self._ready()
+        if len(ready) < 2 and not state.elastic():
             return
         snapshot = Snapshot(
             self._at,
-            self._candidates(state.ready),
+            self._candidates(ready),
             len(free),
             self._candidates(attempt.segment.trial for attempt in state.attempts.values()),
             sum(slot.slot == 0 and state.is_free(slot.device) for slot in free),
         )
         plan = find_policy(state.policy)(snapshot)
-        if sorted(plan.order) != sorted(state.ready):
+        if sorted(plan.order) != sorted(ready):
             raise IllegalTransition(f"policy {state.policy} dropped or invented waiting trials")
-        state.ready = list(plan.order)
+        known = set(ready)
+        state.ready = [*plan.order, *(name for name in state.ready if name not in known)]
         state.widths = dict(plan.widths)
         state.shuffle = plan.shuffle
         state.dirty = False
         state.planned_at = self._at
+
+    def _ready(self) -> list[str]:
+        """The waiting trials that may be given a slot: those of a paused study may not."""
+        trials = self.state.trials
+        return [n for n in self.state.ready if self.state.studies[trials[n].study].works]
 
     def _plan_due(self) -> float:
         at = self.state.planned_at
@@ -209,7 +221,7 @@ class Placing(Durables):
             return
         # A study that has nothing at work yet comes before width, too.
         wide = sum(len(a.segment.members) - 1 for a in self.state.attempts.values())
-        self._pull(wide - len(self.state.ready))
+        self._pull(wide - len(self._ready()))
         self._replan(free)
         if self.state.shuffle:
             return  # every segment of theirs is one epoch
@@ -282,9 +294,14 @@ class Placing(Durables):
 
     def _settle(self, study: StudyState) -> None:
         """A study without active trials and open asks either goes on or is over."""
-        if study.status != "running" or study.active or study.asks:
+        if study.status in OVER or study.active or study.asks or study.spec.contract == "ask":
             return
-        pull = self._pull_study(study, max(1, sum(1 for _ in self.state.free_slots())))
+        free = max(1, sum(1 for _ in self.state.free_slots()))
+        pull = self._pull_study(study, free)
+        if study.held_back and not pull.group and not pull.ask:
+            spec = replace(study.spec, n_trials=study.held_back)
+            study.strategy, study.held_back = cast(Any, make_strategy(spec)), 0
+            pull = self._pull_study(study, free)
         if not pull.group and not pull.ask:
             self._finish(study, "complete" if study.succeeded else "failed")
 

@@ -28,7 +28,8 @@ class StudyState:
     its numeric signature, empty before the first epoch; ``machines`` those of the devices that were
     seen to compute (``numerics``).
     ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
-    why its last checkpoint could not be written.
+    why its last checkpoint could not be written. ``held_back`` trials are run by a strategy of
+    their own when this one has no more to do (``extending``).
     """
 
     spec: StudySpec
@@ -48,6 +49,12 @@ class StudyState:
     machines: dict[str, str] = field(default_factory=dict)
     best: list[str] = field(default_factory=list)
     undurable: dict[str, str] = field(default_factory=dict)
+    held_back: int = 0
+
+    @property
+    def works(self) -> bool:
+        """Whether segments of it may be sent."""
+        return self.status == "running" and self.spec.contract != "ask"
 
     @property
     def record(self) -> StudyRecord:

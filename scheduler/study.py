@@ -9,8 +9,9 @@ Params = tuple[tuple[str, Scalar], ...]
 Metrics = tuple[tuple[str, float], ...]
 
 #: ``torch``: a TorchTrainable. ``objective``: an Optuna objective(trial). ``epochs``: an epoch
-#: function. ``empty``: an epoch that does nothing, for measuring the control plane.
-CONTRACTS = ("torch", "objective", "epochs", "empty")
+#: function. ``ask``: the user trains by himself, and tells. ``empty``: an epoch that does nothing,
+#: for measuring the control plane.
+CONTRACTS = ("torch", "objective", "epochs", "ask", "empty")
 #: ``bitwise``: the same (trial, epoch) has the same bits, so what is lost is replayed.
 #: ``statistical``: it need not, so an epoch counts once its state is durable.
 EXACTNESS = ("bitwise", "statistical")
@@ -76,6 +77,20 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class Observation:
+    """A result from ``source`` that samplers learn from: no trial of the study that holds it.
+
+    ``values`` are (epoch, value) as far as known; ``value`` is that of the whole training, None
+    where it was not trained to its end.
+    """
+
+    params: Params
+    value: float | None
+    values: tuple[tuple[int, float], ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StudySpec:
     """One tuning job as submitted. Immutable: every later change is an event of its own.
 
@@ -89,6 +104,7 @@ class StudySpec:
     ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
     ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
     above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
+    ``observations`` were there before it (warm start).
     """
 
     id: str
@@ -112,6 +128,7 @@ class StudySpec:
     exactness: str = "bitwise"
     on_signature_change: str = "refuse"
     keep_checkpoints: int = 1
+    observations: tuple[Observation, ...] = ()
     further: tuple[Objective, ...] = ()
     constraints: tuple[tuple[str, float], ...] = ()
     conditions: tuple[Condition, ...] = ()
@@ -144,7 +161,7 @@ OVER = ("complete", "cancelled", "failed")
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study as it stands: ``status`` is ``running`` or one of ``OVER``.
+    """A study as it stands: ``status`` is ``running``, ``paused`` or one of ``OVER``.
 
     ``message`` says why where the status alone does not (a refused node, all trials failed).
     """

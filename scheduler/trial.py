@@ -34,6 +34,7 @@ class Step(StrEnum):
     """What moves a trial from state to state."""
 
     ENTER = "enter"  # the strategy gives it a (higher) target
+    HAND_OUT = "hand out"  # the user, who asked for it, trains it himself
     DISPATCH = "dispatch"  # a segment of it was sent to a slot
     YIELD = "yield"  # its segment closed before the target
     LOSE = "lose"  # the infrastructure lost its segment
@@ -49,6 +50,7 @@ _S, _T = TrialState, Step
 
 TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.PROPOSED, _T.ENTER): _S.WAITING,
+    (_S.PROPOSED, _T.HAND_OUT): _S.RUNNING,
     (_S.PROPOSED, _T.STOP): _S.STOPPED,
     (_S.PROPOSED, _T.CANCEL): _S.CANCELLED,
     (_S.WAITING, _T.DISPATCH): _S.RUNNING,
@@ -65,7 +67,7 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.PAUSED, _T.CANCEL): _S.CANCELLED,
 }
 
-#: States that a trial never leaves.
+#: States that a trial never leaves, while its study lasts (``extending`` makes paused of stopped).
 FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 
 
@@ -120,7 +122,7 @@ class Trial:
     ``members`` are where it runs or last ran; ``holder`` is the trainer that has its state after
     ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest
     values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
-    it holds), ``notes`` what the sampler keeps with it (JSON).
+    it holds), ``notes`` what the sampler keeps with it (JSON). ``enqueued``: it is the user's.
     """
 
     id: str
@@ -148,6 +150,7 @@ class Trial:
     dispatched_at: float | None = None
     origin: Origin | None = None
     story: list[str] = field(default_factory=list)
+    enqueued: bool = False
     further: tuple[float, ...] = ()
     constraints: Metrics = ()
     notes: str = ""

@@ -234,7 +234,7 @@ def test_shells_complete_commands_and_the_names_of_studies(home):
         }  # fmt: skip
         return CliRunner(env=env).invoke(app, [], prog_name="penstock").stdout.split()
 
-    assert completed("penstock ex") == ["export"]
+    assert completed("penstock exp") == ["export"]
     assert completed("penstock best d") == ["digits"]
     assert completed("penstock best x") == []
 

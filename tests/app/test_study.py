@@ -193,9 +193,43 @@ def test_a_taken_name_is_refused_unless_it_is_to_be_loaded(settings, started):
         heard = []
         quiet(again, SPACE, callbacks=[lambda _, t: heard.append(t.number)])
         assert heard == [0, 1, 2], "a script started anew takes its study up where it is"
-        with pytest.raises(UsageError, match="n_trials was 3 and is 2"):
-            quiet(again, SPACE, 2)
+        quiet(again, SPACE, 2)
+        with pytest.raises(UsageError, match=r"cannot be changed.*seed was 0 and is 1"):
+            quiet(create_study(study_name="first", load_if_exists=True, seed=1, **GRID), SPACE)
     assert [command["kind"] for command in scheduler.commands] == ["submit"]
+
+
+def test_more_trials_are_asked_for_in_all_or_on_top_and_fewer_change_nothing(settings, started):
+    with FakeScheduler(settings) as scheduler:
+        study = create_study(sampler="random", strategy=FullBudget(2))
+        quiet(study, SPACE, 3)
+        quiet(study, SPACE, 5)
+        quiet(study, SPACE, 3)
+        study.extend(by=2)
+        study.extend(to=9)
+        quiet(study, SPACE, 9)
+    submit, *extended = scheduler.commands
+    assert [(c["kind"], c["by"], c["to"]) for c in extended] == [
+        ("extend", None, 5), ("extend", 2, None), ("extend", None, 9),
+    ]  # fmt: skip
+    assert extended[0]["code"] == submit["study"]["code"], "as the script is now"
+    for wrong in ({}, {"by": 1, "to": 9}, {"by": 0}, {"to": 1.5}):
+        with pytest.raises(UsageError):
+            study.extend(**wrong)
+
+
+def test_a_study_is_paused_and_resumed_by_commands_to_services_that_may_have_to_be_started(
+    settings, started
+):
+    with FakeScheduler(settings) as scheduler:
+        study = create_study(**GRID)
+        with pytest.raises(UsageError, match="not submitted"):
+            study.pause()
+        quiet(study, SPACE)
+        study.pause()
+        study.resume()
+    assert [command["kind"] for command in scheduler.commands] == ["submit", "pause", "resume"]
+    assert len(started) == 3
 
 
 def test_two_who_take_one_name_at_once_are_told_apart_by_the_scheduler(settings, started):

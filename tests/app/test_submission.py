@@ -362,7 +362,8 @@ def test_a_tpe_with_code_in_its_options_is_refused():
 def test_differences_name_what_changed_and_overlook_an_edited_file():
     old = spec()
     assert differences(old, spec()) == []
-    assert differences(old, spec(n_trials=28)) == ["n_trials was 27 and is 28"]
+    assert differences(old, spec(seed=4)) == ["seed was 0 and is 4"]
+    assert differences(old, spec(n_trials=28)) == [], "up to so many in all"
     (moved,) = differences(old, spec(objective))[1:2]
     assert moved.startswith("code was")
 

@@ -335,3 +335,22 @@ def test_the_story_of_a_trial_names_events_causes_and_states(world):
     story = world.engine.story("s-1-0000")
     assert story[0].endswith("proposed enter waiting")
     assert f"EpochReported (answers {first.id}): running yield waiting" in story[2]
+
+
+def test_a_wish_takes_the_place_of_the_last_trial_that_has_not_begun_and_is_next():
+    """A sampler that is asked for all at once has proposed everything before the wish comes."""
+    world = World()
+    world.submit(spec(n_trials=4, sampler="random"))
+    world.join("cpu.a.0")
+    for x in (7, 8):
+        world.send(TrialEnqueued(at=1.0, study="s-1", params=(("x", x),)))
+    trials = world.engine.state.trials
+    assert [dict(trial.params)["x"] for trial in trials.values()] == [0, 0, 8, 7]
+    assert world.engine.state.ready == ["s-1-0003", "s-1-0002", "s-1-0001"]
+    world.send(TrialEnqueued(at=1.0, study="s-1", params=(("x", 0),)))
+    assert world.engine.state.ready == ["s-1-0003", "s-1-0002", "s-1-0001"], "it was to come"
+    with pytest.raises(Refused, match="have begun"):
+        world.send(TrialEnqueued(at=1.0, study="s-1", params=(("x", 9),)))
+    world.run()
+    order = [d.number for d in world.trace if isinstance(d, Dispatch) and d.segment.first == 1]
+    assert order == [0, 3, 2, 1]
