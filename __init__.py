@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .app.mlflow import MLflowCallback
     from .app.opening import create_study, load_study
+    from .app.optuna_storage import storage
     from .app.space import Categorical, Float, Int
     from .app.strategies import (
         ASHA,
         PASHA,
+        PBT,
         CurveStopping,
         FullBudget,
         Hyperband,
@@ -17,7 +20,14 @@ if TYPE_CHECKING:
         SuccessiveHalving,
     )
     from .app.study import Study
+    from .app.tensorboard import TensorBoardCallback
     from .profiling.errors import BackendError, PenstockError, TrialFailed, UsageError
+    from .tasks.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
+    from .tasks.adapters.keras import KerasCallback as KerasCallback
+    from .tasks.adapters.lightning import LightningTrainable as LightningTrainable
+    from .tasks.adapters.lightning_loop import LightningCallback as LightningCallback
+    from .tasks.adapters.sklearn import PartialFit as PartialFit
+    from .tasks.adapters.xgboost import XGBoostCallback as XGBoostCallback
     from .tasks.contract import Data, TorchTrainable, epoch_function
     from .tasks.epochs import EpochTrial
 
@@ -33,12 +43,15 @@ _LAZY = {
     "EpochTrial": "tasks.epochs:EpochTrial",
     "FullBudget": "app.strategies:FullBudget",
     "PASHA": "app.strategies:PASHA",
+    "PBT": "app.strategies:PBT",
     "Hyperband": "app.strategies:Hyperband",
     "Int": "app.space:Int",
+    "MLflowCallback": "app.mlflow:MLflowCallback",
     "MedianStopping": "app.strategies:MedianStopping",
     "PenstockError": "profiling.errors:PenstockError",
     "Study": "app.study:Study",
     "SuccessiveHalving": "app.strategies:SuccessiveHalving",
+    "TensorBoardCallback": "app.tensorboard:TensorBoardCallback",
     "TorchTrainable": "tasks.contract:TorchTrainable",
     "TrialFailed": "profiling.errors:TrialFailed",
     "UsageError": "profiling.errors:UsageError",
@@ -46,11 +59,24 @@ _LAZY = {
     "create_study": "app.opening:create_study",
     "epoch_function": "tasks.contract:epoch_function",
     "load_study": "app.opening:load_study",
+    "storage": "app.optuna_storage:storage",
+}
+
+#: For other frameworks, each of which it imports. Not in ``__all__``: ``from penstock import *``
+#: needs none of them.
+_ADAPTERS = {
+    "HuggingFaceCallback": "tasks.adapters.huggingface:HuggingFaceCallback",
+    "KerasCallback": "tasks.adapters.keras:KerasCallback",
+    "LightningCallback": "tasks.adapters.lightning_loop:LightningCallback",
+    "LightningTrainable": "tasks.adapters.lightning:LightningTrainable",
+    "PartialFit": "tasks.adapters.sklearn:PartialFit",
+    "XGBoostCallback": "tasks.adapters.xgboost:XGBoostCallback",
 }
 
 __all__ = [
     "ASHA",
     "PASHA",
+    "PBT",
     "BackendError",
     "Categorical",
     "CurveStopping",
@@ -60,30 +86,34 @@ __all__ = [
     "FullBudget",
     "Hyperband",
     "Int",
+    "MLflowCallback",
     "MedianStopping",
     "PenstockError",
     "Study",
     "SuccessiveHalving",
+    "TensorBoardCallback",
     "TorchTrainable",
     "TrialFailed",
     "UsageError",
     "create_study",
     "epoch_function",
     "load_study",
+    "storage",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """A public name from the module that defines it."""
-    if name not in _LAZY:
+    where = _LAZY.get(name) or _ADAPTERS.get(name)
+    if where is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _LAZY[name].split(":")
+    module, attribute = where.split(":")
     value = getattr(import_module(f".{module}", __name__), attribute)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ADAPTERS})

@@ -24,8 +24,8 @@ from ..profiling.errors import UsageError
 from ..scheduler.decisions import Member, Parent
 from ..scheduler.events import StudyImported
 from ..scheduler.past import PastTrial
-from ..scheduler.study import Scalar, StudyRecord, trial_id
-from ..scheduler.trial import AcceptedEpoch, Failure, TrialState
+from ..scheduler.study import Scalar, StudyRecord, number_of, trial_id
+from ..scheduler.trial import AcceptedEpoch, Failure, Origin, TrialState
 from .codec import spec_from_json
 from .drawn import Drawn
 
@@ -74,6 +74,14 @@ class Checkpoint(_Body):
     at: Moment
 
 
+class TrialOrigin(_Body):
+    """What a forked trial goes on from, and whose place it takes; trials by their numbers."""
+
+    trial: Whole
+    epoch: Whole
+    replaces: Whole
+
+
 class TrialFailure(_Body):
     kind: str
     message: str
@@ -96,6 +104,9 @@ class TrialBody(_Body):
     failure: TrialFailure | None
     epochs: list[Epoch]
     checkpoints: list[Checkpoint]
+    further: list[float] = []
+    constraints: dict[str, float] = {}
+    origin: TrialOrigin | None = None
 
 
 class Archive(_Body):
@@ -201,12 +212,25 @@ def _trial(
     given = ("number", "params", "epoch", "target", "value", "created_at", "finished_at")
     return TrialBody(
         **{name: getattr(row, name) for name in given},
+        further=list(row.further),
+        constraints=dict(row.constraints),
         state=TrialState(row.state),
         drawn=drawn,
         members=[(row.device, row.slot)] if row.device else [],
         failure=failure,
         epochs=epochs,
         checkpoints=durables,
+        origin=_origin(row),
+    )
+
+
+def _origin(row: TrialRow) -> TrialOrigin | None:
+    if row.origin_trial is None or row.origin_epoch is None or row.replaces is None:
+        return None
+    return TrialOrigin(
+        trial=number_of(row.origin_trial),
+        epoch=row.origin_epoch,
+        replaces=number_of(row.replaces),
     )
 
 
@@ -223,6 +247,8 @@ def _past(study: str, trial: TrialBody) -> PastTrial:
         finished_at=trial.finished_at,
         failure=None if trial.failure is None else Failure(**dict(trial.failure)),
         drawn=tuple(trial.drawn.items()),
+        further=tuple(trial.further),
+        constraints=tuple(trial.constraints.items()),
         epochs=tuple(
             AcceptedEpoch(
                 trial=trial_id(study, trial.number),
@@ -238,7 +264,15 @@ def _past(study: str, trial: TrialBody) -> PastTrial:
             (Parent(state.epoch, state.uri, state.state_hash), state.at)
             for state in trial.checkpoints
         ),
+        origin=_origin_of(study, trial.origin),
     )
+
+
+def _origin_of(study: str, origin: TrialOrigin | None) -> Origin | None:
+    if origin is None:
+        return None
+    replaced = trial_id(study, origin.replaces)
+    return Origin(trial_id(study, origin.trial), origin.epoch, replaced)
 
 
 def _members(members: list[tuple[str, int]]) -> tuple[Member, ...]:

@@ -1,4 +1,4 @@
-"""The best trial of a study: its value, how it was made, and where its state lies."""
+"""The best trial of a study, or its front: values, how they were made, and where states lie."""
 
 from __future__ import annotations
 
@@ -10,44 +10,68 @@ from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import UsageError
-from .standing import best_of, final_metrics, number, reached, so_far
+from .standing import final_metrics, front_of, number, reached, so_far
 
 if TYPE_CHECKING:
-    from .queries import Reader, StudyRow
+    from collections.abc import Sequence
+
+    from .queries import DurableRow, EpochRow, Reader, StudyRow, TrialRow
 
 
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
-    """The best trial, as ``standing.best_of`` says. UsageError where no trial has a value.
+    """The best trial, as ``standing.front_of`` says. UsageError where no trial has a value.
 
-    ``checkpoint`` is its newest state in the store: after which epoch, and where; None where there
-    is none (an objective has none). A metric that is no number is None.
+    Of several objectives it is the first of the front, and ``front`` has all of it. ``checkpoint``
+    is its newest state in the store: after which epoch, and where; None where there is none (an
+    objective has none). A metric that is no number is None.
     """
     trials = reader.trials(study.id)
-    best = best_of(study, trials)
-    if best is None:
-        raise UsageError(f"no trial of {study.name} has a value yet, of {len(trials)}")
-    metrics = final_metrics(best, reader.epochs(study.id))
-    states = [state for state in reader.durables(study.id) if state.trial == best.id]
-    newest = max(states, key=lambda state: state.epoch, default=None)
+    front = front_of(study, trials)
+    if not front:
+        infeasible = sum(not trial.feasible for trial in trials)
+        why = f", {infeasible} of them violate a constraint" if infeasible else ""
+        raise UsageError(f"no trial of {study.name} has a value yet, of {len(trials)}{why}")
+    epochs, durables = reader.epochs(study.id), reader.durables(study.id)
+    facts = [_trial(trial, epochs, durables) for trial in front]
+    several = {
+        "directions": [each.direction for each in study.objectives],
+        "metrics_of_front": [each.metric for each in study.objectives],
+        "front": facts,
+    }
     return {
         "study": study.name,
         "status": study.status,
         "metric": study.metric,
         "direction": study.direction,
+        **facts[0],
+        "so_far": bool(so_far(study)),
+        **(several if study.further else {}),
+    }
+
+
+def _trial(
+    best: TrialRow, epochs: Sequence[EpochRow], durables: Sequence[DurableRow]
+) -> dict[str, Any]:
+    metrics = final_metrics(best, epochs)
+    states = [state for state in durables if state.trial == best.id]
+    newest = max(states, key=lambda state: state.epoch, default=None)
+    return {
         "trial": best.number,
         "id": best.id,
         "reached": reached(best),
         "epoch": best.epoch,
         "value": best.value,
+        "values": list(best.values),
         "params": best.params,
         "metrics": {n: v if math.isfinite(v) else None for n, v in metrics.items()},
         "checkpoint": newest and {"epoch": newest.epoch, "uri": newest.uri},
-        "so_far": bool(so_far(study)),
     }
 
 
 def best_view(facts: dict[str, Any]) -> RenderableType:
     """The same for people."""
+    if "front" in facts:
+        return _front_view(facts)
     words = "best trial so far" if facts["so_far"] else "best trial"
     head = Text.assemble(
         (facts["study"], "bold"),
@@ -63,3 +87,26 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
     state = facts["checkpoint"]
     where = "none in the store" if state is None else f"epoch {state['epoch']}  {state['uri']}"
     return Group(head, grid, Text.assemble(("  checkpoint  ", "dim"), where))
+
+
+def _front_view(facts: dict[str, Any]) -> RenderableType:
+    """A line a trial of the Pareto front, and where those states are that were kept."""
+    head = Text.assemble(
+        (facts["study"], "bold"),
+        f" {facts['status']}: Pareto front{' so far' if facts['so_far'] else ''} of",
+        f" {len(facts['front'])}",
+    )
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for title in ("  trial", *facts["metrics_of_front"]):
+        table.add_column(title, justify="right")
+    table.add_column("parameters")
+    states = []
+    for trial in facts["front"]:
+        params = "  ".join(f"{name} {number(value, 3)}" for name, value in trial["params"].items())
+        values = [Text(number(value, 5), style="bold green") for value in trial["values"]]
+        table.add_row(f"  {trial['trial']}", *values, Text(params))
+        if (state := trial["checkpoint"]) is not None:
+            title = f"  checkpoint of trial {trial['trial']}  "
+            where = f"epoch {state['epoch']}  {state['uri']}"
+            states.append(Text.assemble((title, "dim"), where))
+    return Group(head, table, *states)

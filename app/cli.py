@@ -15,13 +15,16 @@ import typer
 
 from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
+from .cli_life import cancel, extend, pause, resume
 from .cli_results import best, export, import_study
+from .cli_views import dashboard
 from .terminal import (
     BACKEND,
     FAILED,
     Commands,
     Json,
     Name,
+    Names,
     client_of,
     present,
     reader_of,
@@ -105,16 +108,35 @@ def submit(script: Script, arguments: Arguments = None) -> None:
 
 
 @app.command(rich_help_panel=STUDIES)
-def watch(name: Name = None) -> None:
-    """Watch a study until it is finished.
+def watch(
+    name: Name = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Log its epochs there, also those of before."),
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Log its epochs to this tracking server or database."),
+    ] = None,
+) -> None:
+    """Watch a study until it is finished, and log it to TensorBoard or MLflow.
 
-    Ctrl-C ends the watching, not the study.
+    Ctrl-C ends the watching, not the study. Watched again, logging goes on where it ended.
     """
+    from .epoch_logs import feeding
     from .live import follow
+    from .mlflow import MLflowCallback
+    from .tensorboard import TensorBoardCallback
 
     settings = settings_of()
     reader = reader_of(settings)
-    study = follow(reader, study_of(reader, name).id, alive=lambda: scheduler_runs(settings))
+    study = study_of(reader, name)
+    logs = (
+        *(() if tensorboard is None else (TensorBoardCallback(tensorboard),)),
+        *(() if mlflow is None else (MLflowCallback(mlflow),)),
+    )
+    with feeding(logs, settings.run) as feed:
+        study = follow(reader, study.id, on_look=feed.look, alive=lambda: scheduler_runs(settings))
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
 
@@ -157,36 +179,36 @@ def story(
 
 @app.command(rich_help_panel=STUDIES)
 def report(
-    name: Name = None,
+    names: Names = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to; else the state folder."),
     ] = None,
 ) -> None:
-    """Write a study's report, one HTML file, and print its path."""
+    """Write a study's report, one HTML file, and print its path. Several are compared."""
+    from .compare import write_comparison
     from .report import write_report
 
     settings = settings_of()
     reader = reader_of(settings)
-    study = study_of(reader, name)
-    typer.echo(write_report(reader, study.id, output or _report_path(settings, study.id)))
+    ids = [study_of(reader, name).id for name in names or ()] or [study_of(reader, None).id]
+    path = output or _report_path(settings, "-and-".join(ids)[:200])
+    several = len(ids) > 1
+    typer.echo(
+        write_comparison(reader, ids, path) if several else write_report(reader, ids[0], path)
+    )
 
 
-for command, does in (("best", best), ("export", export), ("import", import_study)):
+for command, does in (
+    ("best", best),
+    ("export", export),
+    ("import", import_study),
+    ("pause", pause),
+    ("resume", resume),
+    ("extend", extend),
+    ("cancel", cancel),
+):
     app.command(command, rich_help_panel=STUDIES)(does)
-
-
-@app.command(rich_help_panel=STUDIES)
-def cancel(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name or id.")],
-) -> None:
-    """Cancel a study. What has run stays, and can be read."""
-    settings = settings_of()
-    study = reader_of(settings).study(name)
-    if study.finished_at is not None:
-        raise UsageError(f"{study.name} is {study.status} already")
-    client_of(settings).cancel(study.id)
-    typer.echo(f"{study.name} is cancelled")
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -201,6 +223,33 @@ def doctor(as_json: Json = False) -> None:
     present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
     if any(finding.grade == "fail" for finding in findings):
         raise typer.Exit(BACKEND)
+
+
+@app.command(rich_help_panel=MACHINE)
+def plan(as_json: Json = False) -> None:
+    """Show what the scheduler would do next: who runs until when, who waits and why."""
+    from .plan_view import plan_view
+
+    present(client_of(settings_of()).plan(), as_json, plan_view)
+
+
+@app.command(rich_help_panel=MACHINE)
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what there is, and how much.")
+    ] = False,
+) -> None:
+    """Delete checkpoints that the ledger does not name, and empty logs older than a week."""
+    from .garbage import find, size_of
+
+    freed, files = 0, 0
+    for each in find(settings_of()):
+        if not dry_run:
+            each.remove()
+        freed, files = freed + each.size, files + 1
+        typer.echo(f"{each.shown}  {size_of(each.size)}")
+    would = "would be freed" if dry_run else "freed"
+    typer.echo(f"{files} files, {size_of(freed)} {would}")
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -270,6 +319,7 @@ def metrics(
     thread.join()
 
 
+app.command(rich_help_panel=MACHINE)(dashboard)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 
 

@@ -10,11 +10,12 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ..profiling.errors import BackendError, UsageError
 from ..scheduler.events import StudyImported
-from ..scheduler.study import Params, StudySpec
+from ..scheduler.study import Code, Params, StudySpec
 from ..tasks.messages import dumps, seal
 from . import protocol
 from .broker import broker_url
@@ -48,6 +49,47 @@ class Client:
     def cancel(self, study: str) -> None:
         """Stop a study by id. Errors as ``submit``."""
         self.send("cancel", study=study)
+
+    def pause(self, study: str) -> None:
+        """Have a study take no new segment. Errors as ``submit``."""
+        self.send("pause", study=study)
+
+    def resume(self, study: str) -> None:
+        """Have a paused study go on. Errors as ``submit``."""
+        self.send("resume", study=study)
+
+    def extend(
+        self,
+        study: str,
+        *,
+        by: int | None = None,
+        to: int | None = None,
+        code: Code | None = None,
+    ) -> int:
+        """Have a study, over or not, go on to more trials; how many it then has in all.
+
+        ``by`` so many more, or up to ``to``. ``code``: as it is now. Errors as ``submit``.
+        """
+        given = None if code is None else asdict(code)
+        answer = self.send("extend", study=study, by=by, to=to, code=given)
+        return int(answer["n_trials"])
+
+    def ask(self, study: str) -> tuple[int, dict[str, Any]]:
+        """A trial for the user to train: its number and parameters. Errors as ``submit``."""
+        answer = self.send("ask", study=study)
+        return int(answer["number"]), dict(answer["params"])
+
+    def tell(self, study: str, number: int, value: float | None, reason: str = "") -> None:
+        """What a trial came to; None: it failed. Errors as ``submit``."""
+        self.send("tell", study=study, number=number, value=value, reason=reason)
+
+    def close(self, study: str) -> None:
+        """End a study that was asked. Errors as ``submit``."""
+        self.send("close", study=study)
+
+    def plan(self) -> dict[str, Any]:
+        """What the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
+        return dict(self.send("plan")["plan"])
 
     def import_study(self, study: StudyImported) -> None:
         """Have a study that is over taken into the ledger. Errors as ``submit``."""

@@ -26,7 +26,7 @@ from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 3
+VERSION = 6
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -34,9 +34,15 @@ _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 KINDS: dict[str, type[Event]] = {
     "StudySubmitted": events.StudySubmitted,
     "StudyCancelled": events.StudyCancelled,
+    "StudyPaused": events.StudyPaused,
+    "StudyResumed": events.StudyResumed,
+    "StudyExtended": events.StudyExtended,
     "StudyFailed": events.StudyFailed,
     "StudyImported": events.StudyImported,
     "TrialEnqueued": events.TrialEnqueued,
+    "TrialAsked": events.TrialAsked,
+    "TrialTold": events.TrialTold,
+    "StudyClosed": events.StudyClosed,
     "Proposed": events.Proposed,
     "Suggested": events.Suggested,
     "DeviceJoined": events.DeviceJoined,
@@ -111,7 +117,7 @@ def state_from_json(text: str) -> EngineState:
 
 def subject(event: Event) -> tuple[str | None, str | None]:
     """The ids of the study and of the trial that ``event`` is about; None where there is none."""
-    if isinstance(event, events.StudySubmitted):
+    if isinstance(event, events.StudySubmitted | events.StudyExtended):
         return event.study.id, None
     if isinstance(event, events.StudyImported):
         return event.record.spec.id, None
@@ -122,8 +128,13 @@ def subject(event: Event) -> tuple[str | None, str | None]:
 
 
 def storable(text: str) -> str:
-    """``text`` with every character that UTF-8 cannot hold replaced by ``?``."""
-    return text.encode("utf-8", "replace").decode()
+    """``text`` with every character that a ledger cannot hold replaced by ``?``.
+
+    These are the ones that UTF-8 has no form for, and NUL, which PostgreSQL refuses.
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text.replace("\0", "?")
 
 
 class _Adapters(dict[Any, "TypeAdapter[Any]"]):

@@ -8,8 +8,8 @@ one that cannot be handled would keep the scheduler down for ever.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
 from math import isfinite
 from typing import Any
 
@@ -19,26 +19,48 @@ from ..scheduler.events import (
     DevicesTakenOut,
     Event,
     StudyCancelled,
+    StudyClosed,
+    StudyExtended,
     StudyImported,
+    StudyPaused,
+    StudyResumed,
     StudySubmitted,
+    TrialAsked,
     TrialEnqueued,
+    TrialTold,
 )
 from ..scheduler.freeing import LONGEST_WITHIN, choose, freeable
-from ..scheduler.past import PastTrial
-from ..scheduler.state import EngineState
+from ..scheduler.past import Past, PastTrial
+from ..scheduler.state import EngineState, StudyState
 from ..scheduler.strategy import make_strategy
-from ..scheduler.study import CONTRACTS, EXACTNESS, ON_SIGNATURE_CHANGE, OVER, StudySpec, trial_id
+from ..scheduler.study import (
+    CONTRACTS,
+    EXACTNESS,
+    ON_SIGNATURE_CHANGE,
+    OVER,
+    Code,
+    StudySpec,
+    forks,
+    trial_id,
+)
 from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
+from .objectives import DIRECTIONS, check_strategy
+from .sampler_options import SAMPLERS, check_space
 from .space import check_params, parameter, whole
-from .submission import DIRECTIONS, SAMPLERS
 
-KINDS = "submit, cancel, enqueue, import, drain, undrain, free"
+KINDS = (
+    "submit, cancel, pause, resume, extend, enqueue, ask, tell, close, import, drain, undrain, free"
+)
 #: So many names of devices are listed where one is not found.
 NAMED = 10
 
 
-def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+#: What the ledger has of a study that is over: its spec, its status, its trials.
+FindPast = Callable[[str], tuple[StudySpec, str, Past]]
+
+
+def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindPast) -> Event:
     """The event that a command asks for. UsageError says what is wrong with it."""
     kind = body.get("kind")
     try:
@@ -46,23 +68,39 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
             return _submitted(body, state, at)
         if kind == "import":
             return _imported(body, state, at)
-        if kind == "drain":
-            return _drained(body, state, at)
-        if kind == "undrain":
-            names = _devices(body["devices"], state.held, "drained device")
-            return DevicesGivenBack(at=at, devices=names)
-        if kind == "free":
-            return _freed(body, state, at)
+        if kind == "extend":
+            return _extended(body, state, at, past)
+        if kind in ("drain", "undrain", "free"):
+            return _of_devices(body, state, at)
         return _of_study(body, state, at)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"a malformed command of kind {kind!r} is refused: {error!r}") from error
 
 
-def answer(event: Event) -> dict[str, Any]:
-    """What a client is told of the command that became ``event``, besides that it was accepted."""
+def answer(event: Event, state: EngineState) -> dict[str, Any]:
+    """What a client is told of the command that became ``event``, besides that it was accepted.
+
+    UsageError where what it asked for is not there.
+    """
+    if isinstance(event, TrialAsked):
+        trial = state.trials.get(trial_id(event.study, event.number))
+        if trial is None:
+            raise UsageError(f"the sampler has no configuration for trial {event.number}")
+        return {"number": trial.number, "params": dict(trial.params)}
     if isinstance(event, DevicesTakenOut | DevicesGivenBack):
         return {"devices": event.devices}
+    if isinstance(event, StudyExtended):
+        return {"n_trials": event.study.n_trials}
     return {}
+
+
+def _of_devices(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    if body["kind"] == "drain":
+        return _drained(body, state, at)
+    if body["kind"] == "free":
+        return _freed(body, state, at)
+    names = _devices(body["devices"], state.held, "drained device")
+    return DevicesGivenBack(at=at, devices=names)
 
 
 def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
@@ -119,8 +157,45 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     spec = spec_from_json(json.dumps(body.get("study")))
     _check_name(spec, state)
     _check_known(spec)
-    enqueued = tuple(check_params(spec.space, each) for each in body.get("enqueued", ()))
+    enqueued = tuple(
+        check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
+    )
     return StudySubmitted(at=at, study=spec, enqueued=enqueued)
+
+
+def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: FindPast) -> Event:
+    """More trials: ``by`` so many, or up to so many (``to``), of which some may be there."""
+    name, past = str(body.get("study", "")), None
+    if name in state.finished:
+        spec, status, past = find(name)
+        if status == "failed":
+            raise UsageError(f"{spec.name} failed and cannot be extended: make a new study")
+        spec, there = (
+            replace(spec, code=Code(**body.get("code") or asdict(spec.code))),
+            len(past.trials),
+        )
+    else:
+        spec = _at_work(state, name).spec
+        there = spec.n_trials
+    if spec.contract == "ask":
+        raise UsageError(f"{spec.name} has as many trials as it is asked for: ask() for more")
+    if forks(spec):
+        raise UsageError(f"{spec.name} is a population, whose size stays: make a new study")
+    if body.get("to") is None:
+        n_trials = there + whole("by", body["by"], low=1)
+    else:
+        n_trials = whole("to", body["to"], low=1)
+    if n_trials <= there:
+        raise UsageError.refuse("to", n_trials, f"more than the {there} trials of {spec.name}")
+    return StudyExtended(at=at, study=replace(spec, n_trials=n_trials), past=past)
+
+
+def _at_work(state: EngineState, study: str) -> StudyState:
+    if study in state.finished:
+        raise UsageError(f"study {study} is over already")
+    if study not in state.studies:
+        raise UsageError(f"there is no study {study}")
+    return state.studies[study]
 
 
 def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
@@ -153,16 +228,46 @@ def _check_past(trial: PastTrial, name: str) -> None:
 
 def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     kind, study = body.get("kind"), str(body.get("study", ""))
-    if study in state.finished:
-        raise UsageError(f"study {study} is over already")
-    if study not in state.studies:
-        raise UsageError(f"there is no study {study}")
+    known = _at_work(state, study)
     if kind == "cancel":
         return StudyCancelled(at=at, study=study)
+    if kind in ("ask", "tell", "close"):
+        return _of_asked(body, state, known, at)
+    if kind in ("pause", "resume"):
+        if known.spec.contract == "ask":
+            raise UsageError(f"nothing of {known.spec.name} runs here: it cannot be paused")
+        if known.works == (kind == "resume"):
+            raise UsageError(f"{known.spec.name} is {known.status} already")
+        return (StudyPaused if kind == "pause" else StudyResumed)(at=at, study=study)
     if kind == "enqueue":
-        params = check_params(state.studies[study].spec.space, body["params"])
+        params = check_params(known.spec.space, body["params"], known.spec.conditions)
         return TrialEnqueued(at=at, study=study, params=params)
     raise UsageError.refuse("kind", kind, KINDS)
+
+
+def _of_asked(body: Mapping[str, Any], state: EngineState, study: StudyState, at: float) -> Event:
+    name = study.spec.id
+    if study.spec.contract != "ask":
+        raise UsageError(f"{study.spec.name} trains its trials itself: it is no study to be asked")
+    if body["kind"] == "ask":
+        return TrialAsked(at=at, study=name, number=len(study.trials))
+    if body["kind"] == "close":
+        return StudyClosed(at=at, study=name)
+    number = whole("trial", body["number"], low=0)
+    trial = state.trials.get(trial_id(name, number))
+    if trial is None:
+        raise UsageError.refuse("trial", number, f"one of the {len(study.trials)} asked for")
+    if trial.state in FINAL:
+        raise UsageError(f"trial {number} of {study.spec.name} is {trial.state} already")
+    value = body["value"]
+    if value is not None and (not isinstance(value, int | float) or not isfinite(value)):
+        raise UsageError.refuse("value", value, "a finite number, or None of one that failed")
+    return TrialTold(
+        at=at,
+        trial=trial.id,
+        value=None if value is None else float(value),
+        reason=str(body.get("reason", "")),
+    )
 
 
 def _check_name(spec: StudySpec, state: EngineState) -> None:
@@ -178,12 +283,15 @@ def _check_known(spec: StudySpec) -> None:
         ("contract", spec.contract, CONTRACTS),
         ("exactness", spec.exactness, EXACTNESS),
         ("on_signature_change", spec.on_signature_change, ON_SIGNATURE_CHANGE),
-        ("direction", spec.direction, DIRECTIONS),
+        *(("direction", each.direction, DIRECTIONS) for each in spec.objectives),
         ("sampler", spec.sampler, SAMPLERS),
     ):
         if value not in known:
             raise UsageError.refuse(field, value, ", ".join(known))
     whole("n_trials", spec.n_trials, low=1)
     make_strategy(spec)
+    if spec.further:
+        check_strategy(spec.strategy)
     for _, text in spec.space or ():
         parameter(text)
+    check_space(spec.sampler, spec.space, spec.conditions)

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from .submission import Plan
 
 #: How each contract is called in a sentence.
-NAMES = {"torch": "a TorchTrainable", "objective": "an objective", "epochs": "an epoch function"}
+NAMES = {
+    "torch": "a TorchTrainable",
+    "objective": "an objective",
+    "epochs": "an epoch function",
+    "ask": "ask and tell",
+}
 
 
 def contract_of(code: Any) -> str:
@@ -54,6 +59,21 @@ def check_contract(
         _check_told(plan, target, space, strategy, NAMES[contract])
     if contract != "torch":
         _check_own_loop(plan, contract)
+    if strategy.name == "pbt":
+        _check_pbt(plan, contract, space, strategy)
+
+
+def check_asked(plan: Plan, space: Space | None) -> None:
+    """As ``check_contract``, where the user trains by himself, and tells one value a trial."""
+    if space is None:
+        allowed = "a mapping of names to Float, Int or lists of choices, at the first ask()"
+        raise UsageError.refuse("space", None, allowed)
+    if plan.strategy is not None:
+        allowed = "None for ask and tell: who trains by himself says for how long"
+        raise UsageError.refuse("strategy", plan.strategy, allowed)
+    if plan.further or plan.constraints:
+        raise UsageError.refuse("directions", "several", "one for ask and tell: tell() takes one")
+    _check_own_loop(plan, "ask")
 
 
 def _check_told(
@@ -66,12 +86,24 @@ def _check_told(
     if plan.metric is None:
         raise UsageError(
             f"{target} is {kind}, so the study must say what it is judged by:"
-            " create_study(metric='loss') or another name that is reported",
+            " create_study(metric='loss') or another name that is reported, and metrics=[...] with"
+            " directions=[...] where there are several",
             field="metric",
         )
     if strategy.max_epochs is None:
         allowed = f"ASHA(...), FullBudget(epochs) or another strategy for {kind}"
         raise UsageError.refuse("strategy", plan.strategy, allowed)
+
+
+def _check_pbt(plan: Plan, contract: str, space: Space | None, strategy: StrategySpec) -> None:
+    """Refuse population based training of what has no checkpoint, or where nothing is explored."""
+    if contract == "objective":
+        allowed = "another strategy for an objective: PBT copies checkpoints, and it has none"
+        raise UsageError.refuse("strategy", "PBT", allowed)
+    known = [name for name, _ in space or ()]
+    for name in strategy.explore or ():
+        if name not in known:
+            raise UsageError.refuse("PBT.explore", name, f"names of the space: {', '.join(known)}")
 
 
 def _check_own_loop(plan: Plan, contract: str) -> None:
@@ -80,6 +112,9 @@ def _check_own_loop(plan: Plan, contract: str) -> None:
     for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
         if (value or 1) > 1:
             raise UsageError.refuse(field, value, f"1 for {kind}, whose loop is its own")
+    if contract == "objective" and plan.constraints:
+        allowed = "None for an objective: it says trial.set_constraint(name, excess) itself"
+        raise UsageError.refuse("constraints", dict(plan.constraints), allowed)
     if contract == "objective" and plan.exactness == "statistical":
         allowed = "nothing for an objective, whose restarts are its own"
         raise UsageError.refuse("exactness", plan.exactness, allowed)

@@ -63,7 +63,7 @@ _ADVICE = {
     "state folder": f"set {PREFIX}HOME to a folder that you can write",
     "devices": f"set {PREFIX}DEVICES or --devices to what this machine has",
     "broker": f"start it, or correct {PREFIX}BROKER; unset it for a private broker",
-    "ledger": f"correct {PREFIX}LEDGER, or give this user access to the file",
+    "ledger": f"correct {PREFIX}LEDGER, or give this user access to it",
     "checkpoint store": f"make it reachable, or set {PREFIX}STORE to one that every node reaches",
 }
 
@@ -170,14 +170,18 @@ def _trouble(settings: Settings) -> str | None:
 
 
 def _ledger(settings: Settings) -> Iterator[Finding]:
+    from .database import database_at
     from .queries import Reader
 
     shown = hide_password(settings.ledger_url)
-    if settings.ledger is None and not (settings.home / "ledger.db").exists():
-        yield Finding("ledger", "ok", f"{shown}; made at the first run")
-        return
+    if settings.ledger is not None:
+        database_at(settings.ledger).check()
+    reader = Reader(settings.ledger_url)
     try:
-        count = len(Reader(settings.ledger_url).studies())
+        if reader.is_empty():
+            yield Finding("ledger", "ok", f"{shown}; made at the first run")
+            return
+        count = len(reader.studies())
     except PenstockError:
         raise
     except Exception as error:  # whatever the database's library raises

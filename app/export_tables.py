@@ -32,9 +32,12 @@ def trial_table(archive: Archive) -> Table:
             "number": trial.number,
             "state": str(trial.state),
             "value": trial.value,
+            **{f"values_{k}": v for k, v in enumerate(_values(trial)) if trial.further},
+            **{f"constraints_{name}": excess for name, excess in trial.constraints.items()},
             "epochs": trial.epoch,
             **{f"params_{name}": value for name, value in trial.params.items()},
             **{f"metrics_{name}": value for name, value in _last(trial).items()},
+            **({f"origin_{name}": n for name, n in trial.origin} if trial.origin else {}),
             "device": trial.members[0][0] if trial.members else None,
             "slot": trial.members[0][1] if trial.members else None,
             "created_at": _time(trial.created_at),
@@ -104,7 +107,7 @@ def _table(rows: Sequence[Mapping[str, Any]], least: Sequence[str]) -> Table:
 
 def _family(name: str) -> str:
     kind, mark, _ = name.partition("_")
-    return kind if mark and kind in ("params", "metrics") else name
+    return kind if mark and kind in ("values", "constraints", "params", "metrics") else name
 
 
 def _column(values: list[Any]) -> list[Any]:
@@ -114,6 +117,10 @@ def _column(values: list[Any]) -> list[Any]:
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]
     return [None if value is None else str(value) for value in values]
+
+
+def _values(trial: TrialBody) -> list[float]:
+    return [] if trial.value is None else [trial.value, *trial.further]
 
 
 def _last(trial: TrialBody) -> Mapping[str, float]:

@@ -13,9 +13,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .standing import best_of, count, number, ranked, sign
+from .standing import best_of, count, front_of, number, ranked, scores, sign
 
 if TYPE_CHECKING:
+    from .importances import Importances
     from .queries import EpochRow, StudyRow, TrialRow
 
 Figure = dict[str, Any]
@@ -24,6 +25,8 @@ Figure = dict[str, Any]
 #: light and dark paper.
 SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
 UNRANKED = "#98a2ad"
+#: Studies side by side, told apart by colour-blind readers (M. Okabe, K. Ito).
+STUDIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 NARROW_LANE, LANE, MARGIN = 18, 34, 96
 #: An axis is logarithmic when its values are positive and span more than this factor.
 LOG_SPAN = 50.0
@@ -70,7 +73,7 @@ def _axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": escape(title)}, **more}
 
 
-def _summary(trial: TrialRow) -> str:
+def summary(trial: TrialRow) -> str:
     """Hover text: the trial, its state and parameters, a line each."""
     lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {count(trial.epoch, 'epoch')}"]
     lines += [f"{escape(name)} = {escape(number(v))}" for name, v in trial.params.items()]
@@ -99,10 +102,11 @@ def history(
         return None
     points.sort(key=lambda point: (point[0], point[1].number))
     values = [float(trial.value or 0.0) for _, trial in points]
-    best: list[float] = []
-    for value in values:
-        better = not best or sign(study) * value > sign(study) * best[-1]
-        best.append(value if better else best[-1])
+    best: list[float | None] = []
+    for (_, trial), value in zip(points, values, strict=True):
+        last = best[-1] if best else None
+        better = last is None or sign(study) * value > sign(study) * last
+        best.append(value if better and trial.feasible else last)
     colour = colours(study, trials)
     places = [place for place, _ in points]
     dots = {
@@ -111,7 +115,7 @@ def history(
         "name": "trial",
         "x": places,
         "y": values,
-        "text": [_summary(trial) for _, trial in points],
+        "text": [summary(trial) for _, trial in points],
         "hovertemplate": f"%{{text}}<br>{escape(study.metric)} = %{{y:.5g}}<extra></extra>",
         "marker": {"color": [colour[t.id] for _, t in points], "size": 10},
     }
@@ -127,6 +131,91 @@ def history(
     x_axis = _axis(f"time since submission ({unit})") if by == "time" else _axis("trial")
     y_axis = _axis(study.metric, type="log" if _log(values) else "linear")
     return {"data": [line, dots], "layout": {"xaxis": x_axis, "yaxis": y_axis, "height": 380}}
+
+
+def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
+    """The trials by their first two objectives, the Pareto front joined; hollow: not feasible.
+
+    None with one objective, and where no trial has values. Of more than two objectives the others
+    are in the hover text: a trial of the front may then look as if another one beat it.
+    """
+    order = ranked(study, trials)
+    if not study.further or not order:
+        return None
+    first, second = study.objectives[:2]
+    colour, ahead = colours(study, trials), front_of(study, trials)
+    places = [[trial.values[axis] for trial in order] for axis in (0, 1)]
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "trial",
+        "x": places[0],
+        "y": places[1],
+        "text": [f"{summary(trial)}<br>{escape(scores(study, trial))}" for trial in order],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {
+            "color": [colour[trial.id] for trial in order],
+            "size": [13 if trial in ahead else 8 for trial in order],
+            "symbol": ["circle" if trial.feasible else "circle-open" for trial in order],
+        },
+    }
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "Pareto front",
+        "x": [trial.values[0] for trial in ahead],
+        "y": [trial.values[1] for trial in ahead],
+        "line": {"shape": "hv", "width": 2, "color": "ink"},
+        "hoverinfo": "skip",
+    }
+    axes = []
+    for objective, values in zip((first, second), places, strict=True):
+        title = f"{objective.metric} ({objective.direction})"
+        axes.append(_axis(title, type="log" if _log(values) else "linear"))
+    lines = [line] if len(study.objectives) == 2 else []
+    layout = {"xaxis": axes[0], "yaxis": axes[1], "height": 420, "hovermode": "closest"}
+    return {"data": [*lines, dots], "layout": layout}
+
+
+def best_so_far(
+    curves: Sequence[tuple[StudyRow, str, Sequence[tuple[int, float, float]]]], *, by: str
+) -> Figure | None:
+    """Each study's best value by ``epochs`` of training or by ``time``, a line each in its colour.
+
+    A curve's points are (epochs so far, seconds, value) in order. None where none can be drawn.
+    """
+    if by == "epochs":
+        scale, title = 1.0, "epochs of training"
+    else:
+        scale, unit = unit_of(max((p[1] for _, _, points in curves for p in points), default=0.0))
+        title = f"time since submission ({unit})"
+    traces, drawn = [], []
+    for study, colour, points in curves:
+        places: list[float] = []
+        best: list[float] = []
+        for epochs, seconds, value in points:
+            if by == "epochs" and not epochs:
+                continue
+            better = not best or sign(study) * value > sign(study) * best[-1]
+            places.append(epochs if by == "epochs" else seconds / scale)
+            best.append(value if better else best[-1])
+        if best:
+            drawn += best
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": escape(study.name),
+                    "x": places,
+                    "y": best,
+                    "line": {"shape": "hv", "width": 2.5, "color": colour},
+                    "hovertemplate": f"{escape(study.name)}: %{{y:.5g}}<extra></extra>",
+                }
+            )
+    if not traces:
+        return None
+    y_axis = _axis(curves[0][0].metric, type="log" if _log(drawn) else "linear")
+    return {"data": traces, "layout": {"xaxis": _axis(title), "yaxis": y_axis, "height": 380}}
 
 
 def learning_curves(
@@ -158,7 +247,7 @@ def learning_curves(
                 "name": f"trial {trial.number}",
                 "x": [row.epoch for row in rows],
                 "y": [row.value for row in rows],
-                "text": _summary(trial),
+                "text": summary(trial),
                 "hovertemplate": f"%{{text}}<br>epoch %{{x}}: {escape(study.metric)} = %{{y:.5g}}"
                 "<extra></extra>",
                 "line": {"color": colour[trial.id], "width": 3.5 if best else 1.4},
@@ -223,7 +312,7 @@ def timeline(
         "textangle": 0,
         "customdata": [
             [
-                _summary(trial),
+                summary(trial),
                 f"epoch {bar[0].epoch}" + (f" to {bar[-1].epoch}" if len(bar) > 1 else ""),
                 " to ".join(f"{(at - study.created_at) / scale:.4g}" for at in span),
                 f"attempt {bar[0].fence}",
@@ -251,6 +340,29 @@ def timeline(
     return {"data": [trace], "layout": layout}
 
 
+def importances(found: Importances) -> Figure:
+    """A bar a parameter, the most important one on top."""
+    names = [escape(name) for name in reversed(found.shares)]
+    shares = list(reversed(found.shares.values()))
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": shares,
+        "y": names,
+        "text": [f"{100 * share:.0f} %" for share in shares],
+        "textposition": "auto",
+        "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
+        "marker": {"color": _shade(1.0)},
+    }
+    layout = {
+        "xaxis": _axis("share", range=[0, 1], tickformat=".0%"),
+        "yaxis": {"type": "category"},
+        "height": MARGIN + len(names) * LANE,
+        "bargap": 0.3,
+    }
+    return {"data": [trace], "layout": layout}
+
+
 def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
     """Parameters and result of every trial with a value, a line each. None below two of them."""
     order = ranked(study, trials)[::-1]
@@ -263,7 +375,8 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         for name in names
         if len({repr(trial.params.get(name)) for trial in order}) > 1
     ]
-    dimensions.append(_dimension(study.metric, [trial.value for trial in order]))
+    for place, objective in enumerate(study.objectives):
+        dimensions.append(_dimension(objective.metric, [trial.values[place] for trial in order]))
     shares = [place / (len(order) - 1) for place in range(len(order))]
     stops = [[at, "rgb({},{},{})".format(*rgb)] for at, rgb in SCALE]
     trace = {

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..scheduler.trial import TrialState
 from .figures import colours
-from .standing import best_of, count, duration, number, ranked
+from .standing import count, duration, front_of, number, ranked, violated
 
 if TYPE_CHECKING:
-    from ..scheduler.study import Scalar
+    from ..scheduler.study import Objective, Scalar
     from .queries import EpochRow, StudyRow, TrialRow
 
 NOTHING = '<span class="stopped">—</span>'
@@ -73,8 +73,8 @@ def table(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow
     heads = "".join(
         column.head(chosen=bool(listed) and place == 2) for place, column in enumerate(columns)
     )
-    best = best_of(study, trials)
-    rows = [_row(trial, columns, best=trial == best) for trial in order]
+    best = front_of(study, trials)
+    rows = [_row(trial, columns, best=trial in best) for trial in order]
     rows += [_row(trial, columns) for trial in trials if trial.id not in listed]
     states = [state for state in TrialState if any(trial.state == state for trial in trials)]
     chips = "".join(
@@ -105,7 +105,6 @@ def _columns(
     for row in epochs:
         seconds[row.trial] += row.seconds
     colour = colours(study, trials)
-    better = "descending" if study.direction == "maximize" else "ascending"
 
     def named(trial: TrialRow) -> str:
         return f'<i class="swatch" style="background:{colour[trial.id]}"></i>{trial.number}'
@@ -116,7 +115,7 @@ def _columns(
     columns = [
         Column("Trial", lambda t: t.number, named, "n"),
         Column("State", lambda t: t.state, lambda t: f'<i class="{t.state}">{t.state}</i>'),
-        Column(study.metric, lambda t: t.value, lambda t: _value(t.value), "n", better),
+        *(_objective(place, each) for place, each in enumerate(study.objectives)),
         Column("Epochs", lambda t: t.epoch, lambda t: str(t.epoch), "n", "descending"),
     ]
     for name in dict.fromkeys(name for trial in trials for name in trial.params):
@@ -126,9 +125,23 @@ def _columns(
         Column("Training", lambda t: seconds.get(t.id), trained, "n", "descending"),
         Column("Device", lambda t: t.device or None, lambda t: escape(t.device) or NOTHING),
     ]
+    if any(trial.constraints for trial in trials):
+        columns.append(Column("Violates", lambda t: violated(t) or None, _violated))
     if any(trial.failure_kind for trial in trials):
         columns.append(Column("Failure", lambda t: t.failure_kind, _failure, "why"))
     return columns
+
+
+def _objective(place: int, objective: Objective) -> Column:
+    def value(trial: TrialRow) -> float | None:
+        return trial.values[place] if trial.values else None
+
+    better = "descending" if objective.direction == "maximize" else "ascending"
+    return Column(objective.metric, value, lambda t: _value(value(t)), "n", better)
+
+
+def _violated(trial: TrialRow) -> str:
+    return escape(violated(trial)) or NOTHING
 
 
 def _parameter(name: str, kind: str) -> Column:

@@ -86,7 +86,7 @@ class Janitor(threading.Thread):
             for uri in uris:
                 try:
                     if uri not in named:
-                        _delete(uri)
+                        delete(uri)
                 except Exception:
                     self._due.rotate(-1)
                     raise
@@ -94,27 +94,37 @@ class Janitor(threading.Thread):
 
     def sweep(self) -> None:
         """Delete what lies in the folder, is named by no durable state, and is old."""
-        before = time.time() - SWEEP_AGE
-        old = [uri for uri, made in self._files() if made < before]
-        unnamed = sorted(set(old) - self._reader.named(old))
-        for uri in unnamed:
-            _delete(uri)
-        if unnamed:
-            log.info("swept: %d files of checkpoints that nothing names", len(unnamed))
-
-    def _files(self) -> Iterator[tuple[str, float]]:
-        """The files in the folder: URI, and when it was last written (seconds since 1970)."""
-        files, root = open_store(self._url)
-        files.invalidate_cache()
-        if not files.exists(root):
-            return
-        for path, info in files.find(root, detail=True).items():
-            made = _written_at(info)
-            if made is not None and _OURS.search(path):
-                yield str(files.unstrip_protocol(path)), made
+        found = unnamed(self._url, self._reader, SWEEP_AGE)
+        for uri, _ in found:
+            delete(uri)
+        if found:
+            log.info("swept: %d files of checkpoints that nothing names", len(found))
 
 
-def _delete(uri: str) -> None:
+def unnamed(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
+    """The files below ``url`` that no durable state names and that are older than ``age`` seconds.
+
+    URI and size (bytes) of each.
+    """
+    before = time.time() - age
+    old = {uri: size for uri, made, size in _files(url) if made < before}
+    return [(uri, old[uri]) for uri in sorted(old.keys() - reader.named(list(old)))]
+
+
+def _files(url: str) -> Iterator[tuple[str, float, int]]:
+    """The files in the folder: URI, when it was last written (seconds since 1970), and bytes."""
+    files, root = open_store(url)
+    files.invalidate_cache()
+    if not files.exists(root):
+        return
+    for path, info in files.find(root, detail=True).items():
+        made = _written_at(info)
+        if made is not None and _OURS.search(path):
+            yield str(files.unstrip_protocol(path)), made, int(info.get("size") or 0)
+
+
+def delete(uri: str) -> None:
+    """Delete a file of a checkpoint; one that is gone already is no error."""
     files, path = open_store(uri)
     if not _OURS.search(path):
         log.warning("%s is no name of a checkpoint: it is left", hide_password(uri))

@@ -22,12 +22,15 @@ from sqlalchemy import Connection, Row, Select, select
 from ..profiling.errors import IllegalTransition
 from ..scheduler.decisions import Parent
 from ..scheduler.events import Event
+from ..scheduler.past import Past
 from ..scheduler.state import DeviceRecord
-from ..scheduler.study import StudyRecord
+from ..scheduler.study import StudyRecord, StudySpec
 from ..scheduler.trial import AcceptedEpoch, Trial
-from . import codec, database
+from . import codec
+from .database import Database, database_at, migrate
+from .past import read_past
 from .tables import COMMAND, EVENT, SNAPSHOT
-from .writes import FORGET, writes
+from .writes import writes_for
 
 #: Events replayed a page at a time, so that the history need not fit in memory.
 _PAGE = 1000
@@ -68,6 +71,9 @@ class Ledger(Protocol):
     def reply_to(self, command: str) -> str | None:
         """The reply that command ``command`` was given, None when it was never accepted."""
 
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        """A study that is over, by id: what it was, its status, and its trials."""
+
     def close(self) -> None:
         """Let go of the storage."""
 
@@ -79,6 +85,7 @@ class MemoryLedger:
         self.events: list[tuple[int, Event]] = []
         self.studies: dict[str, StudyRecord] = {}
         self.epochs: dict[tuple[str, int], AcceptedEpoch] = {}
+        self.trials: dict[str, Trial] = {}
         self._snapshot: tuple[int, str] | None = None
         self._replies: dict[str, str] = {}
 
@@ -91,6 +98,7 @@ class MemoryLedger:
         self.events.extend(batch.events)
         self.studies.update((record.spec.id, record) for record in batch.studies)
         self.epochs.update(zip(keys, batch.epochs, strict=True))
+        self.trials.update((trial.id, trial) for trial in batch.trials)
         self._replies.update(batch.commands)
         self._snapshot = batch.snapshot or self._snapshot
 
@@ -103,36 +111,45 @@ class MemoryLedger:
     def reply_to(self, command: str) -> str | None:
         return self._replies.get(command)
 
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        record = self.studies[study]
+        trials = sorted((t for t in self.trials.values() if t.study == study), key=_number)
+        return record.spec, record.status, Past(record.created_at, tuple(trials))
+
     def close(self) -> None:
         """Nothing to let go of: the record stays readable."""
 
 
 class SqlLedger:
-    """The ledger in an SQLite file, by one connection that stays open. Not for several threads."""
+    """The ledger in a database, by one connection that stays open. Not for several threads.
 
-    def __init__(self, url: str, connection: Connection) -> None:
-        self._path = database.path_of(url)
+    After a ``BackendError`` of ``commit`` it is open whether the batch was written. A connection
+    that is lost stays lost: open the ledger anew, and see what is there.
+    """
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self._database = database
         self._connection = connection
-        self._driver = database.driver(connection)
+        self._driver: Any = connection.connection.driver_connection
+        self._writes = writes_for(connection.dialect.name)
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """The ledger at ``url`` (``sqlite:///<path>``), made or migrated where that is needed."""
-        with database.answering(database.path_of(url)):
-            connection = database.writer(url).connect()
+        """The ledger at ``url``, with its lock; made or migrated where that is needed."""
+        database = database_at(url)
+        with database.answering():
+            connection = database.writer().connect()
             try:
-                database.migrate(connection)
+                migrate(connection)
             except BaseException:
                 connection.close()
                 raise
-        return cls(url, connection)
+        return cls(database, connection)
 
     def commit(self, batch: Batch) -> None:
-        with database.answering(self._path), database.transaction(self._driver) as driver:
-            for statement, rows in writes(batch):
-                driver.executemany(statement, rows)
-            if batch.snapshot is not None:
-                driver.execute(FORGET, {"newest": batch.snapshot[0]})
+        with self._database.answering(), self._database.transaction(self._driver) as cursor:
+            for statement, rows in self._writes.of(batch):
+                cursor.executemany(statement, rows)
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).order_by(EVENT.c.seq).limit(_PAGE)
@@ -150,9 +167,16 @@ class SqlLedger:
         query = select(COMMAND.c.reply).where(COMMAND.c.id == command)
         return next((row.reply for row in self._rows(query)), None)
 
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        return read_past(self._rows, study)
+
     def close(self) -> None:
         self._connection.close()
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        with database.answering(self._path), self._connection.begin():
+        with self._database.answering(), self._connection.begin():
             return self._connection.execute(query).all()
+
+
+def _number(trial: Trial) -> int:
+    return trial.number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -40,17 +41,20 @@ def _facts(view: View) -> Facts:
         "message": study.message,
         "direction": study.direction,
         "metric": study.metric,
+        "objectives": [asdict(each) for each in study.objectives],
         "strategy": study.strategy,
         "sampler": study.sampler,
         "seed": study.seed,
         "created_at": study.created_at,
         "finished_at": study.finished_at,
         "n_trials": study.n_trials,
+        "copied_trials": study.observations,
         "trials": {str(state): count for state, count in sorted(stand.counts.items())},
         "epochs": stand.epochs,
         "epochs_expected": stand.expected,
         "eta_seconds": stand.eta,
-        "best": None if best is None else _trial(best),
+        "best": None if best is None or study.further else _trial(best),
+        "front": [trial.number for trial in stand.front],
     }
 
 
@@ -68,6 +72,8 @@ def _trial(trial: TrialRow) -> Facts:
         "epoch": trial.epoch,
         "target": trial.target,
         "value": trial.value if finite else None,
+        "values": [value if math.isfinite(value) else None for value in trial.values],
+        "constraints": trial.constraints,
         "params": trial.params,
         "device": trial.device or None,
         "slot": trial.slot,
@@ -86,15 +92,20 @@ def study_table(studies: list[Facts]) -> RenderableType:
     table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
     for facts in studies:
         best, expected = facts["best"], facts["epochs_expected"]
+        there = sum(facts["trials"].values())
         table.add_row(
             Text(facts["name"], style="bold"),
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
-            f"{sum(facts['trials'].values())}/{facts['n_trials']}",
+            f"{there}/{max(there, facts['n_trials'])}",
             f"{facts['epochs']}/{expected}" if expected else str(facts["epochs"]),
-            number(best["value"]) if best else "",
-            Text(facts["metric"], style="dim"),
+            number(best["value"]) if best else _front(facts),
+            Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim"),
         )
     return table
+
+
+def _front(facts: Facts) -> str:
+    return f"front of {len(facts['front'])}" if facts["front"] else ""
 
 
 def standing_facts(reader: Reader, study: StudyRow) -> Facts:

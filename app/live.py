@@ -3,18 +3,20 @@
 Theory of operation. ``follow`` reads the ledger a few times a second and knows nothing else, so it
 may be started and stopped at any time and by anybody. ``picture`` is a pure function of the rows:
 what one sees can be tested as text. Where the output is no terminal, plain lines are written as
-things happen instead. Everything goes to standard error: standard output is the user's.
+things happen instead; in a notebook it is one output that is replaced. Everything else goes to
+standard error: standard output is the user's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 PERIOD = 0.2  # seconds between two looks at the ledger
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
+NOTEBOOK_WIDTH = 110  # characters
+
+#: The table as a string, wherever that is made.
+_NO_NOTEBOOK: dict[str, Any] = {"force_jupyter": False, "force_terminal": True}
+_PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code}</pre>'
 
 
 @dataclass(slots=True)
@@ -37,19 +44,19 @@ class Watcher:
 
     reader: Reader
     study_id: str
-    _epochs: list[EpochRow] = field(default_factory=list)
+    epochs: list[EpochRow] = field(default_factory=list)
 
     def look(self) -> View:
         """The study now. Raises BackendError when the ledger does not answer."""
         study = self.reader.study(self.study_id)
-        after = self._epochs[-1].rowid if self._epochs else 0
-        self._epochs += self.reader.epochs(study.id, after)
+        after = self.epochs[-1].rowid if self.epochs else 0
+        self.epochs += self.reader.epochs(study.id, after)
         trials = self.reader.trials(study.id)
         curves: dict[str, list[float]] = {}
-        for row in self._epochs:
+        for row in self.epochs:
             curves.setdefault(row.trial, []).append(row.value)
         plan = spec_from_json(study.spec_json).strategy
-        stand = standing(study, plan, trials, self._epochs)
+        stand = standing(study, plan, trials, self.epochs)
         return View(study, stand, trials, curves, self.reader.devices(), self.reader.running())
 
 
@@ -58,6 +65,7 @@ def follow(
     study_id: str,
     *,
     on_trial: Callable[[TrialRow], None] | None = None,
+    on_look: Callable[[View, Sequence[EpochRow]], None] | None = None,
     show: bool = True,
     timeout: float | None = None,
     at_timeout: Callable[[], object] | None = None,
@@ -66,9 +74,10 @@ def follow(
     """Watch a study until it is finished, or for ``timeout`` seconds; returns it as it then stands.
 
     With ``at_timeout``, that is called after ``timeout`` instead, and the study watched to its end.
-    ``on_trial`` hears of each trial once, when it has reached a final state. ``alive`` says whether
-    a scheduler is at work, for the note shown when none is. A ledger that does not answer is shown
-    and asked again; only one that never answered raises BackendError, after ``timeout``.
+    ``on_trial`` hears of each trial once, when it has reached a final state; ``on_look`` of each
+    look at the ledger, with all epochs so far in the order of their acceptance. ``alive`` says
+    whether a scheduler is at work, for the note shown when none is. A ledger that does not answer
+    is shown and asked again; only one that never answered raises BackendError, after ``timeout``.
     """
     end = None if timeout is None else time.monotonic() + timeout
     watcher, told, view = Watcher(reader, study_id), set[str](), None
@@ -81,15 +90,16 @@ def follow(
                 trouble = f"the ledger does not answer, asking again: {error}"
                 if view is None and end is not None and time.monotonic() >= end:
                     raise
+            else:
+                if on_look is not None:
+                    on_look(view, watcher.epochs)
             finished = not trouble and view is not None and view.study.finished_at is not None
-            if not (trouble or finished) and alive is not None and not alive():
-                trouble = "no scheduler is running: the study goes on when one does (penstock up)"
             for trial in view.trials if view and not trouble else ():
                 if trial.state in FINAL and trial.id not in told:
                     told.add(trial.id)
                     if on_trial is not None:
                         on_trial(trial)
-            screen.draw(view, trouble)
+            screen.draw(view, trouble or _waits_for(view, alive))
             if view is not None and finished:
                 return view.study
             if view is not None and end is not None and time.monotonic() >= end:
@@ -100,6 +110,17 @@ def follow(
             time.sleep(PERIOD)
 
 
+def _waits_for(view: View | None, alive: Callable[[], bool] | None) -> str:
+    """What has to be done for the study to go on; empty where nothing has."""
+    if view is None or view.study.finished_at is not None:
+        return ""
+    if view.study.status == "paused":
+        return f"it is paused and goes on with: penstock resume {view.study.id}"
+    if alive is not None and not alive():
+        return "no scheduler is running: the study goes on when one does (penstock up)"
+    return ""
+
+
 class Screen:
     def draw(self, view: View | None, trouble: str) -> None:
         """Show nothing."""
@@ -107,6 +128,9 @@ class Screen:
 
 @contextlib.contextmanager
 def _screen(console: Console) -> Iterator[Screen]:
+    if console.is_jupyter:
+        yield Notebook()
+        return
     if not console.is_terminal:
         yield Lines(console)
         return
@@ -119,12 +143,37 @@ class LiveTable(Screen):
     live: Live
 
     def draw(self, view: View | None, trouble: str) -> None:
-        notice = Text(trouble, style="yellow")
-        if view is None:
-            self.live.update(notice)
+        self.live.update(_shown(view, trouble))
+
+
+class Notebook(Screen):
+    """The same table below a notebook's cell: one output, that is replaced at each look."""
+
+    def __init__(self) -> None:
+        self._place: Any = None
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        # IPython is there: we are in it, and it types a part of itself. Rich's own view would need
+        # ipywidgets.
+        from IPython.display import display
+
+        console = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, **_NO_NOTEBOOK)
+        console.print(_shown(view, trouble), highlight=False)
+        text = console.export_text(clear=False, styles=False)
+        page = console.export_html(inline_styles=True, code_format=_PRE)
+        bundle = {"text/plain": text, "text/html": page}
+        if self._place is None:
+            self._place = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
-            shown = picture(view, time.time())
-            self.live.update(Group(shown, notice) if trouble else shown)
+            self._place.update(bundle, raw=True)
+
+
+def _shown(view: View | None, trouble: str) -> RenderableType:
+    notice = Text(trouble, style="yellow")
+    if view is None:
+        return notice
+    shown = picture(view, time.time())
+    return Group(shown, notice) if trouble else shown
 
 
 @dataclass(slots=True)

@@ -51,14 +51,21 @@ class Collector:
 
     def _studies(self) -> Iterable[Metric]:
         studies = self._reader.studies()
-        counts = dict.fromkeys(("running", *OVER), 0) | Counter(each.status for each in studies)
+        counts = dict.fromkeys(("running", "paused", *OVER), 0) | Counter(
+            each.status for each in studies
+        )
         yield _by("penstock_studies", "Studies by their status.", "status", counts)
         states = {str(state): 0 for state in TrialState}
         for study in studies:
-            if study.status == "running":
+            if study.finished_at is None:
                 for trial in self._reader.trials(study.id):
                     states[trial.state] += 1
-        yield _by("penstock_trials", "Trials of running studies by their state.", "state", states)
+        yield _by(
+            "penstock_trials",
+            "Trials of studies that are not over, by their state.",
+            "state",
+            states,
+        )
 
     def _devices(self) -> Iterable[Metric]:
         devices = self._reader.devices()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, UsageError
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 def create_study(
     *,
     study_name: str | None = None,
-    direction: str = "minimize",
+    direction: str | None = None,
     metric: str | None = None,
+    directions: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+    constraints: Mapping[str, float] | None = None,
     sampler: Any = "tpe",
     sampler_options: Mapping[str, Any] | None = None,
     strategy: StrategySpec | None = None,
@@ -36,16 +39,22 @@ def create_study(
     exactness: str | None = None,
     on_signature_change: str | None = None,
     load_if_exists: bool = False,
+    warm_start: Any = None,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
 
     Args:
         study_name: its name, unique in the installation; made up after the script when None.
-        direction: ``minimize`` or ``maximize`` the metric.
+        direction: ``minimize`` (also where None) or ``maximize`` the metric.
         metric: which of the reported metrics; only an objective needs none.
-        sampler: ``grid``, ``random`` or ``tpe``, or one of these three sampler objects of Optuna.
-        sampler_options: TPE's ``n_startup_trials``, ``n_ei_candidates``, ``multivariate`` and
-            ``constant_liar``, with Optuna's meaning.
+        directions: of several objectives, one each, in place of ``direction``. An objective returns
+            as many values. They are ranked by no strategy: ``FullBudget`` or None.
+        metrics: their names, in place of ``metric``; only an objective needs none.
+        constraints: metrics and the highest value that each may have, as ``{"latency_ms": 20.0}``.
+            A trial that is above one is never best. An objective says ``trial.set_constraint``.
+        sampler: ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes`` or ``nsga2``;
+            or an Optuna sampler object of these kinds.
+        sampler_options: the sampler's options in the guide's list, with Optuna's meaning.
         strategy: one of ``penstock.FullBudget`` and its like; None trains until the objective
             returns.
         seed: of all random numbers of the study.
@@ -68,6 +77,9 @@ def create_study(
             ``record``: it counts, and is shown as a break. None: ``refuse`` where bitwise, else
             ``record``.
         load_if_exists: take up the study of this name if there is one.
+        warm_start: studies whose results the sampler learns from: a name, a study of Penstock's or
+            of Optuna's, or a list of them, of the same direction. They are copied when this one is
+            submitted, and are no trials of it. What is outside its space is left out.
 
     Raises:
         UsageError: an argument is out of its range, or the name is taken.
@@ -86,6 +98,9 @@ def create_study(
         keep_checkpoints=keep_checkpoints,
         exactness=exactness,
         on_signature_change=on_signature_change,
+        directions=directions,
+        metrics=metrics,
+        constraints=constraints,
     )
     name = check_name(study_name)
     if not isinstance(load_if_exists, bool):
@@ -104,6 +119,9 @@ def create_study(
             )
         if known is not None:
             study = Study(plan, name, known.id, settings, spec_from_json(known.spec_json))
+    if warm_start is not None and not in_trainer():
+        for other in warm_start if isinstance(warm_start, list | tuple) else [warm_start]:
+            study._learn_from(_known(other))
     return study
 
 
@@ -115,6 +133,16 @@ def load_study(study_name: str) -> Study:
     row = reader_of(settings).study(study_name)
     spec = spec_from_json(row.spec_json)
     return Study(Plan.of(spec), row.name, row.id, settings, spec)
+
+
+def _known(study: Any) -> Any:
+    """A study to be learnt from."""
+    if isinstance(study, str):
+        return load_study(study)
+    if not (hasattr(study, "get_trials") and hasattr(study, "direction")):
+        allowed = "a study of Penstock's or Optuna's, a name, or a list of them"
+        raise UsageError.refuse("warm_start", study, allowed)
+    return study
 
 
 def _find(settings: Settings, name: str) -> StudyRow | None:

@@ -3,8 +3,9 @@
 What Optuna calls COMPLETE, FAIL and RUNNING is decided by the results at hand:
 
 * under a strategy with rungs, results are shown of one rung only: the highest that enough trials
-  have reached. Those are COMPLETE with their value there, also while they are paused, promoted or
-  stopped; so values of equal training are compared, and a sampler learns from them at once;
+  have reached (CMA-ES, NSGA-II: the lowest). Those are COMPLETE with their value there, also while
+  they are paused, promoted or stopped; so values of equal training are compared, and a sampler
+  learns from them at once;
 * without rungs a completed trial is COMPLETE;
 * a failed or cancelled one is FAIL, and one without a result yet RUNNING: TPE keeps away from it
   (constant liar).
@@ -18,6 +19,7 @@ own, that stores nothing and shows what the engine's trials say.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
@@ -31,7 +33,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..scheduler.strategy import looks_of
-from ..scheduler.study import Scalar, StudySpec
+from ..scheduler.study import Observation, Scalar, StudySpec
 from ..scheduler.trial import Trial, TrialState
 
 Distributions = Mapping[str, BaseDistribution]
@@ -44,17 +46,35 @@ class View:
 
     def __init__(self, spec: StudySpec, dists: Distributions) -> None:
         self.dists = dists
-        self.direction = StudyDirection[spec.direction.upper()]
+        self.directions = [StudyDirection[each.direction.upper()] for each in spec.objectives]
         self.shown: list[FrozenTrial] = []
+        #: What the sampler noted since the trials were shown: with a trial, and of the study.
+        self.noted: dict[int, dict[str, Any]] = {}
+        self.noted_of_study: dict[str, Any] = {}
         self._looks = looks_of(spec.strategy)
         self._kept: dict[str, tuple[object, FrozenTrial]] = {}
 
-    def show(self, trials: Sequence[Trial], least: int) -> None:
-        """Show these trials; of the rungs the highest that ``least`` of them have reached."""
+    def show(
+        self,
+        trials: Sequence[Trial],
+        least: int | None,
+        others: Sequence[Observation] = (),
+    ) -> None:
+        """Show these trials; of the rungs the highest that ``least`` of them have reached.
+
+        None: the lowest. Results of ``others`` count and are shown where they have a value there.
+        """
         counts = Counter(epoch for trial in trials for epoch in trial.values)
-        reached = (epoch for epoch in self._looks if counts[epoch] >= least)
-        rung = max(reached, default=0)
+        counts += Counter(epoch for each in others for epoch in self._values(each))
+        reached = (epoch for epoch in self._looks if least is not None and counts[epoch] >= least)
+        rung = max(reached, default=self._looks[0] if least is None else 0)
         self.shown = []
+        self.noted, self.noted_of_study = {}, {}
+        for number, each in enumerate(others, start=-len(others)):  # they are the oldest
+            value = self._values(each).get(rung)
+            if value is not None:
+                params = {name: v for name, v in each.params if self._fits(name, v)}
+                self.shown.append(self._frozen(number, OptunaState.COMPLETE, (value,), params, {}))
         for trial in trials:
             value = trial.values.get(rung) if self._looks else trial.value
             if trial.state in _GONE:
@@ -63,22 +83,35 @@ class View:
                 state, value = OptunaState.RUNNING, None
             else:
                 state = OptunaState.COMPLETE
-            key = (state, value, trial.params)
+            values = None if value is None else (value, *trial.further)
+            key = (state, values, trial.params, trial.constraints)
             kept = self._kept.get(trial.id)
             if kept is None or kept[0] != key:
                 known = {name: v for name, v in trial.params if self._fits(name, v)}
-                kept = (key, self._frozen(trial.number, state, value, known))
+                kept = (key, self._frozen(trial.number, state, values, known, _attributes(trial)))
                 self._kept[trial.id] = kept
             self.shown.append(kept[1])
 
-    def running(self, number: int, params: Mapping[str, Scalar] | None = None) -> FrozenTrial:
+    def running(
+        self, number: int, params: Mapping[str, Scalar] | None = None, notes: str = ""
+    ) -> FrozenTrial:
         """A trial without results; its parameters as far as they are known."""
-        return self._frozen(number, OptunaState.RUNNING, None, params or {})
+        known = json.loads(notes) if notes else {}
+        return self._frozen(number, OptunaState.RUNNING, None, params or {}, known)
+
+    def notes_of(self, number: int) -> str:
+        """What the sampler noted with a trial (JSON); empty where it noted nothing."""
+        return json.dumps(self.noted[number], sort_keys=True) if number in self.noted else ""
 
     def study(self) -> optuna.Study:
         """What samplers take for the study. Made anew for each draw, because Optuna's caches."""
         # A Study wants a sampler of its own; ours are handed the study instead.
         return optuna.Study("view", _Storage(self), sampler=_UNUSED)
+
+    def _values(self, known: Observation) -> dict[int, float]:
+        """By rung; the whole training is the last one, or 0 where there are no rungs."""
+        whole = {} if known.value is None else {max(self._looks, default=0): known.value}
+        return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
 
     def _fits(self, name: str, value: Scalar) -> bool:
         """Another trial may have drawn the name from another range, or be the user's own idea."""
@@ -94,22 +127,32 @@ class View:
         self,
         number: int,
         state: OptunaState,
-        value: float | None,
+        values: Sequence[float] | None,
         params: Mapping[str, Scalar],
+        attributes: dict[str, Any],
     ) -> FrozenTrial:
         return FrozenTrial(
             number=number,
             trial_id=number,
             state=state,
-            value=value,
+            value=None,
+            values=values,
             datetime_start=None,
             datetime_complete=None,
             params=dict(params),
             distributions={name: self.dists[name] for name in params},
             user_attrs={},
-            system_attrs={},
+            system_attrs=attributes,
             intermediate_values={},
         )
+
+
+def _attributes(trial: Trial) -> dict[str, Any]:
+    """What the sampler noted with a trial, and its constraints as Optuna has them."""
+    found: dict[str, Any] = json.loads(trial.notes) if trial.notes else {}
+    if trial.constraints:
+        found["constraints"] = [excess for _, excess in trial.constraints]
+    return found
 
 
 class _Storage(InMemoryStorage):
@@ -124,8 +167,8 @@ class _Storage(InMemoryStorage):
         return 0
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        """Its direction."""
-        return [self._view.direction]
+        """Its directions."""
+        return self._view.directions
 
     def get_all_trials(
         self,
@@ -137,7 +180,16 @@ class _Storage(InMemoryStorage):
         return [t for t in self._view.shown if states is None or t.state in states]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """TPE notes its joint draw here for other processes; we are the only one."""
+        """CMA-ES and NSGA-II need this again. TPE notes its joint draw here, which nobody reads."""
+        self._view.noted.setdefault(trial_id, {})[key] = value
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        """NSGA-II remembers a generation's parents, for as long as the same trials are shown."""
+        self._view.noted_of_study[key] = value
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        """What it remembers."""
+        return self._view.noted_of_study
 
 
 _UNUSED = RandomSampler(seed=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -14,12 +14,15 @@ from rich.text import Text
 from ..scheduler.trial import TrialState
 from .standing import (
     Standing,
+    aim,
+    best_words,
     count,
     duration,
     label,
     number,
     ranked,
     reached,
+    scores,
     so_far,
     sparkline,
 )
@@ -42,7 +45,13 @@ LOOKS = {
     TrialState.FAILED: ("✗", "bold red"),
     TrialState.CANCELLED: ("-", "yellow"),
 }
-STATUS_STYLE = {"running": "cyan", "complete": "green", "failed": "red", "cancelled": "yellow"}
+STATUS_STYLE = {
+    "running": "cyan",
+    "paused": "yellow",
+    "complete": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +70,15 @@ def sentence(study: StudyRow, trial: TrialRow) -> str:
     text = f"trial {trial.number} {reached(trial)}"
     if trial.failure_kind:
         return f"{text}: {trial.failure_kind}: {trial.failure_message}"
-    return text if trial.value is None else f"{text}, {study.metric} {number(trial.value)}"
+    return text if trial.value is None else f"{text}, {scores(study, trial)}"
 
 
 def progress(view: View) -> str:
     stand = view.stand
-    parts = [
-        part for part in (_epochs(stand), f"{stand.final}/{view.study.n_trials} trials") if part
-    ]
-    if stand.best is not None:
+    parts = [part for part in (_epochs(stand), f"{stand.final}/{stand.trials} trials") if part]
+    if view.study.further and stand.front:
+        parts.append(f"{best_words(view.study)}: {count(len(stand.front), 'trial')}")
+    elif stand.best is not None:
         best = f"best{so_far(view.study)} {view.study.metric} {number(stand.best.value)}"
         trained = f", {count(stand.best.epoch, 'epoch')}" if stand.best.epoch else ""
         parts.append(f"{best} (trial {stand.best.number}{trained})")
@@ -113,10 +122,12 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 
 def _header(view: View, now: float) -> RenderableType:
     study, stand = view.study, view.stand
-    how = f"{study.direction} {study.metric} · {label(study.strategy)} · {label(study.sampler)}"
+    how = f"{aim(study)} · {label(study.strategy)} · {label(study.sampler)}"
+    if study.observations:
+        how += f" · {study.observations} copied"
     status = (study.status, STATUS_STYLE.get(study.status, ""))
     title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
-    total = stand.expected or study.n_trials
+    total = stand.expected or stand.trials
     done = stand.epochs if stand.expected else stand.final
     bar = Table.grid(padding=(0, 2))
     bar.add_row(
@@ -128,11 +139,15 @@ def _header(view: View, now: float) -> RenderableType:
             finished_style="green",
         ),
         _epochs(stand),
-        f"{stand.final}/{study.n_trials} trials",
+        f"{stand.final}/{stand.trials} trials",
         _clock(view, now),
     )
     parts: list[RenderableType] = [title, bar]
-    if stand.best is not None:
+    if study.further and stand.front:
+        numbers = ", ".join(str(trial.number) for trial in stand.front)
+        words = (count(len(stand.front), "trial"), "bold green")
+        parts.append(Text.assemble(f"{best_words(study)}  ", words, (f"  {numbers}", "dim")))
+    elif stand.best is not None:
         value = (number(stand.best.value, 5), "bold green")
         who = f"  trial {stand.best.number}, {reached(stand.best)}  "
         params = (_params(stand.best), "dim")
@@ -152,11 +167,12 @@ def _clock(view: View, now: float) -> str:
 
 def _table(view: View, shown: Sequence[TrialRow]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    right: dict[str, Any] = {"justify": "right"}
     for title, more in (
-        ("trial", {"justify": "right"}),
+        ("trial", right),
         ("state", {}),
-        ("epoch", {"justify": "right"}),
-        (view.study.metric, {"justify": "right"}),
+        ("epoch", right),
+        *((each.metric, right) for each in view.study.objectives),
         ("", {"width": SPARKS}),
         ("device", {}),
         ("parameters", {"ratio": 1}),
@@ -164,20 +180,28 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
         table.add_column(title, no_wrap=True, overflow="ellipsis", **more)
     table.expand = True
     low, high = _range(view.curves)
+    front = {trial.id for trial in view.stand.front}
     for trial in shown:
         mark, style = LOOKS[TrialState(trial.state)]
-        best = view.stand.best is not None and trial.id == view.stand.best.id
+        best = trial.id in front
         values = view.curves.get(trial.id, [])[-SPARKS:]
         table.add_row(
             str(trial.number),
             Text(f"{mark} {trial.state}", style=style),
             f"{trial.epoch}/{trial.target}" if 0 < trial.target < 10**6 else str(trial.epoch),
-            Text(number(trial.value) if trial.value is not None else "", "bold" if best else ""),
+            *_values(view.study, trial, "bold" if best else ""),
             Text(sparkline(values, low, high), style="green" if best else "cyan"),
             _where(trial) if trial.state == TrialState.RUNNING else "",
             _detail(trial),
         )
     return table
+
+
+def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
+    """A cell an objective."""
+    digits = 5 if study.further else 4
+    shown = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
+    return [Text(each, style if trial.feasible else "dim strike") for each in shown]
 
 
 def _detail(trial: TrialRow) -> Text:

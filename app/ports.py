@@ -7,7 +7,7 @@ transport of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
 from ..scheduler.study import Params, Scalar, StudySpec
@@ -42,6 +42,17 @@ class Transport(Protocol):
         """Devices that answer, and how each open attempt stands."""
 
 
+class Answer(NamedTuple):
+    """Configurations for new trials, and whether there are no more after them.
+
+    ``notes``: what the sampler keeps with each of them (JSON); empty where it keeps nothing.
+    """
+
+    trials: tuple[Params, ...]
+    exhausted: bool
+    notes: tuple[str, ...] = ()
+
+
 class Samplers(Protocol):
     """Who proposes configurations. Its answers depend on the arguments alone."""
 
@@ -52,8 +63,11 @@ class Samplers(Protocol):
         n: int,
         trials: Sequence[Trial],
         enqueued: Sequence[Params],
-    ) -> tuple[tuple[Params, ...], bool]:
+    ) -> Answer:
         """Up to ``n`` configurations, and whether there are no more."""
+
+    def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
+        """The configuration of trial ``number``, which is forked from one with ``params``."""
 
     def suggest(
         self,

@@ -1,6 +1,6 @@
 """What readers see of the ledger: studies, trials, epochs, devices, and the story of a trial.
 
-Readers open the file read-only while the scheduler writes it, and take no lock that it would wait
+Readers open the ledger read-only while the scheduler writes it, and take no lock that it would wait
 for. Each call sees the ledger as of one moment. ``BackendError`` where there is none yet.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -19,9 +20,10 @@ from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
 from ..scheduler.events import Event, StudyImported
 from ..scheduler.state import DeviceRecord
-from ..scheduler.study import Scalar
+from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
-from . import codec, database
+from . import codec
+from .database import database_at, revision
 from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
@@ -32,7 +34,10 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study as it stands; see ``scheduler.study`` for what the fields mean."""
+    """A study as it stands; see ``scheduler.study`` for what the fields mean.
+
+    ``observations`` is how many results of other studies it was warmed up with.
+    """
 
     id: str
     name: str
@@ -49,13 +54,23 @@ class StudyRow:
     finished_at: float | None
     message: str
     spec_json: str
+    observations: int = 0
+    further: tuple[Objective, ...] = ()
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All of them, the first one first."""
+        return (Objective(self.metric, self.direction), *self.further)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
     """A trial as it stands. ``epoch`` counts accepted epochs; ``value`` is the last one's metric.
 
-    The three ``failure`` fields are None unless its code failed.
+    The three ``failure`` fields are None unless its code failed. ``further`` are the last values
+    of the study's other objectives, ``constraints`` by how much each is violated (0 or less: not).
+    The three of its origin are None unless it was forked: from that trial's state (its id), after
+    that epoch, in that trial's place.
     """
 
     id: str
@@ -72,6 +87,21 @@ class TrialRow:
     failure_kind: str | None = None
     failure_message: str | None = None
     failure_traceback: str | None = None
+    further: tuple[float, ...] = ()
+    constraints: dict[str, float] = field(default_factory=dict)
+    origin_trial: str | None = None
+    origin_epoch: int | None = None
+    replaces: str | None = None
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """One an objective; none where it has no result."""
+        return () if self.value is None else (self.value, *self.further)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it violates no constraint."""
+        return all(excess <= 0 for excess in self.constraints.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +160,16 @@ class Reader:
     """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
 
     def __init__(self, url: str) -> None:
-        self._path = database.path_of(url)
-        self._engine = database.reader(url)
+        self._database = database_at(url)
+        self._engine = self._database.reader()
+        weakref.finalize(self, self._engine.dispose)
+
+    def is_empty(self) -> bool:
+        """Whether no scheduler has opened this ledger so far."""
+        if self._database.is_absent():
+            return True
+        with self._database.answering(), self._engine.connect() as connection:
+            return revision(connection) is None
 
     def studies(self) -> list[StudyRow]:
         """All studies, oldest first."""
@@ -156,7 +194,7 @@ class Reader:
         query = (
             select(TRIAL, STUDY.c.name)
             .join(STUDY, STUDY.c.id == TRIAL.c.study)
-            .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.status == "running")
+            .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.finished_at.is_(None))
         )
         return {
             (device, slot): Work(row.name, row.id, row.number, row.epoch + 1, row.dispatched_at)
@@ -206,6 +244,11 @@ class Reader:
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.seq.in_(seqs))
         return {row.seq: codec.decode(row.kind, row.body) for row in self._rows(query)}
 
+    def newest(self) -> int:
+        """The number of the newest event, 0 before the first: where it is the same, all is."""
+        [row] = self._rows(select(func.max(EVENT.c.seq)))
+        return row[0] or 0
+
     def totals(self) -> tuple[int, float]:
         """How many epochs were accepted, and their seconds of training."""
         [count] = self._rows(select(func.count(EPOCH.c.id)))
@@ -226,15 +269,16 @@ class Reader:
         return [_device(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        if not self._path.exists():
-            raise BackendError(f"nothing has run here yet: there is no ledger at {self._path}")
-        with database.answering(self._path), self._engine.connect() as connection:
-            at = database.revision(connection)
+        shown = self._database.shown
+        if self._database.is_absent():
+            raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
+        with self._database.answering(), self._engine.connect() as connection:
+            at = revision(connection)
             if at is None:
-                raise BackendError(f"nothing has run here yet: the ledger {self._path} is empty")
+                raise BackendError(f"nothing has run here yet: the ledger {shown} is empty")
             if at != HEAD:
                 raise BackendError(
-                    f"the ledger {self._path} is at revision {at} and this Penstock reads {HEAD}:"
+                    f"the ledger {shown} is at revision {at} and this Penstock reads {HEAD}:"
                     " start its scheduler once (penstock up), or install the version that wrote it"
                 )
             return connection.execute(query).all()
@@ -269,12 +313,21 @@ def _study(row: Row[Any]) -> StudyRow:
         finished_at=row.finished_at,
         message=row.message,
         spec_json=row.spec,
+        further=spec.further,
+        observations=len(spec.observations),
     )
 
 
 def _trial(row: Row[Any]) -> TrialRow:
     fields = {name: getattr(row, name) for name in TrialRow.__slots__}
-    return TrialRow(**fields | {"params": json.loads(row.params)})
+    return TrialRow(
+        **fields
+        | {
+            "params": json.loads(row.params),
+            "further": tuple(json.loads(row.further)),
+            "constraints": json.loads(row.constraints),
+        }
+    )
 
 
 def _epoch(row: Row[Any]) -> EpochRow:

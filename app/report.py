@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
-from . import figures
+from . import figures, lineage
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
+from .importances import LEAST, Importances, importances
+from .results import Results
 from .standing import (
     Standing,
+    aim,
+    best_words,
     breaks,
     count,
     duration,
@@ -30,7 +34,7 @@ from .standing import (
     label,
     number,
     reached,
-    so_far,
+    scores,
     standing,
 )
 from .whole_file import write_whole
@@ -40,35 +44,56 @@ if TYPE_CHECKING:
     from .queries import EpochRow, Reader, StudyRow, TrialRow
 
 
+#: So many trials of a front are listed; the table has all.
+FRONT_SHOWN = 8
+#: The section of a study with several objectives.
+PARETO = (
+    '<section id="pareto"><div class="head"><h2>Pareto front</h2><p>Each dot is a trial at its last'
+    " values. Those on the line are beaten by none in every objective; a hollow one violates a"
+    ' constraint.</p><span class="legend">worst <i></i> best</span></div>'
+    '<div class="chart" data-figure="pareto"></div></section>'
+)
+
+
 def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     """Write the report of ``study_id`` to ``path`` (its folder is made) and return the path.
 
     The file appears whole or not at all. Raises UsageError when the study is unknown or the file
     cannot be written.
     """
+    study = reader.study(study_id)
+    plan = spec_from_json(study.spec_json).strategy
     page = render(
-        reader.study(study_id), reader.trials(study_id), reader.epochs(study_id), datetime.now(UTC)
+        study,
+        reader.trials(study.id),
+        reader.epochs(study.id),
+        importances(Results(reader, study.id).trials(), plan),
+        datetime.now(UTC),
     )
     write_whole(path, page, "report")
     return path
 
 
 def render(
-    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], now: datetime
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    shares: Importances | None,
+    now: datetime,
 ) -> str:
     """The page as text; ``now`` is when it was made."""
-    from plotly.offline import get_plotlyjs
-
     spec = spec_from_json(study.spec_json)
     stand = standing(study, spec.strategy, trials, epochs)
     charts = {
         "history_time": figures.history(study, trials, epochs, by="time"),
         "history_trial": figures.history(study, trials, epochs, by="trial"),
+        "pareto": figures.pareto(study, trials),
         "curves": figures.learning_curves(study, trials, epochs),
         "timeline": figures.timeline(study, trials, epochs),
+        "importances": shares and figures.importances(shares),
         "parallel": figures.parallel(study, trials),
+        "lineage": lineage.lineage(study, trials),
     }
-    library = get_plotlyjs()
     end = study.finished_at or now.timestamp()
     parts = {
         "title": f"{escape(study.name)} · Penstock",
@@ -77,20 +102,42 @@ def render(
         "lead": _lead(study, spec),
         "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
         "tiles": _tiles(study, spec.strategy, stand, epochs, end),
-        "best_title": f"Best trial{so_far(study)}",
-        "best": _best(study, stand.best, epochs),
+        "best_title": best_words(study)[0].upper() + best_words(study)[1:],
+        "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
+        "pareto": PARETO if study.further else "",
         "facts": _facts(study, spec, epochs),
+        "shares": _shares(study, shares),
+        "lineage": lineage.SECTION if charts["lineage"] else "",
         "table": table(study, trials, epochs),
+    }
+    return page(None, parts, charts, now)
+
+
+def page(
+    body: str | None, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime
+) -> str:
+    """A page in the report's frame, with ``body`` for its header and main (None: a report's).
+
+    ``parts`` are HTML by the name of their placeholder.
+    """
+    from plotly.offline import get_plotlyjs
+
+    library = get_plotlyjs()
+    frame = {
         "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in figures.SCALE),
         "figures": script_json(charts),
         "plotly": library,
-        "footer": f"Made by Penstock on {_moment(now.timestamp())}."
+        "footer": f"Made by Penstock on {moment(now.timestamp())}."
         f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
         " so that it opens without a network.",
+        **parts,
     }
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    if body is not None:
+        before, _, rest = template.partition("<header>")
+        template = before + body + rest.partition("</main>")[2]
     # One pass: what is put in is never searched for placeholders again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: frame[match[1]], template)
 
 
 def script_json(value: Any) -> str:
@@ -103,8 +150,10 @@ def _lead(study: StudyRow, spec: StudySpec) -> str:
     """One sentence: what the study did."""
     words = [
         f"{study.n_trials} configurations by {_sampler(spec)},",
-        f"{_strategy(spec)},",
-        f"to {escape(study.direction)} <b>{escape(study.metric)}</b>.",
+        f"{strategy_words(spec)},",
+        "to "
+        + ", ".join(f"{each.direction} <b>{escape(each.metric)}</b>" for each in study.objectives)
+        + ".",
     ]
     return " ".join(words)
 
@@ -113,7 +162,7 @@ def _sampler(spec: StudySpec) -> str:
     return escape(label(spec.sampler)) + " sampling"
 
 
-def _strategy(spec: StudySpec) -> str:
+def strategy_words(spec: StudySpec) -> str:
     plan = spec.strategy
     name = escape(label(plan.name))
     if plan.max_epochs is None:
@@ -122,6 +171,8 @@ def _strategy(spec: StudySpec) -> str:
         return f"{name} of {plan.max_epochs} epochs each"
     if plan.name in RULES:
         return f"{name} of up to {plan.max_epochs} epochs, looked at every {plan.min_epochs}"
+    if plan.name == "pbt":
+        return f"{name} over {plan.max_epochs} epochs, compared every {plan.min_epochs}"
     return f"{name} from {plan.min_epochs} to {plan.max_epochs} epochs (eta {plan.eta})"
 
 
@@ -167,22 +218,48 @@ def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) ->
     return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")
 
 
+def _front(study: StudyRow, best: Sequence[TrialRow]) -> str:
+    """The trials of the front, best by the first objective first; those there is room for."""
+    if not best:
+        return '<p class="none">No trial has a result.</p>'
+    shown = {f"trial {trial.number}": scores(study, trial) for trial in best[:FRONT_SHOWN]}
+    more = len(best) - len(shown)
+    text = pairs(shown) + (f'<p class="none">and {more} more</p>' if more else "")
+    return f'<p class="value">{len(best)}</p><p class="what">trials that none beats</p>{text}'
+
+
+def _shares(study: StudyRow, shares: Importances | None) -> str:
+    """What the chart of importances is of."""
+    if shares is None:
+        return f"They need {LEAST} trials with results after the same epoch."
+    when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
+    return (
+        f"The share of each parameter in how {escape(study.metric)}{when} varies, over"
+        f" {shares.trials} trials. Functional ANOVA: what parameters do together is left out."
+    )
+
+
 def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     facts: dict[str, object] = {
-        "Objective": f"{study.direction} {study.metric}",
-        "Strategy": Markup(_strategy(spec)),
+        "Objective": aim(study),
+        **({"Constraints": _constraints(spec)} if spec.constraints else {}),
+        "Strategy": Markup(strategy_words(spec)),
         "Sampler": Markup(_sampler(spec)),
         "Seed": study.seed,
-        "Code": Markup(f"<code>{escape(_short(spec.code.target))}</code>"),
+        "Code": Markup(f"<code>{escape(code_name(spec.code.target))}</code>"),
         **_exactness(spec, epochs),
-        "Submitted": _moment(study.created_at),
-        "Finished": _moment(study.finished_at) if study.finished_at else "not yet",
+        "Submitted": moment(study.created_at),
+        "Finished": moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)
+
+
+def _constraints(spec: StudySpec) -> str:
+    return ", ".join(f"{name} at most {bound:g}" for name, bound in spec.constraints)
 
 
 def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]:
@@ -197,10 +274,10 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
     return facts
 
 
-def _short(target: str) -> str:
+def code_name(target: str) -> str:
     """``/a/b/script.py:attr`` as ``script.py:attr``: a report is passed on, folders stay home."""
     return target.rpartition("/")[2]
 
 
-def _moment(at: float) -> str:
+def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y, %H:%M:%S UTC")

@@ -11,6 +11,8 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from ..profiling.errors import UsageError
+from ..scheduler.pareto import front
+from ..scheduler.study import number_of
 from ..scheduler.trial import TrialState
 from .codec import spec_from_json
 from .drawn import Drawn
@@ -37,12 +39,20 @@ class NoTrial(UsageError, ValueError):
     """No trial is complete yet. A ValueError too, because that is what Optuna raises here."""
 
 
-class Results:
-    """The trials of one study in the ledger; epochs are read once and kept."""
+class SeveralObjectives(UsageError, RuntimeError):
+    """No trial is the best one. A RuntimeError too, because that is what Optuna raises here."""
 
-    def __init__(self, reader: Reader, study: str) -> None:
+
+class Results:
+    """The trials of one study in the ledger; epochs are read once and kept.
+
+    ``first`` is Optuna's id of trial 0; the others count on from there.
+    """
+
+    def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
         self._reader = reader
         self._study = study
+        self._first = first
         self._values: dict[str, dict[int, float]] = {}
         self._metrics: dict[str, Mapping[str, float]] = {}
         self._began: dict[str, float] = {}
@@ -76,56 +86,93 @@ class Results:
         attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
         if row.id in self._metrics:
             attrs["metrics"] = dict(self._metrics[row.id])
+        if row.constraints:
+            attrs["constraints"] = dict(row.constraints)
         if row.device:
             attrs |= {"device": row.device, "slot": row.slot}
+        if row.origin_trial is not None:
+            attrs["origin"] = {"trial": number_of(row.origin_trial), "epoch": row.origin_epoch}
         if row.failure_kind is not None:
             attrs |= {"failure_kind": row.failure_kind, "failure": row.failure_message}
         return FrozenTrial(
             number=row.number,
-            trial_id=row.number,
+            trial_id=self._first + row.number,
             state=state,
-            value=row.value if ended else None,
+            value=None,
+            values=row.values if ended and row.values else None,
             datetime_start=None if state is OptunaState.WAITING else _local(began),
             datetime_complete=None if row.finished_at is None else _local(row.finished_at),
             params=dict(row.params),
             distributions={name: known[name] for name in row.params if name in known},
             user_attrs=attrs,
-            system_attrs={},
+            # In Optuna's form, so that its own tools see what is feasible.
+            system_attrs={"constraints": list(row.constraints.values())} if row.constraints else {},
             intermediate_values=dict(self._values.get(row.id, {})),
         )
 
-    def _distributions(self, row: TrialRow) -> dict[str, Any]:
-        """What the parameters were drawn from; in define-by-run each trial says so itself."""
+    def space(self) -> dict[str, Any]:
+        """The study's distributions; none where its objective says them."""
         if self._space is None:
             space = spec_from_json(self._reader.study(self._study).spec_json).space
             self._space = {name: json_to_distribution(text) for name, text in space or ()}
-        if self._space or not row.params:
-            return self._space
+        return self._space
+
+    def _distributions(self, row: TrialRow) -> dict[str, Any]:
+        """What the parameters were drawn from; in define-by-run each trial says so itself."""
+        if (space := self.space()) or not row.params:
+            return space
         drawn = self._drawn.of(row.id)
         return {name: json_to_distribution(text) for name, text in drawn.items()}
 
 
-def best(trials: Sequence[FrozenTrial], direction: str) -> FrozenTrial:
-    """The complete trial with the best value, the earliest of equals.
+class KeptResults(Results):
+    """The same, but a trial is made once for each of its states: for those who change none."""
+
+    def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
+        super().__init__(reader, study, first)
+        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+
+    def _freeze(self, row: TrialRow) -> FrozenTrial:
+        key = (row, len(self._values.get(row.id, ())))
+        kept = self._kept.get(row.id)
+        if kept is None or kept[0] != key:
+            kept = self._kept[row.id] = (key, super()._freeze(row))
+        return kept[1]
+
+
+def best(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> FrozenTrial:
+    """The complete trial with the best value, the earliest of equals; one that is feasible.
 
     A small ASHA study may be over without one; then it is the best of those that were trained
-    longest (values of different training are not compared). NoTrial where there is none.
+    longest (values of different training are not compared). NoTrial where there is none, and
+    SeveralObjectives in a study of several.
     """
-    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.value is not None]
+    if len(directions) > 1:
+        raise SeveralObjectives(
+            f"a study of {len(directions)} objectives has no single best trial: see best_trials"
+        )
+    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
     if not found:
-        stopped = [t for t in trials if t.state is OptunaState.PRUNED and t.value is not None]
+        stopped = [t for t in trials if t.state is OptunaState.PRUNED and t.values and _feasible(t)]
         longest = max((t.user_attrs["epoch"] for t in stopped), default=0)
         found = [t for t in stopped if t.user_attrs["epoch"] == longest]
     if not found:
         failures = [t.user_attrs["failure"] for t in trials if "failure" in t.user_attrs]
         why = f"; the first failure was: {failures[0]}" if failures else ""
+        if not all(map(_feasible, trials)):
+            why = f"; {sum(not _feasible(trial) for trial in trials)} violate a constraint{why}"
         raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
-    sign = 1.0 if direction == "maximize" else -1.0
-    return max(found, key=lambda trial: sign * _value(trial))
+    return max(found, key=lambda trial: _scores(trial, directions))
+
+
+def best_trials(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> list[FrozenTrial]:
+    """The Pareto front of the complete and feasible trials, by number."""
+    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
+    return [found[place] for place in front([_scores(trial, directions) for trial in found])]
 
 
 def to_optuna(
-    trials: Sequence[FrozenTrial], name: str, direction: str, storage: Any
+    trials: Sequence[FrozenTrial], name: str, directions: Sequence[str], storage: Any
 ) -> optuna.Study:
     """An Optuna study of those trials that have ended, in ``storage`` (None: in memory).
 
@@ -137,7 +184,7 @@ def to_optuna(
         study = optuna.create_study(
             storage=storage,
             study_name=name,
-            direction=optuna.study.StudyDirection[direction.upper()],
+            directions=[optuna.study.StudyDirection[each.upper()] for each in directions],
         )
     except optuna.exceptions.DuplicatedStudyError as error:
         raise UsageError(f"{storage} has a study {name}: give another storage") from error
@@ -145,13 +192,15 @@ def to_optuna(
     return study
 
 
-def to_dataframe(trials: Sequence[FrozenTrial]) -> pandas.DataFrame:
+def to_dataframe(trials: Sequence[FrozenTrial], n_objectives: int) -> pandas.DataFrame:
     """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
     import pandas as pd
 
     rows = []
     for trial in trials:
-        row: dict[str, Any] = {"number": trial.number, "value": trial.value}
+        values = trial.values or [None] * n_objectives
+        names = ["value"] if n_objectives == 1 else [f"values_{k}" for k in range(n_objectives)]
+        row: dict[str, Any] = {"number": trial.number, **dict(zip(names, values, strict=True))}
         row |= {"datetime_start": trial.datetime_start}
         row |= {"datetime_complete": trial.datetime_complete, "duration": trial.duration}
         row |= {f"params_{name}": value for name, value in trial.params.items()}
@@ -165,9 +214,14 @@ def to_dataframe(trials: Sequence[FrozenTrial]) -> pandas.DataFrame:
     ]
 
 
-def _value(trial: FrozenTrial) -> float:
-    assert trial.value is not None
-    return trial.value
+def _scores(trial: FrozenTrial, directions: Sequence[str]) -> tuple[float, ...]:
+    """Its values, each so that larger is better."""
+    pairs = zip(trial.values, directions, strict=True)
+    return tuple(value if way == "maximize" else -value for value, way in pairs)
+
+
+def _feasible(trial: FrozenTrial) -> bool:
+    return all(excess <= 0 for excess in trial.user_attrs.get("constraints", {}).values())
 
 
 def _local(at: float) -> datetime:

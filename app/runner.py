@@ -30,13 +30,14 @@ from ..scheduler.events import (
     Tick,
     TrialEnqueued,
 )
+from ..scheduler.outlook import outlook
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import commands
 from .clock import Clock
 from .codec import state_from_json, state_to_json
 from .ledger import Batch, Ledger
-from .ports import Samplers, Transport
+from .ports import Answer, Samplers, Transport
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
 from .transport import Message, OpenAttempt
@@ -81,7 +82,7 @@ class Runner:
     ) -> None:
         """``discard`` deletes checkpoints by their URIs, soon and in the background."""
         self.engine = engine
-        #: A commit failed: the engine is ahead of the ledger, and must be rebuilt from it.
+        #: The ledger failed: the engine may be ahead of it, and must be rebuilt from it.
         self.broken = False
         self._ledger = ledger
         self._transport = transport
@@ -143,18 +144,32 @@ class Runner:
     def _command(self, body: dict[str, Any], now: float) -> None:
         """Carry out a client's command once; a repeated one gets the same reply again."""
         name = str(body.get("id", ""))
-        reply = dict(self._turn.replies).get(name) or self._ledger.reply_to(name)
+        if body.get("kind") == "plan":  # a question: nothing of it is kept
+            plan = json.dumps({"ok": True, "plan": outlook(self.engine.state, now)})
+            self._turn.answers.append((f"reply:{name}", plan))
+            return
+        reply = dict(self._turn.replies).get(name) or self._reply_to(name)
         if reply is None:
+            if body.get("kind") == "extend":
+                self._write(())  # what is over is asked of the ledger
             try:
-                event = commands.to_event(body, self.engine.state, now)
+                event = commands.to_event(body, self.engine.state, now, self._ledger.past)
                 if not self._apply(event) and isinstance(event, TrialEnqueued):
-                    raise UsageError(f"study {event.study} has no trial left to enqueue")
-                reply = json.dumps({"ok": True} | commands.answer(event))
+                    raise UsageError(
+                        f"all trials of study {event.study} have begun: extend it, then enqueue"
+                    )
+                reply = json.dumps({"ok": True} | commands.answer(event, self.engine.state))
             except PenstockError as error:
                 kind = type(error).__name__
                 reply = json.dumps({"ok": False, "error": str(error), "type": kind})
             self._turn.replies.append((name, reply))
         self._turn.answers.append((f"reply:{name}", reply))
+
+    def _reply_to(self, command: str) -> str | None:
+        self.broken = True
+        reply = self._ledger.reply_to(command)
+        self.broken = False
+        return reply
 
     def _suggest(self, body: dict[str, Any], now: float) -> None:
         """One parameter of a running objective: known already, or drawn now and written down."""
@@ -249,10 +264,13 @@ class Runner:
         study = self.engine.state.studies.get(ask.study)
         if study is None:
             return
+        trials = self._trials(ask.study)
         try:
-            params, exhausted = self._samplers.ask(
-                study.spec, ask.index, ask.n, self._trials(ask.study), ask.enqueued
-            )
+            if ask.fork is None:
+                answer = self._samplers.ask(study.spec, ask.index, ask.n, trials, ask.enqueued)
+            else:
+                source = self.engine.state.trials[ask.fork.source].params
+                answer = Answer((self._samplers.explore(study.spec, len(trials), source),), False)
         except Exception as error:  # whatever a sampler raises; without one no study goes on
             log.exception("the sampler of %s raised", ask.study)
             reason = f"the sampler {study.spec.sampler} raised {error!r}"
@@ -266,8 +284,9 @@ class Runner:
                 cause=ask.id,
                 study=ask.study,
                 index=ask.index,
-                trials=params,
-                exhausted=exhausted,
+                trials=answer.trials,
+                exhausted=answer.exhausted,
+                notes=answer.notes,
             )
         )
 

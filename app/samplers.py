@@ -1,29 +1,33 @@
-"""What to try next: grid, random, quasi-random, TPE, BOHB and GP, told from the engine's trials.
+"""What to try next: Optuna's samplers, told from the engine's trials.
 
 Theory of operation. The engine's trials are the only record; what is kept here is kept for speed
 and changes no answer. For every ask the trials are shown to a fresh Optuna sampler (``optuna_view``
-says as what), so a host rebuilt after a crash answers as the old one would have.
+says as what), so a host rebuilt after a crash answers as the old one would have. CMA-ES and NSGA-II
+keep with each trial the generation that it belongs to. It goes with the answer, into the ledger,
+and is shown again.
 
-What learns compares equals: results at the highest rung that has enough of them. ``bohb`` is TPE in
-the terms of Falkner et al. 2018, section 4.1: with d parameters a model where d + 3 results are,
-and every third configuration at random. How many of them count as good is Optuna's rule, not the
-paper's 15 %.
+What learns compares equals: results at the highest rung that has enough of them; but a generation
+is only full where all of it arrives, so CMA-ES and NSGA-II compare at the lowest one. ``bohb``
+is TPE in the terms of Falkner et al. 2018, section 4.1: with d parameters a model where d + 3
+results are, and every third configuration at random. How many of them count as good is Optuna's
+rule, not the paper's 15 %.
 
 Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so that
 they give the same table however the asks were cut. The others depend on what has arrived anyway
 and are seeded by (study seed, ask index). Parameters drawn while an objective runs are seeded by
 (study seed, trial number, name) and drawn each by itself, as Optuna does where a space is
-conditional.
+conditional. So are those of a space that are not always there; they are drawn in any case and left
+out afterwards, so that they do not shift the others.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from optuna.distributions import (
@@ -34,19 +38,33 @@ from optuna.distributions import (
     json_to_distribution,
 )
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
+from optuna.samplers import (
+    BaseSampler,
+    GPSampler,
+    NSGAIISampler,
+    RandomSampler,
+    TPESampler,
+)
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
 from threadpoolctl import threadpool_limits
 
-from ..scheduler.study import Params, Scalar, StudySpec
+from ..scheduler.strategy import rungs_of
+from ..scheduler.study import Condition, Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
+from .cmaes_replay import ReplayedCmaEs
+from .conditions import is_active, without_inactive
+from .explore import explored
 from .optuna_view import View
+from .ports import Answer
 from .quasi import quasi_random
 from .space import Space, grid_values
 
 #: Trials that a Gaussian process reads, the newest ones: its time grows with their cube, and the
 #: scheduler waits for it. One more configuration takes it about a second here.
 GP_MOST = 100
+#: Samplers that keep something with each trial.
+NOTING = ("cmaes", "nsga2")
 
 
 class SamplerHost:
@@ -63,19 +81,19 @@ class SamplerHost:
         n: int,
         trials: Sequence[Trial],
         enqueued: Sequence[Params] = (),
-    ) -> tuple[tuple[Params, ...], bool]:
-        """Up to ``n`` configurations for new trials, and whether there are no more after them.
+    ) -> Answer:
+        """Up to ``n`` configurations for new trials.
 
         ``trials`` are all trials of the study so far, ``index`` counts its asks. ``enqueued``
         configurations of the user come first; names that they leave out are drawn.
         """
         fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
         wanted = fixed + [{} for _ in range(n - len(fixed))]
-        if spec.space is None:
-            return tuple(tuple(params.items()) for params in wanted), False
-        if spec.sampler == "grid":
-            return _grid(spec.space, wanted, trials)
-        dists = {name: json_to_distribution(text) for name, text in spec.space}
+        if spec.space is None and spec.sampler != "nsga2":
+            return Answer(tuple(tuple(params.items()) for params in wanted), exhausted=False)
+        if spec.space is not None and spec.sampler == "grid":
+            return _grid(spec, spec.space, wanted, trials)
+        dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         view = self._views.setdefault(spec.id, {}).setdefault(None, View(spec, dists))
         model = _model(spec, len(dists), "ask", index)
         if model is not None:
@@ -85,15 +103,29 @@ class SamplerHost:
             sampler = model
             if sampler is None or (spec.sampler == "bohb" and number % 3 == 0):
                 sampler = _random(spec, "trial", number)
+            if spec.space is None:  # drawn as its objective runs, in this generation
+                assert isinstance(model, NSGAIISampler)
+                model.get_trial_generation(view.study(), view.running(number))
+                answers.append(tuple(params.items()))
+                continue
             # Drawn whole even where the user fixed a part: his values do not shift the others.
             if spec.sampler == "qmc":
                 drawn = quasi_random(dists, spec.seed, number) | params
             else:
                 drawn = _draw(spec, sampler, view, view.running(number)) | params
+            drawn = without_inactive(drawn, spec.conditions)
             if model is not None:
                 view.shown.append(view.running(number, drawn))
             answers.append(tuple(drawn.items()))
-        return tuple(answers), False
+        notes = [view.notes_of(number) for number in range(len(trials), len(trials) + n)]
+        return Answer(tuple(answers), False, tuple(notes) if spec.sampler in NOTING else ())
+
+    def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
+        """The configuration of trial ``number``, which is forked from one with ``params``."""
+        dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
+        view = View(spec, dists)
+        drawn = _draw(spec, _random(spec, "trial", number), view, view.running(number))
+        return explored(spec, number, params, drawn)
 
     def suggest(
         self, spec: StudySpec, trial: Trial, name: str, distribution: str, trials: Sequence[Trial]
@@ -108,11 +140,11 @@ class SamplerHost:
         if spec.sampler == "qmc":
             return quasi_random(dists, _number(spec, name), trial.number)[name]
         sampler = _model(spec, 1, trial.number, name)
-        if sampler is None:
-            sampler = _random(spec, trial.number, name)
-        else:
+        if sampler is not None:
             _show(spec, view, [other for other in trials if other.id != trial.id])
-        return _draw(spec, sampler, view, view.running(trial.number))[name]
+        if sampler is None or (spec.sampler == "nsga2" and not _ancestors(view, name, trial)):
+            sampler = _random(spec, trial.number, name)
+        return _draw(spec, sampler, view, view.running(trial.number, notes=trial.notes))[name]
 
     def forget(self, study: str) -> None:
         """The study is over: drop what was kept for speed."""
@@ -120,38 +152,49 @@ class SamplerHost:
 
 
 def _grid(
-    space: Space, wanted: Sequence[Mapping[str, Scalar]], trials: Sequence[Trial]
-) -> tuple[tuple[Params, ...], bool]:
+    spec: StudySpec, space: Space, wanted: Sequence[Mapping[str, Scalar]], trials: Sequence[Trial]
+) -> Answer:
     """The first points, in the order of the space, that no trial has; and whether none are left."""
     tried = {trial.params for trial in trials}
-    rest = (point for point in _points(space, {}) if point not in tried)
+    whole = partial(_points, space, spec.conditions)
+    rest = (point for point in whole({}) if point not in tried)
     answers: list[Params] = []
     for fixed in wanted:
         if fixed:
             # A value of the user's narrows the grid, even if it is not on it; and what he wants
             # again he gets again.
-            first = next(_points(space, fixed))
-            point = next((p for p in _points(space, fixed) if p not in tried), first)
+            first = next(whole(fixed))
+            point = next((p for p in whole(fixed) if p not in tried), first)
         else:
             found = next(rest, None)
             if found is None:
-                return tuple(answers), True
+                return Answer(tuple(answers), exhausted=True)
             point = found
         tried.add(point)
         answers.append(point)
-    return tuple(answers), next(rest, None) is None
+    return Answer(tuple(answers), next(rest, None) is None)
 
 
-def _points(space: Space, fixed: Mapping[str, Scalar]) -> Iterator[Params]:
-    """The grid's points, the last name turning fastest; counted, because an axis may be long."""
-    names = [name for name, _ in space]
-    axes = [[fixed[name]] if name in fixed else grid_values(name, text) for name, text in space]
-    for k in range(math.prod(map(len, axes))):
-        index, values = k, []
-        for axis in reversed(axes):
-            index, place = divmod(index, len(axis))
-            values.append(axis[place])
-        yield tuple(zip(names, reversed(values), strict=True))
+def _points(
+    space: Space, conditions: Sequence[Condition], fixed: Mapping[str, Scalar]
+) -> Iterator[Params]:
+    """The grid's points, the last name turning fastest; one by one, because an axis may be long."""
+    axes = [
+        (name, [fixed[name]] if name in fixed else grid_values(name, text)) for name, text in space
+    ]
+
+    def below(depth: int, above: dict[str, Scalar]) -> Iterator[Params]:
+        if depth == len(axes):
+            yield tuple(above.items())
+            return
+        name, axis = axes[depth]
+        if not is_active(name, conditions, above):
+            yield from below(depth + 1, above)
+            return
+        for value in axis:
+            yield from below(depth + 1, {**above, name: value})
+
+    return below(0, {})
 
 
 def _number(spec: StudySpec, *seed: object) -> int:
@@ -180,14 +223,41 @@ def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | Non
                 return TPESampler(multivariate=True, n_startup_trials=least, seed=number)
             case "gp":
                 return GPSampler(**given, seed=number)
+            case "cmaes":
+                return ReplayedCmaEs(**given, seed=number, warn_independent_sampling=False)
+            case "nsga2":
+                return NSGAIISampler(**given, seed=number)
     return None
 
 
 def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
     """Show the sampler what it may compare: a rung counts from so many results on."""
     given: dict[str, int] = json.loads(spec.sampler_options)
-    least = len(view.dists) + 3 if spec.sampler == "bohb" else given.get("n_startup_trials", 10)
-    view.show(trials[-GP_MOST:] if spec.sampler == "gp" else trials, max(1, least))
+    least = given.get("n_startup_trials", 10)
+    if spec.sampler == "bohb":
+        least = len(view.dists) + 3
+    known = spec.observations
+    if spec.sampler in NOTING and rungs_of(spec.strategy):
+        view.show(trials, None, known)
+        return
+    if spec.sampler == "gp":
+        trials = trials[-GP_MOST:]
+        known = known[-(GP_MOST - len(trials)) :] if len(trials) < GP_MOST else ()
+    view.show(trials, max(1, least), known)
+
+
+def _ancestors(view: View, name: str, trial: Trial) -> bool:
+    """Leave those of earlier generations that have ``name``; whether two are there, for a child."""
+    key = NSGAIISampler._get_generation_key()
+    generation = json.loads(trial.notes or "{}").get(key, 0)
+    view.shown = [
+        other
+        for other in view.shown
+        if name in other.params
+        and other.system_attrs.get(key, generation) < generation
+        and other.state is OptunaState.COMPLETE
+    ]
+    return len(view.shown) > 1
 
 
 def _draw(
@@ -197,10 +267,17 @@ def _draw(
     joint = json.loads(spec.sampler_options).get("multivariate", True)
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
+    left_out = {each.name for each in spec.conditions}
+    together = {
+        name: dist
+        for name, dist in free.items()
+        if name not in left_out
+        and not (spec.sampler == "cmaes" and isinstance(dist, CategoricalDistribution))
+    }
     # One thread: the scheduler's machine mostly trains as well, and threads that wait for each
     # other on busy cores take a GP ten times as long.
     with threadpool_limits(1) if spec.sampler == "gp" else nullcontext():
-        drawn = sampler.sample_relative(study, trial, free if joint else {})
+        drawn = sampler.sample_relative(study, trial, together) if joint and together else {}
     for name, dist in free.items():
         if name not in drawn:
             drawn[name] = sampler.sample_independent(study, trial, name, dist)

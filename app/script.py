@@ -19,7 +19,17 @@ from rich.text import Text
 from ..profiling.errors import PenstockError, TrialFailed, UsageError
 from ..scheduler.trial import TrialState
 from .report import write_report
-from .standing import Standing, count, duration, final_metrics, label, number, standing
+from .standing import (
+    Standing,
+    best_words,
+    count,
+    duration,
+    final_metrics,
+    label,
+    number,
+    scores,
+    standing,
+)
 
 if TYPE_CHECKING:
     from .queries import EpochRow, Reader, StudyRow, TrialRow
@@ -112,9 +122,16 @@ def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcom
 
 def show(console: Console, result: Outcome) -> None:
     """Print ``result``: best trial, its parameters and metrics, failures, report, time in parts."""
-    study, best = result.study, result.stand.best
+    study, best = result.study, result.stand.best if not result.study.further else None
     console.print()
-    if best is None:
+    if study.further and result.stand.front:
+        words = f" {study.status}: {best_words(study)}, {count(len(result.stand.front), 'trial')}"
+        console.print(Text.assemble((study.name, "bold"), words))
+        for trial in result.stand.front:
+            line = Text.assemble(f"  trial {trial.number}  ", (scores(study, trial), "bold green"))
+            params = "  ".join(f"{n} {number(value, 3)}" for n, value in trial.params.items())
+            console.print(line.append(f"  {params}", style="dim"), soft_wrap=True)
+    elif best is None:
         console.print(
             Text.assemble((study.name, "bold"), f" {study.status}: no trial has a result")
         )

@@ -42,8 +42,9 @@ IDLE_LOOK = 1.0
 def main(settings: Settings) -> None:
     """Be the scheduler of this state folder until told to stop (SIGTERM), or idle for long."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Alembic tells of every plug-in it loads.
+    # Alembic tells of every plug-in it loads, psycopg of what follows from an error we log.
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     find_policy(settings.policy)
     settings.ensure_home()
     stop = threading.Event()
@@ -59,7 +60,7 @@ def main(settings: Settings) -> None:
 
 
 class Scheduler:
-    """Builds the runner from the ledger, and anew whenever a commit has failed."""
+    """Builds the runner from the ledger, and anew whenever the ledger has failed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -129,7 +130,8 @@ class Scheduler:
                     runner.outage()
                     log.info("the broker is back")
                     away = False
-                runner.turn(0.25)
+                if runner.turn(0.25):
+                    self._busy_at = time.time()
             except BackendError as error:
                 if runner.broken:
                     log.error("%s; the engine is rebuilt from what is written", error)
@@ -144,7 +146,10 @@ class Scheduler:
                 if self._idle(runner):
                     stop.set()
         if not runner.broken:
-            runner.snapshot()
+            try:
+                runner.snapshot()
+            except BackendError as error:
+                log.warning("%s: the next start replays more events", error)
 
     def _begin(self, runner: Runner, stop: threading.Event) -> bool:
         chosen = PolicyChosen(at=self._clock.now(), policy=self._settings.policy)
@@ -156,13 +161,17 @@ class Scheduler:
                 if str(error) != said:
                     log.warning("%s", error)
                 said = str(error)
+                if runner.broken:
+                    stop.wait(1.0)
+                    return False
                 stop.wait(RETRY)
             else:
-                return not runner.broken
+                return True
         return False
 
     def _idle(self, runner: Runner) -> bool:
-        if runner.engine.state.studies:
+        state = runner.engine.state
+        if state.attempts or any(study.works for study in state.studies.values()):
             self._busy_at = time.time()
             return False
         if time.time() - self._busy_at < self._settings.idle_stop:

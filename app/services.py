@@ -101,10 +101,15 @@ def ensure_up(
     ``devices`` None takes what is up already, else the settings' own. ``services`` replaces what
     runs beside the broker (benchmarks and tests). Everything is checked before anything is started:
     UsageError for the state folder, the devices and settings that services which are up do not
-    have, BackendError for the checkpoint store (within 20 s) and the broker (within 5 s).
+    have, BackendError for the checkpoint store (within 20 s), a ledger that was chosen (10 s) and
+    the broker (5 s).
     """
     settings.ensure_home()
     store.probe(settings.store_url)
+    if settings.ledger is not None:
+        from .database import database_at
+
+        database_at(settings.ledger).check()
     with locks.hold(settings.run, CHANGE, wait=True):
         before = wanted(settings)
         _check_same(settings)

@@ -229,7 +229,8 @@ class Session:
         return None
 
     def _hear_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        self._report({"kind": "returned", "value": line["value"]}, closes=True)
+        names = [name for name in ("value", "further", "constraints") if name in line]
+        self._report({"kind": "returned"} | {name: line[name] for name in names}, closes=True)
         return {"returned": line["value"]}
 
     def _hear_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:

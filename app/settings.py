@@ -20,6 +20,7 @@ from ..profiling.urls import hide_password
 
 PREFIX = "PENSTOCK_"
 BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
+LEDGER_SCHEMES = ("sqlite", "postgresql")
 #: Written to a new state folder to see that it takes data (bytes). Less free space than this is
 #: as good as none: the ledger and the broker's log grow past it within a minute.
 PROBE_BYTES = 1 << 20
@@ -29,6 +30,14 @@ def _broker(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a broker URL")
+    return url
+
+
+def _ledger(url: str) -> str:
+    """A ledger's URL: what is wrong in the rest of it is found where it is opened."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in LEDGER_SCHEMES or not rest.strip("/"):
+        raise ValueError("not a ledger's URL")
     return url
 
 
@@ -74,7 +83,11 @@ class Settings(BaseSettings):
         description="redis://, rediss:// or redis+socket:// and an address, or unset: a private "
         "broker in the state folder",
     )
-    ledger: str | None = Field(default=None, repr=False, description="sqlite:///PATH, or unset")
+    ledger: Annotated[str, AfterValidator(_ledger)] | None = Field(
+        default=None,
+        repr=False,
+        description="sqlite:///PATH, postgresql://USER:PASSWORD@HOST/DATABASE, or unset",
+    )
     store: Annotated[str, AfterValidator(_store)] | None = Field(
         default=None,
         description="an absolute path, file:///absolute/path, s3://bucket/path or another fsspec "

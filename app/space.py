@@ -1,7 +1,8 @@
 """The search space as a user writes it: ``Float``, ``Int``, ``Categorical``; checked when made.
 
 Inside Penstock a space is a tuple of (name, Optuna distribution JSON). That text is written here
-without Optuna, whose import takes a quarter of a second.
+without Optuna, whose import takes a quarter of a second. Which parameters are only there where a
+choice above them has certain values stands beside it (``conditions``).
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from decimal import Decimal
 from typing import Any
 
 from ..profiling.errors import UsageError
-from ..scheduler.study import Scalar
+from ..scheduler.study import Condition, Scalar
+from .conditions import is_active
 
 #: A space as ``StudySpec`` holds it.
 Space = tuple[tuple[str, str], ...]
+
+#: What a parameter is said to depend on: names of choices above it, and the values that they need.
+When = Mapping[str, Any]
 
 _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
 
@@ -34,6 +39,7 @@ class Float:
     high: float
     log: bool = field(default=False, kw_only=True)
     step: float | None = field(default=None, kw_only=True)
+    when: When | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
@@ -68,6 +74,7 @@ class Int:
     high: int
     log: bool = field(default=False, kw_only=True)
     step: int = field(default=1, kw_only=True)
+    when: When | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "step"):
@@ -94,8 +101,9 @@ class Categorical:
     """
 
     choices: tuple[Scalar, ...]
+    when: When | None
 
-    def __init__(self, choices: Sequence[Scalar]) -> None:
+    def __init__(self, choices: Sequence[Scalar], *, when: When | None = None) -> None:
         if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
             raise UsageError.refuse("Categorical.choices", choices, "a list of at least one value")
         for index, choice in enumerate(choices):
@@ -107,6 +115,7 @@ class Categorical:
             if choice in choices[:index]:
                 raise UsageError.refuse(name, choice, "a value different from the ones before it")
         _set(self, "choices", tuple(choices))
+        _set(self, "when", when)
 
     def to_json(self) -> str:
         """As Optuna distribution JSON."""
@@ -119,7 +128,8 @@ Parameter = Float | Int | Categorical
 def parse_space(space: Mapping[str, Any]) -> Space:
     """Check a user's mapping of names to parameters and write it as Optuna distribution JSON.
 
-    A list stands for ``Categorical``. Raises UsageError naming the entry.
+    A list stands for ``Categorical``. Raises UsageError naming the entry. What the parameters
+    depend on is not in it: see ``conditions``.
     """
     if not isinstance(space, Mapping) or not space:
         raise UsageError.refuse("space", space, "a mapping of at least one name to a parameter")
@@ -156,16 +166,32 @@ def grid_values(name: str, text: str) -> Sequence[Scalar]:
     return [float(low + step * k) for k in range(count)]
 
 
-def grid_size(space: Space) -> int:
+def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
     """How many configurations a grid over ``space`` has. Raises UsageError where it is endless."""
-    return math.prod(len(grid_values(name, text)) for name, text in space)
+    axes = {name: grid_values(name, text) for name, text in space}
+    parents = {each.parent for each in conditions}
+
+    def size(names: Sequence[str], chosen: Mapping[str, Scalar]) -> int:
+        for place, name in enumerate(names):
+            if not is_active(name, conditions, chosen):
+                continue
+            rest = names[place + 1 :]
+            if name in parents:
+                return sum(size(rest, {**chosen, name: value}) for value in axes[name])
+            return len(axes[name]) * size(rest, chosen)
+        return 1
+
+    return size(list(axes), {})
 
 
-def check_params(space: Space | None, params: Mapping[str, Any]) -> tuple[tuple[str, Scalar], ...]:
+def check_params(
+    space: Space | None, params: Mapping[str, Any], conditions: Sequence[Condition] = ()
+) -> tuple[tuple[str, Scalar], ...]:
     """A user's configuration, possibly partial, in the order of the space.
 
     Without a space (define-by-run) any name with a JSON scalar may stand. Raises UsageError for a
-    name that the space does not have and a value outside of its range.
+    name that the space does not have, a value outside of its range, and a parameter that is not
+    there with these values of those that it depends on.
     """
     if not isinstance(params, Mapping):
         raise UsageError.refuse("params", params, "a mapping of names to values")
@@ -179,6 +205,11 @@ def check_params(space: Space | None, params: Mapping[str, Any]) -> tuple[tuple[
     for name in params:
         if name not in known:
             raise UsageError.refuse("a name in params", name, f"one of {', '.join(known)}")
+    for each in conditions:
+        if each.name in params and params.get(each.parent, each) not in each.values:
+            needed = " or ".join(map(repr, each.values))
+            allowed = f"nothing unless {each.parent} = {needed} is given with it"
+            raise UsageError.refuse(f"params[{each.name!r}]", params[each.name], allowed)
     return tuple(
         (name, _inside(f"params[{name!r}]", params[name], parameter(text)))
         for name, text in space

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..scheduler.hyperband import brackets
+from ..scheduler.pareto import front
 from ..scheduler.strategy import rungs_of
 from ..scheduler.trial import FINAL, TrialState
 
@@ -28,18 +29,25 @@ RECENT = 64
 class Standing:
     """A study's numbers at one moment. Times in seconds; None where nothing is known yet.
 
-    ``expected`` is how many epochs the whole study takes, by its strategy's own rungs and what is
+    ``trials`` is how many trials there will be (of forked ones only those that are there), and
+    ``expected`` how many epochs the whole study takes, by its strategy's own rungs and what is
     under way. ``started`` is when the first epoch's training began (the runner's clock), ``busy``
-    the training time of all epochs together, ``eta`` the time left.
+    the training time of all epochs together, ``eta`` the time left. ``front`` are the best trials:
+    the Pareto front of several objectives, else ``best`` alone; ``best`` is the first of it.
     """
 
     counts: Counter[TrialState]
-    best: TrialRow | None
+    trials: int
+    front: list[TrialRow]
     epochs: int
     expected: int | None
     started: float | None
     busy: float
     eta: float | None
+
+    @property
+    def best(self) -> TrialRow | None:
+        return next(iter(self.front), None)
 
     @property
     def final(self) -> int:
@@ -55,7 +63,9 @@ def sign(study: StudyRow) -> float:
 def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
     """Trials that have a value, best first; equal values in the order of their numbers.
 
-    Failed trials are left out: the value they died with is nobody's result.
+    Failed trials are left out: the value they died with is nobody's result. Those that violate a
+    constraint come last. Of several objectives the Pareto front comes first; within it, and behind
+    it, the first objective decides.
     """
     valued = [
         trial
@@ -64,26 +74,72 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
         and math.isfinite(trial.value)
         and trial.state != TrialState.FAILED
     ]
-    return sorted(valued, key=lambda trial: (-sign(study) * (trial.value or 0.0), trial.number))
+    ahead = {trial.id for trial in _front(study, valued)} if study.further else set()
+    return sorted(
+        valued,
+        key=lambda trial: (
+            not trial.feasible,
+            trial.id not in ahead,
+            -sign(study) * (trial.value or 0.0),
+            trial.number,
+        ),
+    )
 
 
-def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
-    """The best trial: while the study runs the best so far, whatever its epoch.
+def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
+    """Those that no other one beats in every objective, in their order."""
+    found = [trial for trial in valued if trial.feasible]
+    signs = [each.sign for each in study.objectives]
+    rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
+    return [found[place] for place in front(rows)]
 
-    Once it is over, a completed one, as ``Study.best_trial`` says. A study may be over without one;
-    then it is the best of those trained longest.
+
+def scores(study: StudyRow, trial: TrialRow) -> str:
+    """Its values as people write them: ``loss 0.12``, ``loss 0.12, size 17335``."""
+    pairs = zip(study.objectives, trial.values, strict=False)
+    digits = 5 if study.further else 4
+    text = ", ".join(f"{each.metric} {number(value, digits)}" for each, value in pairs)
+    return text if trial.feasible else f"{text} (violates {violated(trial)})"
+
+
+def violated(trial: TrialRow) -> str:
+    """The constraints that it violates, by name."""
+    return ", ".join(name for name, excess in trial.constraints.items() if excess > 0)
+
+
+def aim(study: StudyRow) -> str:
+    """What the study is after: ``minimize loss``, ``minimize loss, maximize accuracy``."""
+    return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
+
+
+def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
+    """The best trials, best first: the best one, or the Pareto front of several objectives.
+
+    While the study runs it is the best so far, whatever its epoch. Once it is over, a completed
+    one, as ``Study.best_trial`` says. A study may be over without one; then it is the best of those
+    trained longest.
     """
-    order = ranked(study, trials)
+    order = [trial for trial in ranked(study, trials) if trial.feasible]
     if study.finished_at is not None:
         longest = max((trial.epoch for trial in order), default=0)
         completed = [trial for trial in order if trial.state == TrialState.COMPLETED]
         order = completed or [trial for trial in order if trial.epoch == longest]
-    return next(iter(order), None)
+    return _front(study, order) if study.further else order[:1]
+
+
+def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
+    """The first of them; None where there is none."""
+    return next(iter(front_of(study, trials)), None)
 
 
 def so_far(study: StudyRow) -> str:
     """What follows the word *best* in a title: a running study has its best ``so far``."""
     return " so far" if study.finished_at is None else ""
+
+
+def best_words(study: StudyRow) -> str:
+    """How the best trials are called: *best trial so far*, *Pareto front*."""
+    return f"{'Pareto front' if study.further else 'best trial'}{so_far(study)}"
 
 
 def reached(trial: TrialRow) -> str:
@@ -160,7 +216,8 @@ def standing(
         expected = done if study.finished_at is not None else max(expected, known)
     return Standing(
         counts=Counter(TrialState(trial.state) for trial in trials),
-        best=best_of(study, trials),
+        front=front_of(study, trials),
+        trials=max(study.n_trials, len(trials)),
         epochs=done,
         expected=expected,
         started=min((row.at - row.seconds for row in epochs), default=None),
@@ -184,7 +241,7 @@ def _time_left(
     expected: int | None,
 ) -> float | None:
     """Epochs to go, by what epochs have cost, shared among the slots at work."""
-    if study.finished_at is not None or not epochs:
+    if study.finished_at is not None or study.status == "paused" or not epochs:
         return None
     recent = sorted(epochs, key=lambda row: row.at)[-RECENT:]
     slots = len({(row.device, row.slot) for row in recent})
@@ -226,7 +283,9 @@ def label(name: str) -> str:
         "median": "median stopping",
         "curve": "curve stopping",
         "qmc": "quasi-random",
-    }.get(name, name.upper() if name in {"asha", "pasha", "tpe", "bohb", "gp"} else name)
+        "cmaes": "CMA-ES",
+        "nsga2": "NSGA-II",
+    }.get(name, name.upper() if name in {"asha", "pasha", "pbt", "tpe", "bohb", "gp"} else name)
 
 
 def duration(seconds: float) -> str:

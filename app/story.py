@@ -17,6 +17,7 @@ from rich.text import Text
 from ..profiling.errors import UsageError
 from ..scheduler import events as happened
 from ..scheduler.retry import KINDS
+from .lineage import origins
 from .standing import duration, final_metrics, number
 
 if TYPE_CHECKING:
@@ -41,12 +42,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A trial, its study, its events in order, and all metrics of its last accepted epoch."""
+    """A trial, its study, its events in order, and all metrics of its last accepted epoch.
+
+    ``origins`` says whose state a forked trial goes on from, and who goes on from this one's.
+    """
 
     study: StudyRow
     trial: TrialRow
     lines: tuple[Line, ...]
     metrics: dict[str, float]
+    origins: tuple[str, ...] = ()
 
 
 def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
@@ -71,7 +76,8 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         seq, past = found
         what = "it was imported: its story is in the ledger that it was exported from"
         lines = (Line(past.at - trial.created_at, seq, what, ""),)
-    return Story(study, trial, lines, final_metrics(trial, epochs))
+    told = origins(trial, reader.trials(study.id))
+    return Story(study, trial, lines, final_metrics(trial, epochs), tuple(told))
 
 
 def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], EpochRow]) -> str:
@@ -94,8 +100,12 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():
-            value = "without a value" if event.value is None else number(event.value)
-            text = f"the objective returned {value}"
+            values = [] if event.value is None else [event.value, *event.further]
+            text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
+        case happened.TrialTold(value=None):
+            text = f"its user told that it failed {event.reason}".rstrip()
+        case happened.TrialTold():
+            text = f"its user told {metric} {number(event.value)}"
         case happened.AttemptFailed():
             why = KINDS.get(event.kind, event.kind)
             text = f"attempt {event.fence} failed, {why}: {event.message}"
@@ -141,12 +151,18 @@ def _taken_at(event: Event) -> int | None:
     return int(seq) if seq.isdecimal() and index.isdecimal() else None
 
 
+_OCCASIONS: dict[type[Event], str] = {
+    happened.StudySubmitted: "the study was submitted",
+    happened.StudyPaused: "a study was paused",
+    happened.StudyResumed: "the study was resumed",
+    happened.StudyExtended: "the study was extended",
+    happened.Proposed: "the sampler proposed it",
+    happened.Tick: "its wait was over",
+}
+
+
 def _occasion(reason: Event, trial: str) -> str:
     match reason:
-        case happened.StudySubmitted():
-            text = "the study was submitted"
-        case happened.Proposed():
-            text = "the sampler proposed it"
         case happened.DeviceJoined():
             text = f"{reason.device.name} joined"
         case happened.DeviceLeft():
@@ -161,10 +177,8 @@ def _occasion(reason: Event, trial: str) -> str:
             text = f"{_who(reason.trial, trial)} returned"
         case happened.AttemptFailed() | happened.AttemptLost():
             text = f"an attempt of {_who(reason.trial, trial)} failed"
-        case happened.Tick():
-            text = "its wait was over"
         case _:
-            text = f"{type(reason).__name__} was handled"
+            text = _OCCASIONS.get(type(reason), f"{type(reason).__name__} was handled")
     return text
 
 
@@ -184,6 +198,7 @@ def render(story: Story) -> RenderableType:
     parts: list[RenderableType] = [title, Text(_values(trial.params), style="dim")]
     if story.metrics:
         parts.append(Text(f"after epoch {trial.epoch}: {_values(story.metrics)}", style="dim"))
+    parts += [Text(line, style="dim") for line in story.origins]
     parts.append(Text())
     if not story.lines:
         parts.append(Text("nothing has happened to it yet", style="dim"))

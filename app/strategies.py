@@ -5,6 +5,7 @@ Each checks its numbers when made and gives the ``StrategySpec`` that travels wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..profiling.errors import UsageError
@@ -61,6 +62,45 @@ def Hyperband(  # noqa: N802 - as above
         raise UsageError.refuse("Hyperband.overlap", overlap, "True or False")
     spec = _halving("hyperband", "Hyperband", min_epochs, max_epochs, eta)
     return replace(spec, overlap=overlap)
+
+
+def PBT(  # noqa: N802 - as above
+    *,
+    max_epochs: int,
+    interval: int = 1,
+    quantile: float = 0.25,
+    resample: float = 0.25,
+    explore: Sequence[str] | None = None,
+) -> StrategySpec:
+    """Population based training: who falls behind takes over from who is ahead, while they train.
+
+    ``n_trials`` is the population. After each ``interval`` epochs a trial in its bottom
+    ``quantile`` (above 0, at most 0.5) is stopped, and a new one goes on in its stead: from the
+    state of one in the top ``quantile``, with that one's parameters times 0.8 or 1.2, or drawn anew
+    with probability ``resample``. ``explore`` names the parameters that are changed; None: all.
+    """
+    low = whole("PBT.interval", interval, low=1)
+    high = whole("PBT.max_epochs", max_epochs, low=1)
+    if low > high:
+        raise UsageError.refuse("PBT.interval", low, f"at most max_epochs = {high}")
+    if isinstance(quantile, bool) or not isinstance(quantile, (int, float)):
+        raise UsageError.refuse("PBT.quantile", quantile, "above 0 and at most 0.5")
+    if not 0 < quantile <= 0.5:
+        raise UsageError.refuse("PBT.quantile", quantile, "above 0 and at most 0.5")
+    if isinstance(resample, bool) or not isinstance(resample, (int, float)):
+        raise UsageError.refuse("PBT.resample", resample, "0 to 1")
+    if not 0 <= resample <= 1:
+        raise UsageError.refuse("PBT.resample", resample, "0 to 1")
+    if isinstance(explore, str) or not all(isinstance(name, str) for name in explore or ()):
+        raise UsageError.refuse("PBT.explore", explore, "a list of parameters' names, or None")
+    return StrategySpec(
+        "pbt",
+        high,
+        low,
+        quantile=float(quantile),
+        resample=float(resample),
+        explore=None if explore is None else tuple(explore),
+    )
 
 
 def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa: N802 - as above

@@ -7,30 +7,35 @@ script with ``load_if_exists=True``, takes the study up where it is then.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
 from ..scheduler.retry import ENDS_STUDY
-from ..scheduler.study import Params, StudySpec
+from ..scheduler.study import Observation, Params, StudySpec
 from ..scheduler.trial import TrialState
 from .boundary import to_the_user
 from .settings import Settings
-from .space import check_params
-from .submission import Plan, differences, make_spec
+from .space import check_params, parse_space, whole
+from .submission import Plan, differences, make_asked_spec, make_spec
+from .warm_start import fitting, observation, of_frozen, of_study, shown
 
 if TYPE_CHECKING:
     import optuna
     import pandas
     from optuna.trial import FrozenTrial
 
+    from .client import Client
+    from .epoch_logs import EpochCallback
     from .queries import Reader, StudyRow, TrialRow
     from .results import Results
 
-    Callback = Callable[["Study", FrozenTrial], object]
+    Callback = Callable[["Study", FrozenTrial], object] | EpochCallback
 
 #: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
 DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
@@ -38,10 +43,18 @@ DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
 SUBMITTED: ContextVar[list[Study] | None] = ContextVar("SUBMITTED", default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class AskedTrial:
+    """A configuration to be trained by its user: ``params`` by name, ``number`` to tell it by."""
+
+    number: int
+    params: dict[str, Any]
+
+
 class Study:
     """A study, submitted or about to be. Made by ``create_study`` and ``load_study``.
 
-    ``study_name`` and ``id`` name it; ``direction`` is ``minimize`` or ``maximize``.
+    ``study_name`` and ``id`` name it.
     """
 
     def __init__(
@@ -54,15 +67,30 @@ class Study:
     ) -> None:
         self.study_name = study_name
         self.id = study_id
-        self.direction = plan.direction
         self._plan = plan
         self._settings = settings
         self._spec = spec
         self._enqueued: list[Params] = []
+        self._observed: list[Observation] = []
         self._kept: tuple[Reader, Results] | None = None
 
     def __repr__(self) -> str:
-        return f"Study({self.study_name!r}, id={self.id!r}, direction={self.direction!r})"
+        return f"Study({self.study_name!r}, id={self.id!r}, directions={self.directions!r})"
+
+    @property
+    def directions(self) -> list[str]:
+        """``minimize`` or ``maximize``, one an objective."""
+        return [self._plan.direction, *(each.direction for each in self._plan.further)]
+
+    @property
+    @to_the_user
+    def direction(self) -> str:
+        """The only objective's. UsageError (a RuntimeError) where there are several."""
+        if len(self.directions) > 1:
+            from .results import SeveralObjectives
+
+            raise SeveralObjectives("a study of several objectives has directions")
+        return self.directions[0]
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -86,7 +114,9 @@ class Study:
             space: names to ``Float``, ``Int``, ``Categorical`` or lists; None leaves it to the
                 objective's ``suggest_*``.
             n_trials: trials in all; None is the whole grid with sampler ``grid``.
-            callbacks: each called as ``callback(study, trial)`` when a trial has ended.
+            callbacks: each called as ``callback(study, trial)`` when a trial has ended. Logs
+                (``TensorBoardCallback``, ``MLflowCallback``) hear of each accepted epoch instead.
+                An exception of one ends the watching, not the study.
             devices: as ``cpu:2x1``, ``gpu:all``; None is the setting ``PENSTOCK_DEVICES``.
             timeout: seconds after which the study is cancelled.
             show_progress: show the live table (standard error).
@@ -98,6 +128,8 @@ class Study:
         """
         if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
             raise UsageError.refuse("timeout", timeout, "seconds above 0, or None")
+        for log in _sorted(callbacks)[1]:
+            log.check()
         self.submit(func, space, n_trials, devices=devices)
         if DETACH.get():
             return
@@ -125,16 +157,26 @@ class Study:
     ) -> None:
         """As ``optimize``, but return once the scheduler has taken the study on.
 
-        A study that was submitted before with the same arguments is left as it is.
+        A study that was submitted before with the same arguments is left as it is; with more
+        ``n_trials`` it goes on to so many in all.
         """
         refuse_in_trainer("optimize() and submit()")
         spec = make_spec(self._plan, self.id, self.study_name, func, space, n_trials)
-        if self._spec is not None and (changed := differences(self._spec, spec)):
+        changed = [] if self._spec is None else differences(self._spec, spec)
+        if changed:
             raise UsageError(
                 f"study {self.study_name} was submitted before and cannot be changed"
                 f" ({'; '.join(changed)}): give the new one another study_name"
             )
-        wishes = [check_params(spec.space, dict(params)) for params in self._enqueued]
+        if self._spec is not None and spec.n_trials <= self._spec.n_trials:
+            spec = replace(spec, n_trials=self._spec.n_trials)  # it was extended since
+        if self._spec is not None:
+            spec = replace(spec, observations=self._spec.observations)
+        else:
+            spec = self._warmed(spec)
+        wishes = [
+            check_params(spec.space, dict(params), spec.conditions) for params in self._enqueued
+        ]
         if len(wishes) > spec.n_trials:
             allowed = f"at least the {len(wishes)} configurations that were enqueued"
             raise UsageError.refuse("n_trials", n_trials, allowed)
@@ -146,33 +188,124 @@ class Study:
             submitted.append(self)
 
     @to_the_user
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait for a submitted study to end, or for ``timeout`` seconds."""
+    def wait(self, timeout: float | None = None, *, callbacks: Sequence[Callback] = ()) -> None:
+        """Wait for a submitted study to end, or for ``timeout`` seconds.
+
+        ``callbacks`` as of ``optimize``, told of what has happened before, too.
+        """
         self._submitted()
-        self._watch((), timeout=timeout, show=False)
+        self._watch(callbacks, timeout=timeout, show=False)
 
     @to_the_user
     def cancel(self) -> None:
         """Stop the study. What has run stays; trials at work end as cancelled."""
         self._submitted()
-        self._client().cancel(self.id)
+        self._reach().cancel(self.id)
+
+    @to_the_user
+    def pause(self) -> None:
+        """Give its devices to others: what runs ends its epoch, and waits until ``resume``."""
+        self._submitted()
+        self._reach().pause(self.id)
+
+    @to_the_user
+    def resume(self) -> None:
+        """Have a paused study go on."""
+        self._submitted()
+        self._reach().resume(self.id)
+
+    @to_the_user
+    def extend(self, *, by: int | None = None, to: int | None = None) -> None:
+        """Go on to more trials, ``by`` so many or up to ``to`` in all, also when it was over.
+
+        The sampler knows the trials that are there. So do ASHA and the stopping rules: old and new
+        trials compete. Of the other strategies the new trials are a run of their own.
+        """
+        self._submitted()
+        if (by is None) == (to is None):
+            raise UsageError("extend() takes by=, how many more trials, or to=, how many in all")
+        for field, value in (("by", by), ("to", to)):
+            if value is not None:
+                whole(field, value, low=1)
+        n_trials = self._reach().extend(self.id, by=by, to=to)
+        assert self._spec is not None
+        self._spec = replace(self._spec, n_trials=n_trials)
 
     @to_the_user
     def enqueue_trial(self, params: Mapping[str, Any]) -> None:
         """Have this configuration tried next; names left out are drawn. Counts in ``n_trials``."""
         spec = self._spec
-        checked = check_params(spec.space if spec else self._plan.space, params)
+        space, conditions = (spec.space, spec.conditions) if spec else (self._plan.space, ())
+        checked = check_params(space, params, conditions)
         if spec is None:
             self._enqueued.append(checked)
         else:
-            self._client().enqueue(self.id, checked)
+            self._reach().enqueue(self.id, checked)
+
+    @to_the_user
+    def add_trial(
+        self, *, params: Mapping[str, Any], value: float, source: str = "add_trial"
+    ) -> None:
+        """Before the study is submitted: a result from elsewhere, for its sampler to learn from.
+
+        It is no trial of the study. A study that was submitted before keeps what it had then.
+        """
+        self._observed.append(observation(params, value, source))
+
+    @to_the_user
+    def add_trials(self, trials: Iterable[FrozenTrial], source: str = "add_trials") -> None:
+        """As ``add_trial``, for the results among Optuna's frozen trials."""
+        self._observed += of_frozen(trials, source)
+
+    def _learn_from(self, study: Any) -> None:
+        self._observed += of_study(study, self.direction)
+
+    @to_the_user
+    def ask(self, space: Mapping[str, Any] | None = None) -> AskedTrial:
+        """A trial to train yourself, wherever you like; ``tell`` what it came to.
+
+        The first call submits the study over ``space``; the others need none.
+        """
+        refuse_in_trainer("ask()")
+        if self._spec is None:
+            spec = make_asked_spec(self._plan, self.id, self.study_name, space)
+            spec = self._warmed(spec)
+            wishes = [
+                check_params(spec.space, dict(each), spec.conditions) for each in self._enqueued
+            ]
+            self._reach().submit(spec, wishes)
+            self._spec, self._enqueued = spec, []
+        elif space is not None and parse_space(space) != self._spec.space:
+            raise UsageError(f"study {self.study_name} was begun over another space")
+        number, params = self._reach().ask(self.id)
+        return AskedTrial(number, params)
+
+    @to_the_user
+    def tell(
+        self, trial: AskedTrial | int, value: float | None = None, *, state: Any = None
+    ) -> None:
+        """What a trial that was asked for came to: its value, or ``state="fail"``."""
+        self._submitted()
+        number = whole("trial", trial.number if isinstance(trial, AskedTrial) else trial, low=0)
+        failed = state is not None
+        if failed and str(getattr(state, "name", state)).lower() != "fail":
+            raise UsageError.refuse("state", state, "'fail', or None with a value")
+        if failed == (value is not None):
+            raise UsageError.refuse("value", value, "a finite number, or none with state='fail'")
+        self._reach().tell(self.id, number, None if value is None else _finite(value))
+
+    @to_the_user
+    def close(self) -> None:
+        """End a study that is asked; trials that nothing was told of end as cancelled."""
+        self._submitted()
+        self._reach().close(self.id)
 
     # -- results ---------------------------------------------------------------------------------
 
     @property
     @to_the_user
     def status(self) -> str:
-        """``running``, ``complete``, ``cancelled`` or ``failed``."""
+        """``running``, ``paused``, ``complete``, ``cancelled`` or ``failed``."""
         self._submitted()
         return self._reading()[0].study(self.id).status
 
@@ -193,11 +326,34 @@ class Study:
 
     @property
     @to_the_user
+    def copied_trials(self) -> list[FrozenTrial]:
+        """What the study was warmed up with; ``user_attrs["source"]`` says where it is from."""
+        self._submitted()
+        assert self._spec is not None
+        return shown(self._spec, self._reading()[1].space())
+
+    @property
+    @to_the_user
     def best_trial(self) -> FrozenTrial:
-        """The complete trial with the best value. UsageError (a ValueError) where there is none."""
+        """The complete trial with the best value. UsageError (a ValueError) where there is none.
+
+        One that violates a constraint is never it. With several objectives it is refused (a
+        RuntimeError too): see ``best_trials``.
+        """
         from .results import best
 
-        return best(self.get_trials(), self.direction)
+        return best(self.get_trials(), self.directions)
+
+    @property
+    @to_the_user
+    def best_trials(self) -> list[FrozenTrial]:
+        """The Pareto front: complete trials that no other one beats in every objective, by number.
+
+        With one objective the best trial, and those equal to it.
+        """
+        from .results import best_trials
+
+        return best_trials(self.get_trials(), self.directions)
 
     @property
     def best_params(self) -> dict[str, Any]:
@@ -210,6 +366,24 @@ class Study:
         return value
 
     @to_the_user
+    def importances(self) -> dict[str, float]:
+        """Each hyperparameter's share in how the results vary, largest first; they sum to 1.
+
+        By Optuna's functional ANOVA, at the highest rung that 20 trials have reached. UsageError
+        where there is none such, or all results are equal.
+        """
+        from .importances import LEAST, importances
+
+        self._submitted()
+        assert self._spec is not None
+        found = importances(self.get_trials(), self._spec.strategy)
+        if found is None:
+            raise UsageError(
+                f"importances need {LEAST} trials with results after the same epoch, that differ"
+            )
+        return found.shares
+
+    @to_the_user
     def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
         """A copy as an Optuna study, of the trials that have ended.
 
@@ -218,14 +392,14 @@ class Study:
         """
         from .results import to_optuna
 
-        return to_optuna(self.get_trials(), self.study_name, self.direction, storage)
+        return to_optuna(self.get_trials(), self.study_name, self.directions, storage)
 
     @to_the_user
     def trials_dataframe(self) -> pandas.DataFrame:
         """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
         from .results import to_dataframe
 
-        return to_dataframe(self.get_trials())
+        return to_dataframe(self.get_trials(), len(self.directions))
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -237,6 +411,7 @@ class Study:
         at_timeout: Callable[[], object] | None = None,
         show: bool,
     ) -> StudyRow:
+        from .epoch_logs import feeding
         from .live import follow
         from .locks import is_running
         from .services import Keeper
@@ -244,16 +419,19 @@ class Study:
         reader, results = self._reading()
         run = self._settings.run
 
+        called, logs = _sorted(callbacks)
+
         def tell(row: TrialRow) -> None:
-            for callback in callbacks:
+            for callback in called:
                 callback(self, results.trial(row))
 
         # Whoever watches also sees to it that there is something to watch.
-        with Keeper(self._settings):
+        with feeding(logs, run) as feed, Keeper(self._settings):
             return follow(
                 reader,
                 self.id,
                 on_trial=tell,
+                on_look=feed.look,
                 show=show,
                 timeout=timeout,
                 at_timeout=at_timeout,
@@ -269,14 +447,21 @@ class Study:
         client = self._client()
         if self._spec is None:
             client.submit(spec, wishes)
-            return
-        for params in wishes:
-            client.enqueue(self.id, params)
+        elif spec.n_trials > self._spec.n_trials:
+            client.extend(self.id, to=spec.n_trials, code=spec.code)
 
-    def _client(self) -> Any:
+    def _client(self) -> Client:
         from .client import Client
 
         return Client(self._settings)
+
+    def _reach(self) -> Client:
+        """Who sends commands, and services that hear them: they stop when idle for long."""
+        from .locks import is_running
+
+        if not is_running(self._settings.run, "scheduler"):
+            self._ensure_up(None)
+        return self._client()
 
     def _reading(self) -> tuple[Reader, Results]:
         if self._kept is None:
@@ -285,6 +470,13 @@ class Study:
             reader = reader_of(self._settings)
             self._kept = (reader, Results(reader, self.id))
         return self._kept
+
+    def _warmed(self, spec: StudySpec) -> StudySpec:
+        """``spec`` with those of the copied observations that are of its space."""
+        if self._observed and spec.further:
+            raise UsageError.refuse("warm_start", "results", "none with several objectives")
+        known = fitting(self._observed, spec.space, spec.conditions)
+        return replace(spec, observations=known)
 
     def _submitted(self) -> None:
         if self._spec is None:
@@ -308,6 +500,23 @@ class Study:
         if failure.traceback:
             failure.add_note(f"\n{first.id}: {failure.traceback}")
         return failure
+
+
+def _sorted(
+    callbacks: Sequence[Callback],
+) -> tuple[list[Callable[[Study, FrozenTrial], object]], list[EpochCallback]]:
+    """Those that are called for each trial, and those that hear of epochs."""
+    from .epoch_logs import EpochCallback
+
+    called = [each for each in callbacks if not isinstance(each, EpochCallback)]
+    return called, [each for each in callbacks if isinstance(each, EpochCallback)]
+
+
+def _finite(value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
+        raise UsageError.refuse("value", value, "a finite number, or none with state='fail'")
+    return float(value)
 
 
 def goes_on(study_name: str, study_id: str) -> str:

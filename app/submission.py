@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import secrets
@@ -17,25 +16,20 @@ from ..scheduler.study import (
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
     Code,
+    Condition,
+    Objective,
     StrategySpec,
     StudySpec,
 )
 from ..tasks.load import reference
-from .contracts import check_contract, contract_of
+from .conditions import parse_conditions
+from .contracts import check_asked, check_contract, contract_of
+from .objectives import check_strategy, parse_constraints, parse_objectives
+from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
 from .space import Categorical, Space, grid_size, parameter, parse_space, whole
 
-SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp")
-DIRECTIONS = ("minimize", "maximize")
-#: Samplers' options and the least value of each; None: true or false.
-_OPTIONS: dict[str, dict[str, int | None]] = {
-    "tpe": {
-        "n_startup_trials": 0,
-        "n_ei_candidates": 1,
-        "multivariate": None,
-        "constant_liar": None,
-    },
-    "gp": {"n_startup_trials": 1, "deterministic_objective": None},
-}
+#: Scripts that are nobody's study: what runs a notebook.
+_KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +52,8 @@ class Plan:
     keep_checkpoints: int = 1
     exactness: str | None = None
     on_signature_change: str | None = None
+    further: tuple[Objective, ...] = ()
+    constraints: tuple[tuple[str, float], ...] = ()
     space: Space | None = None
 
     @classmethod
@@ -69,7 +65,7 @@ class Plan:
 
 def make_plan(
     *,
-    direction: str,
+    direction: str | None,
     metric: str | None,
     sampler: Any,
     sampler_options: Mapping[str, Any] | None,
@@ -82,19 +78,25 @@ def make_plan(
     keep_checkpoints: int = 1,
     exactness: str | None = None,
     on_signature_change: str | None = None,
+    directions: Any = None,
+    metrics: Any = None,
+    constraints: Mapping[str, float] | None = None,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
-    if direction not in DIRECTIONS:
-        raise UsageError.refuse("direction", direction, " or ".join(DIRECTIONS))
-    if metric is not None and (not isinstance(metric, str) or not metric):
-        raise UsageError.refuse("metric", metric, "the name of a metric")
+    metric, direction, further = parse_objectives(direction, metric, directions, metrics)
     if strategy is not None and not isinstance(strategy, StrategySpec):
         known = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
         raise UsageError.refuse("strategy", strategy, known)
     space = None
     if not isinstance(sampler, str):
-        sampler, found, space = _from_optuna(sampler)
+        sampler, found, space = from_optuna(sampler)
         sampler_options = found | dict(sampler_options or {})
+    options = options_json(sampler, sampler_options or {})
+    if further:
+        check_strategy(strategy or StrategySpec())
+        if sampler in ONE_OBJECTIVE:
+            able = ", ".join(name for name in SAMPLERS if name not in ONE_OBJECTIVE)
+            raise UsageError.refuse("sampler", sampler, f"{able} with several objectives")
     if exactness not in {None, *EXACTNESS}:
         raise UsageError.refuse("exactness", exactness, f"{', '.join(EXACTNESS)} or None")
     if on_signature_change not in {None, *ON_SIGNATURE_CHANGE}:
@@ -106,7 +108,7 @@ def make_plan(
         direction=direction,
         metric=metric,
         sampler=sampler,
-        sampler_options=_options(sampler, sampler_options or {}),
+        sampler_options=options,
         strategy=strategy,
         seed=int(seed),
         epoch_timeout=None if epoch_timeout is None else _seconds("epoch_timeout", epoch_timeout),
@@ -116,6 +118,8 @@ def make_plan(
         keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, low=0),
         exactness=exactness,
         on_signature_change=on_signature_change,
+        further=further,
+        constraints=parse_constraints(constraints),
         space=space,
     )
 
@@ -126,7 +130,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     """The study ``name`` with id ``study``; UsageError as ``make_plan``, and for the code."""
     contract = contract_of(code)
     target, path, digest = reference(code)
-    checked = _space(plan, space)
+    checked, conditions = _space(plan, space)
     strategy = plan.strategy or StrategySpec()
     check_contract(plan, contract, target, checked, strategy)
     if contract == "torch":
@@ -138,9 +142,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         name=name,
         contract=contract,
         code=Code(target, path, digest),
-        metric=plan.metric or "value",
+        metric=plan.metric or ("values_0" if plan.further else "value"),
         direction=plan.direction,
-        n_trials=_n_trials(plan, checked, n_trials),
+        n_trials=_n_trials(plan, checked, conditions, n_trials),
         space=checked,
         sampler=plan.sampler,
         sampler_options=plan.sampler_options,
@@ -155,17 +159,47 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         exactness=exactness,
         on_signature_change=plan.on_signature_change
         or ("refuse" if exactness == "bitwise" else "record"),
+        further=plan.further,
+        constraints=plan.constraints,
+        conditions=conditions,
+    )
+
+
+def make_asked_spec(
+    plan: Plan, study: str, name: str, space: Mapping[str, Any] | None
+) -> StudySpec:
+    """A study whose trials its user trains by himself; UsageError as ``make_plan``."""
+    checked, conditions = _space(plan, space)
+    check_asked(plan, checked)
+    return StudySpec(
+        id=study,
+        name=name,
+        contract="ask",
+        code=Code("", "", ""),
+        metric=plan.metric or "value",
+        direction=plan.direction,
+        n_trials=1,
+        space=checked,
+        sampler=plan.sampler,
+        sampler_options=plan.sampler_options,
+        seed=plan.seed,
+        conditions=conditions,
     )
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """What a study submitted again has changed, in words. An edited source file is no change."""
+    """What a study submitted again has changed, in words.
+
+    An edited source file is no change. Nor is ``n_trials``, up to how many it is to go, nor what
+    it was warmed up with, which may have grown.
+    """
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(StudySpec)]
     edited = replace(new.code, digest=old.code.digest)
     return [
         f"{name} was {before!r} and is {after!r}"
         for name, before, after in pairs
-        if before != (edited if name == "code" else after)
+        if name not in {"n_trials", "observations"}
+        and before != (edited if name == "code" else after)
     ]
 
 
@@ -173,7 +207,7 @@ def check_name(name: str | None) -> str:
     """A study's name; when none is given, one after the script at work and new each time."""
     if name is None:
         script = Path(sys.argv[0] if sys.argv else "").stem
-        return new_id(script if script not in ("", "-c", "-m", "__main__") else "study")
+        return new_id(script if script not in ("", "-c", "-m", "__main__", *_KERNELS) else "study")
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
         raise UsageError.refuse("study_name", name, "1 to 200 printable characters")
     return name
@@ -185,15 +219,18 @@ def new_id(name: str) -> str:
     return f"{slug}-{secrets.token_hex(2)}"
 
 
-def _space(plan: Plan, space: Mapping[str, Any] | None) -> Space | None:
+def _space(
+    plan: Plan, space: Mapping[str, Any] | None
+) -> tuple[Space | None, tuple[Condition, ...]]:
     if plan.space is not None and space is not None:
         raise UsageError("the GridSampler brings its own space: give no other to optimize()")
     checked = plan.space if space is None else parse_space(space)
-    if plan.sampler == "grid":
-        if checked is None:
-            raise UsageError.refuse("space", None, "a mapping of names to choices with 'grid'")
-        grid_size(checked)
-    return checked
+    conditions = () if space is None else parse_conditions(space)
+    check_space(plan.sampler, checked, conditions)
+    if conditions and plan.strategy is not None and plan.strategy.name == "pbt":
+        allowed = "nothing with PBT, whose trials keep the parameters that they go on with"
+        raise UsageError.refuse("when", conditions[0].name, allowed)
+    return checked, conditions
 
 
 def _max_width(max_width: Any, shards: Any) -> int:
@@ -218,65 +255,20 @@ def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> N
         raise UsageError.refuse("shards", shards, f"1 to the batch size, {min(numbers)}")
 
 
-def _n_trials(plan: Plan, space: Space | None, n_trials: Any) -> int:
+def _n_trials(
+    plan: Plan, space: Space | None, conditions: tuple[Condition, ...], n_trials: Any
+) -> int:
     if n_trials is None and plan.sampler == "grid" and space is not None:
-        return grid_size(space)
-    return whole("n_trials", n_trials, low=1)
-
-
-def _options(sampler: str, options: Mapping[str, Any]) -> str:
-    if sampler not in SAMPLERS:
-        raise UsageError.refuse("sampler", sampler, ", ".join(SAMPLERS))
-    known = _OPTIONS.get(sampler, {})
-    for name, value in options.items():
-        field = f"sampler_options[{name!r}]"
-        if name not in known:
-            allowed = f"a name of {', '.join(known)}" if known else f"none with {sampler!r}"
-            raise UsageError.refuse(field, value, allowed)
-        low = known[name]
-        if low is not None:
-            whole(field, value, low=low)
-        elif not isinstance(value, bool):
-            raise UsageError.refuse(field, value, "True or False")
-    return json.dumps(dict(options), sort_keys=True)
-
-
-def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
-    """An Optuna sampler object in our terms. Its seed cannot be read back: the study's holds."""
-    kind = type(sampler).__name__
-    given = vars(sampler) if type(sampler).__module__.startswith("optuna.") else {}
-    if kind == "RandomSampler" and given:
-        return "random", {}, None
-    if kind == "GridSampler" and "_search_space" in given:
-        return "grid", {}, parse_space(given["_search_space"])
-    if kind == "QMCSampler" and given.get("_qmc_type") == "sobol":
-        return "qmc", {}, None
-    if kind == "TPESampler" and _plain_tpe(given):
-        return "tpe", _read(given, "tpe"), None
-    if kind == "GPSampler" and given.get("_constraints_func") is None:
-        given = given | {"_deterministic_objective": given["_deterministic"]}
-        return "gp", _read(given, "gp"), None
-    allowed = (
-        f"{', '.join(SAMPLERS)}, or a RandomSampler, GridSampler, QMCSampler (sobol), or a"
-        " TPESampler or GPSampler without functions of your own"
-    )
-    raise UsageError.refuse("sampler", sampler, allowed)
-
-
-def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:
-    read = {name: given.get(f"_{name}") for name in _OPTIONS[sampler]}
-    return {name: value for name, value in read.items() if value is not None}
-
-
-def _plain_tpe(given: Mapping[str, Any]) -> bool:
-    """Whether none of the options is set that only code can carry."""
-    weights = getattr(given.get("_parzen_estimator_parameters"), "weights", None)
-    functions = (("default_gamma", given.get("_gamma")), ("default_weights", weights))
-    return (
-        not given.get("_group")
-        and given.get("_constraints_func") is None
-        and all(code is None or code.__name__ == name for name, code in functions)
-    )
+        n_trials = grid_size(space, conditions)
+    strategy = plan.strategy
+    if strategy is None or strategy.name != "pbt":
+        return whole("n_trials", n_trials, low=1)
+    # With fewer nobody is ever in the bottom quantile.
+    least = math.ceil(1 / strategy.quantile)
+    if whole("n_trials", n_trials, low=1) < least:
+        allowed = f"at least {least}, a population with a quantile of {strategy.quantile}"
+        raise UsageError.refuse("n_trials", n_trials, allowed)
+    return int(n_trials)
 
 
 def _seconds(field: str, value: Any) -> float:

@@ -2,11 +2,14 @@
 
 Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text. A change
 here needs a migration in ``migrations/versions`` and its name in ``HEAD``.
+
+``INTEGER`` and ``TEXT`` are the same on both databases: 64 bits, and ordered by code points.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     Float,
     ForeignKey,
@@ -18,8 +21,11 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+INTEGER = Integer().with_variant(BigInteger(), "postgresql")
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+
 #: The migration that makes exactly these tables.
-HEAD = "0002"
+HEAD = "0004"
 
 METADATA = MetaData(
     naming_convention={
@@ -33,48 +39,55 @@ METADATA = MetaData(
 EVENT = Table(
     "event",
     METADATA,
-    Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("study", Text),
-    Column("trial", Text),
-    Column("kind", Text, nullable=False),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("study", TEXT),
+    Column("trial", TEXT),
+    Column("kind", TEXT, nullable=False),
     Column("at", Float, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", TEXT, nullable=False),
     Index(None, "trial"),
 )
 
 STUDY = Table(
     "study",
     METADATA,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("status", Text, nullable=False),
+    Column("id", TEXT, primary_key=True),
+    Column("name", TEXT, nullable=False),
+    Column("status", TEXT, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
-    Column("message", Text, nullable=False),
-    Column("spec", Text, nullable=False),
+    Column("message", TEXT, nullable=False),
+    Column("spec", TEXT, nullable=False),
 )
 
 TRIAL = Table(
     "trial",
     METADATA,
-    Column("id", Text, primary_key=True),
-    Column("study", Text, ForeignKey(STUDY.c.id), nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("params", Text, nullable=False),
-    Column("epoch", Integer, nullable=False),
-    Column("target", Integer, nullable=False),
+    Column("id", TEXT, primary_key=True),
+    Column("study", TEXT, ForeignKey(STUDY.c.id), nullable=False),
+    Column("number", INTEGER, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("params", TEXT, nullable=False),
+    Column("epoch", INTEGER, nullable=False),
+    Column("target", INTEGER, nullable=False),
     Column("value", Float),
-    Column("device", Text, nullable=False),
-    Column("slot", Integer, nullable=False),
+    Column("device", TEXT, nullable=False),
+    Column("slot", INTEGER, nullable=False),
     # JSON: (device, slot) of each member; device and slot are the first one's.
-    Column("members", Text, nullable=False, server_default="[]"),
+    Column("members", TEXT, nullable=False, server_default="[]"),
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
-    Column("failure_kind", Text),
-    Column("failure_message", Text),
-    Column("failure_traceback", Text),
+    Column("failure_kind", TEXT),
+    Column("failure_message", TEXT),
+    Column("failure_traceback", TEXT),
     Column("dispatched_at", Float),
+    # JSON: the values of further objectives, and by how much each constraint is violated.
+    Column("further", TEXT, nullable=False, server_default="[]"),
+    Column("constraints", TEXT, nullable=False, server_default="{}"),
+    # Of a forked trial: whose state it goes on from, after which epoch, and whose place it takes.
+    Column("origin_trial", TEXT),
+    Column("origin_epoch", INTEGER),
+    Column("replaces", TEXT),
     UniqueConstraint("study", "number"),
 )
 
@@ -82,59 +95,59 @@ EPOCH = Table(
     "epoch",
     METADATA,
     # Grows with every accepted epoch, so that a reader can ask for what is new.
-    Column("id", Integer, primary_key=True),
-    Column("trial", Text, ForeignKey(TRIAL.c.id), nullable=False),
-    Column("epoch", Integer, nullable=False),
+    Column("id", INTEGER, primary_key=True),
+    Column("trial", TEXT, ForeignKey(TRIAL.c.id), nullable=False),
+    Column("epoch", INTEGER, nullable=False),
     Column("value", Float),  # SQLite keeps NaN as NULL
-    Column("metrics", Text, nullable=False),
-    Column("state_hash", Text, nullable=False),
-    Column("signature", Text, nullable=False),
+    Column("metrics", TEXT, nullable=False),
+    Column("state_hash", TEXT, nullable=False),
+    Column("signature", TEXT, nullable=False),
     Column("seconds", Float, nullable=False),
-    Column("device", Text, nullable=False),
-    Column("slot", Integer, nullable=False),
-    Column("fence", Integer, nullable=False),
+    Column("device", TEXT, nullable=False),
+    Column("slot", INTEGER, nullable=False),
+    Column("fence", INTEGER, nullable=False),
     Column("at", Float, nullable=False),
-    Column("members", Text, nullable=False, server_default="[]"),
+    Column("members", TEXT, nullable=False, server_default="[]"),
     UniqueConstraint("trial", "epoch"),
 )
 
 DURABLE = Table(
     "durable",
     METADATA,
-    Column("trial", Text, ForeignKey(TRIAL.c.id), primary_key=True),
-    Column("epoch", Integer, primary_key=True, autoincrement=False),
-    Column("state_hash", Text, nullable=False),
-    Column("uri", Text, nullable=False),
+    Column("trial", TEXT, ForeignKey(TRIAL.c.id), primary_key=True),
+    Column("epoch", INTEGER, primary_key=True, autoincrement=False),
+    Column("state_hash", TEXT, nullable=False),
+    Column("uri", TEXT, nullable=False),
     Column("at", Float, nullable=False),
 )
 
 DEVICE = Table(
     "device",
     METADATA,
-    Column("name", Text, primary_key=True),
-    Column("node", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("cores", Text, nullable=False),
-    Column("memory", Integer),
-    Column("slots", Integer, nullable=False),
-    Column("uuid", Text),
-    Column("model", Text, nullable=False),
-    Column("incarnation", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("name", TEXT, primary_key=True),
+    Column("node", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("cores", TEXT, nullable=False),
+    Column("memory", INTEGER),
+    Column("slots", INTEGER, nullable=False),
+    Column("uuid", TEXT),
+    Column("model", TEXT, nullable=False),
+    Column("incarnation", TEXT, nullable=False),
+    Column("state", TEXT, nullable=False),
     Column("at", Float, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", TEXT, nullable=False),
 )
 
 COMMAND = Table(
     "command",
     METADATA,
-    Column("id", Text, primary_key=True),
-    Column("reply", Text, nullable=False),
+    Column("id", TEXT, primary_key=True),
+    Column("reply", TEXT, nullable=False),
 )
 
 SNAPSHOT = Table(
     "snapshot",
     METADATA,
-    Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("body", Text, nullable=False),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("body", TEXT, nullable=False),
 )

@@ -38,6 +38,16 @@ Name = Annotated[
         metavar="STUDY", help="A study's name or id; else the newest.", autocompletion=_names
     ),
 ]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[STUDY]...", help="Names or ids; else the newest.", autocompletion=_names
+    ),
+]
+Known = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="A study's name or id.", autocompletion=_names),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
 
 

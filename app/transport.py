@@ -239,6 +239,7 @@ class RedisTransport:
                 params=dict(dispatch.params),
                 define_by_run=spec.space is None,
                 metric=spec.metric,
+                also=spec.also,
                 seed=spec.seed,
                 first=segment.first,
                 n=segment.n,
@@ -258,6 +259,8 @@ class RedisTransport:
                 on_signature_change=spec.on_signature_change,
                 store=store.checkpoints(self._store, self._key) if self._store else "",
                 mtbf=dispatch.mtbf,
+                origin=dispatch.origin,
+                durable=dispatch.durable,
                 epoch_timeout=spec.epoch_timeout,
                 lease_ms=self._lease_ms,
             )

@@ -1,17 +1,24 @@
 """A batch as statements and rows: what one commit of the ledger hands to the database.
 
-The statements are SQLAlchemy's, compiled once, and run by the driver itself: a commit of one epoch
-then costs half as much, and every round trip of an epoch waits for one.
+The statements are SQLAlchemy's, compiled once for each kind of database, and run by the driver
+itself: a commit of one epoch then costs half as much, and every round trip of an epoch waits for
+one.
+
+Both databases keep the same: NaN, which SQLite cannot hold, as NULL, and no NUL character, which
+PostgreSQL cannot hold.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Delete, Table, bindparam, delete, func, select
-from sqlalchemy.dialects.sqlite import Insert, dialect, insert
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import psycopg
 
 from ..scheduler.decisions import Member, Parent
 from ..scheduler.events import Event
@@ -24,57 +31,81 @@ if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord
     from .ledger import Batch
 
-
-def _sql(statement: Insert | Delete) -> str:
-    return str(statement.compile(dialect=dialect(paramstyle="named")))
-
-
-def _insert(table: Table) -> Insert:
-    given = [column.name for column in table.c if column is not table.autoincrement_column]
-    return insert(table).values({name: bindparam(name) for name in given})
-
-
-def _upsert(table: Table, *fixed: str) -> Insert:
-    """Insert into ``table``, or where the row is there change all of it but ``fixed`` columns."""
-    statement = _insert(table)
-    kept = {*fixed, *table.primary_key.columns.keys()}
-    new = {name: value for name, value in statement.excluded.items() if name not in kept}
-    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)
-
-
-_EVENT = _sql(_insert(EVENT))
-_STUDY = _sql(_upsert(STUDY, "name", "created_at", "spec"))
-_TRIAL = _sql(_upsert(TRIAL, "study", "number", "created_at"))
-_EPOCH = _sql(_insert(EPOCH))
-_DURABLE = _sql(_upsert(DURABLE))
-_DISCARDED = _sql(
-    delete(DURABLE).where(
-        DURABLE.c.trial == bindparam("trial"), DURABLE.c.epoch == bindparam("epoch")
-    )
-)
-_DEVICE = _sql(_upsert(DEVICE))
-_COMMAND = _sql(_insert(COMMAND))
-_SNAPSHOT = _sql(_upsert(SNAPSHOT))
-
-# The newest two snapshots stay: the one before the last is at hand should the last be unreadable.
-_BEFORE = select(func.max(SNAPSHOT.c.seq)).where(SNAPSHOT.c.seq < bindparam("newest"))
-#: Forgets all snapshots but ``newest`` and the one before it.
-FORGET = _sql(delete(SNAPSHOT).where(SNAPSHOT.c.seq < _BEFORE.scalar_subquery()))
-
+Insert = sqlite.Insert | postgresql.Insert
 _Rows = list[dict[str, Any]]
 
 
-def writes(batch: Batch) -> Iterator[tuple[str, _Rows]]:
-    """Each statement of the transaction with its rows; a row comes after those it refers to."""
-    yield _EVENT, [_event(seq, event) for seq, event in batch.events]
-    yield _STUDY, [_study(record) for record in batch.studies]
-    yield _TRIAL, [_trial(trial) for trial in batch.trials]
-    yield _EPOCH, [_epoch(epoch) for epoch in batch.epochs]
-    yield _DURABLE, [_durable(*durable) for durable in batch.durables]
-    yield _DISCARDED, [{"trial": trial, "epoch": epoch} for trial, epoch in batch.discarded]
-    yield _DEVICE, [_device(record) for record in batch.devices]
-    yield _COMMAND, [{"id": id_, "reply": reply} for id_, reply in batch.commands]
-    yield _SNAPSHOT, [{"seq": seq, "body": body} for seq, body in filter(None, [batch.snapshot])]
+class Writes:
+    """The statements for one kind of database, by SQLAlchemy's name of it."""
+
+    def __init__(self, dialect: str) -> None:
+        if dialect == "sqlite":
+            self._new: Callable[[Table], Insert] = sqlite.insert
+            self._dialect: Any = sqlite.dialect(paramstyle="named")
+        else:
+            self._new = postgresql.insert
+            self._dialect = psycopg.dialect()  # type: ignore[no-untyped-call]  # it has no types
+        self._event = self._sql(self._insert(EVENT))
+        self._study = self._upsert(STUDY, "name", "created_at")
+        self._trial = self._upsert(
+            TRIAL, "study", "number", "created_at", "origin_trial", "origin_epoch", "replaces"
+        )
+        self._epoch = self._sql(self._insert(EPOCH))
+        self._durable = self._upsert(DURABLE)
+        of_it = DURABLE.c.trial == bindparam("trial"), DURABLE.c.epoch == bindparam("epoch")
+        self._discarded = self._sql(delete(DURABLE).where(*of_it))
+        self._device = self._upsert(DEVICE)
+        self._command = self._sql(self._insert(COMMAND))
+        self._snapshot = self._upsert(SNAPSHOT)
+        # The newest two stay: the one before the last is at hand should the last be unreadable.
+        before = select(func.max(SNAPSHOT.c.seq)).where(SNAPSHOT.c.seq < bindparam("seq"))
+        self._forget = self._sql(delete(SNAPSHOT).where(SNAPSHOT.c.seq < before.scalar_subquery()))
+
+    def of(self, batch: Batch) -> Iterator[tuple[str, _Rows]]:
+        """Each statement of the transaction with its rows; a row follows those it refers to."""
+        snapshots = [{"seq": seq, "body": body} for seq, body in filter(None, [batch.snapshot])]
+        statements: tuple[tuple[str, _Rows], ...] = (
+            (self._event, [_event(seq, event) for seq, event in batch.events]),
+            (self._study, [_study(record) for record in batch.studies]),
+            (self._trial, [_trial(trial) for trial in batch.trials]),
+            (self._epoch, [_epoch(epoch) for epoch in batch.epochs]),
+            (self._durable, [_durable(*durable) for durable in batch.durables]),
+            (self._discarded, [{"trial": trial, "epoch": n} for trial, n in batch.discarded]),
+            (self._device, [_device(record) for record in batch.devices]),
+            (self._command, [{"id": id_, "reply": reply} for id_, reply in batch.commands]),
+            (self._snapshot, snapshots),
+            (self._forget, [{"seq": row["seq"]} for row in snapshots]),
+        )
+        for statement, rows in statements:
+            if rows:
+                yield statement, [{n: _kept(value) for n, value in row.items()} for row in rows]
+
+    def _sql(self, statement: Insert | Delete) -> str:
+        return str(statement.compile(dialect=self._dialect))
+
+    def _insert(self, table: Table) -> Insert:
+        given = [column.name for column in table.c if column is not table.autoincrement_column]
+        # inline: the number that the database gives a row is not asked for.
+        return self._new(table).values({name: bindparam(name) for name in given}).inline()
+
+    def _upsert(self, table: Table, *fixed: str) -> str:
+        """Insert into ``table``, or where the row is there change all but ``fixed`` columns."""
+        statement = self._insert(table)
+        kept = {*fixed, *table.primary_key.columns.keys()}
+        new = {name: value for name, value in statement.excluded.items() if name not in kept}
+        keys = list(table.primary_key)
+        return self._sql(statement.on_conflict_do_update(index_elements=keys, set_=new))
+
+
+#: Made once for each kind of database.
+writes_for = cache(Writes)
+
+
+def _kept(value: Any) -> Any:
+    """``value`` as both databases can keep it."""
+    if isinstance(value, str):
+        return codec.storable(value)
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _event(seq: int, event: Event) -> dict[str, Any]:
@@ -90,7 +121,7 @@ def _study(record: StudyRecord) -> dict[str, Any]:
         "status": record.status,
         "created_at": record.created_at,
         "finished_at": record.finished_at,
-        "message": codec.storable(record.message),
+        "message": record.message,
         "spec": codec.spec_to_json(record.spec),
     }
 
@@ -112,9 +143,14 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "created_at": trial.created_at,
         "dispatched_at": trial.dispatched_at,
         "finished_at": trial.finished_at,
+        "further": json.dumps(trial.further),
+        "constraints": json.dumps(dict(trial.constraints)),
         "failure_kind": failure and failure.kind,
-        "failure_message": failure and codec.storable(failure.message),
-        "failure_traceback": failure and codec.storable(failure.traceback),
+        "failure_message": failure and failure.message,
+        "failure_traceback": failure and failure.traceback,
+        "origin_trial": trial.origin and trial.origin.trial,
+        "origin_epoch": trial.origin and trial.origin.epoch,
+        "replaces": trial.origin and trial.origin.replaces,
     }
 
 
@@ -163,5 +199,5 @@ def _device(record: DeviceRecord) -> dict[str, Any]:
         "incarnation": record.incarnation,
         "state": record.state,
         "at": record.at,
-        "reason": codec.storable(record.reason),
+        "reason": record.reason,
     }

@@ -24,6 +24,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -84,12 +85,12 @@ class Table:
     per_node: int
     examples: int
 
-    @property
+    @cached_property
     def devices(self) -> int:
         """The most that were measured."""
         return max(point.place.width for point in self.points)
 
-    @property
+    @cached_property
     def local_batches(self) -> tuple[float, float]:
         """Smallest and largest measured, examples."""
         shares = [point.place.share for point in self.points]
@@ -97,12 +98,11 @@ class Table:
 
     def curve(self, batch: float, max_width: int) -> Curve:
         """As in ``Family``. Below the smallest measured batch of a device time stays as there."""
-        steps = self._steps()
         found = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
             place = packed(width, self.per_node, batch)
-            known = steps.get((place.nodes, width))
-            alone = steps.get((1, 1))
+            known = self._steps.get((place.nodes, width))
+            alone = self._steps.get((1, 1))
             if known is None or alone is None:
                 continue
             pieces = math.ceil(place.share / known[-1][0])
@@ -111,6 +111,7 @@ class Table:
             found.append((width, step * self.examples / batch))
         return tuple(found)
 
+    @cached_property
     def _steps(self) -> dict[tuple[int, int], list[tuple[float, float]]]:
         """(batch of a device, seconds a step) in order, by nodes and width."""
         times: dict[Place, list[float]] = {}
@@ -122,6 +123,7 @@ class Table:
         return steps
 
 
+@cache
 def fitted() -> dict[tuple[str, str], Fitted]:
     """The families of ``_curves.json``, by application and cluster."""
     read = json.loads(FILE.read_text())
@@ -208,12 +210,16 @@ def _points(path: Path) -> Iterator[Measured]:
 
 def _examples(folder: Path) -> int:
     """Examples an epoch, by the file of the smallest batch, whose progress is in whole steps."""
-    batches = [int(path.stem.partition("-")[2]) for path in folder.glob("validation-*.csv")]
-    if not batches:
+    paths = {path.stem.partition("-")[2]: path for path in folder.glob("validation-*.csv")}
+    if not paths:
         return EXAMPLES
-    with (folder / f"validation-{min(batches)}.csv").open(newline="") as file:
-        row = next(csv.DictReader(file))
-    return round(float(row["progress"]) * min(batches))
+    try:
+        batch = min(map(int, paths))
+        with paths[str(batch)].open(newline="") as file:
+            return round(float(next(csv.DictReader(file))["progress"]) * batch)
+    except (KeyError, StopIteration, TypeError, ValueError) as error:
+        lack = "a number of examples in the name, and `progress` of the first epoch"
+        raise UsageError(f"{folder}/validation-*.csv: no {lack} ({error})", "curves") from None
 
 
 def _between(known: list[tuple[float, float]], share: float) -> float:

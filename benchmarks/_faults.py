@@ -2,7 +2,7 @@
 
 A fault counts only when it hits a live lease (trainers and workers: the lease of the very segment
 they run; looked at while the victim is frozen, so it cannot have ended meanwhile) or a process at
-work (agent, scheduler and broker, while some segment is leased).
+work (agent, scheduler, broker and the ledger's database, while some segment is leased).
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from penstock.app import broker, locks, protocol, services
 from penstock.app.settings import Settings
 from penstock.profiling.errors import UsageError
 
+from ._postgres import Server
+
 #: Seconds that the scheduler has to take a stopped worker's trial away, once its lease is over.
 NOTICE = 10.0
+#: Seconds that the ledger's database stands still.
+PAUSE = (1.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,13 @@ class Lease:
 class Faults:
     """Carries out faults on the installation of ``settings``."""
 
-    def __init__(self, settings: Settings, rng: random.Random) -> None:
+    def __init__(
+        self, settings: Settings, rng: random.Random, server: Server | None = None
+    ) -> None:
+        """``server``: where the ledger is, if that is to be hit too."""
         self._settings = settings
         self._rng = rng
+        self._server = server
         self._client: redis.Redis = protocol.connect(broker.broker_url(settings), timeout=2.0)
 
     def inject(self, kind: str) -> Hit | None:
@@ -63,7 +71,7 @@ class Faults:
 
     def kinds(self) -> dict[str, Kind]:
         """What can be done here, by name."""
-        return KINDS
+        return KINDS if self._server is None else KINDS | DATABASE_KINDS
 
     def close(self) -> None:
         self._client.close()
@@ -124,6 +132,26 @@ class Faults:
                 return None  # a scheduler was faster: the data lives on, and the fault counts not
         return Hit(hit.at, kind, anew=True)
 
+    def _kill_database(self, kind: str) -> Hit | None:
+        """``kill -9`` of the database server, which is started again at once."""
+        assert self._server is not None
+        if not self._at_work():
+            return None
+        at = time.time()
+        self._server.kill()
+        self._server.start()
+        return Hit(at, kind)
+
+    def _pause_database(self, kind: str) -> Hit | None:
+        """The database server takes connections and says nothing, for some seconds."""
+        assert self._server is not None
+        if not self._at_work():
+            return None
+        at = time.time()
+        with self._server.paused():
+            time.sleep(self._rng.uniform(*PAUSE))
+        return Hit(at, kind)
+
     # -- what there is to hit --------------------------------------------------------------------
 
     def _at_work(self) -> bool:
@@ -160,6 +188,10 @@ KINDS: dict[str, Kind] = {
     "broker": Faults._kill_service,
     "broker wiped": Faults._wipe_broker,
     "worker stopped": Faults._stop_worker,
+}
+DATABASE_KINDS: dict[str, Kind] = {
+    "database": Faults._kill_database,
+    "database stopped": Faults._pause_database,
 }
 
 

@@ -36,7 +36,7 @@ FAMILIES = ("cifar10", "deepspeech2", "yolov3", "imagenet", "mixed", "cores")
 
 @dataclass(frozen=True)
 class Work:
-    """A trial: ``epochs`` of ``level`` seconds each on one device, and how that changes by width."""
+    """A trial: ``epochs`` of ``level`` seconds on one device, and how that changes by width."""
 
     epochs: int
     level: float

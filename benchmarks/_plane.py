@@ -1,8 +1,9 @@
 """A control plane to measure: broker, ledger, runner in this process, a worker of ours, a raw one.
 
-The runner is the scheduler's own loop with its SQLite ledger (synchronous FULL); only its process
-is shared with the benchmark. The worker is `celery -A penstock worker` with a trainer process a
-slot, the raw one plain Celery with its Redis result backend, same pool, same broker.
+The runner is the scheduler's own loop with its ledger (SQLite with synchronous FULL, or PostgreSQL
+with fsync on); only its process is shared with the benchmark. The worker is `celery -A penstock
+worker` with a trainer process a slot, the raw one plain Celery with its Redis result backend, same
+pool, same broker.
 """
 
 from __future__ import annotations
@@ -36,14 +37,18 @@ SLOTS = 8
 
 
 class Stopwatch:
-    """The ledger, and when each epoch's commit had returned (wall seconds)."""
+    """The ledger, when each epoch's commit had returned, how long those of one took (seconds)."""
 
     def __init__(self, inner: SqlLedger) -> None:
         self._inner = inner
         self.accepted: list[tuple[int, float]] = []
+        self.of_one: list[float] = []
 
     def commit(self, batch: Batch) -> None:
+        started = time.perf_counter()
         self._inner.commit(batch)
+        if len(batch.epochs) == 1:
+            self.of_one.append(time.perf_counter() - started)
         now = time.time()
         self.accepted.extend((epoch.fence, now) for epoch in batch.epochs)
 
@@ -118,10 +123,10 @@ class Plane:
 
 
 @contextmanager
-def plane(slots: int) -> Iterator[Plane]:
-    """A plane with ``slots`` slots, warm; gone afterwards."""
+def plane(slots: int, ledger_url: str | None = None) -> Iterator[Plane]:
+    """A plane with ``slots`` slots, warm; gone afterwards. ``ledger_url`` None: on SQLite."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(home=Path(folder) / "home")
+        settings = Settings(home=Path(folder) / "home", ledger=ledger_url)
         settings.ensure_home()
         broker.start(settings)
         url = broker.broker_url(settings)

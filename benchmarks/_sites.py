@@ -31,6 +31,7 @@ from penstock.scheduler.study import StrategySpec
 
 from ._crossing import Crossing
 from ._digits import SPACE, DigitsNet
+from ._postgres import Server
 
 #: Seconds between two looks at the ledger.
 LOOK = 0.02
@@ -59,8 +60,14 @@ class Site:
     #: Seconds without an accepted epoch, or without anything to hit, after which it is a failure.
     patience = 60.0
 
-    def __init__(self, home: Path, **given: Any) -> None:
-        """``given``: settings that differ from those of the plain studies."""
+    def __init__(self, home: Path, *, server: Server | None = None, **given: Any) -> None:
+        """``given``: settings that differ from those of the plain studies.
+
+        ``server``: its ledger is a database of this PostgreSQL server, made for it.
+        """
+        self.server = server
+        if server is not None:
+            given["ledger"] = server.create("ledger")
         plain = {"devices": f"cpu:{min(2, len(os.sched_getaffinity(0)))}x1"}
         self.settings = Settings(home=home, lease_ms=1500, claim_timeout=3.0, **plain | given)
         self.reader = Reader(self.settings.ledger_url)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import sqlalchemy as sa
-from penstock.app import database
+from penstock.app.database import database_at
 from penstock.app.tables import DURABLE
 
 from ._attempts import Member
@@ -141,7 +141,7 @@ def _failed(site: Nodes) -> int:
 
 def _newest_checkpoint(site: Nodes, trial: str) -> Path | None:
     query = sa.select(DURABLE.c.uri).where(DURABLE.c.trial == trial).order_by(-DURABLE.c.epoch)
-    engine = database.reader(site.settings.ledger_url)
+    engine = database_at(site.settings.ledger_url).reader()
     with engine.connect() as connection:
         uri = connection.execute(query).scalar()
     return None if uri is None else Path(uri.removeprefix("file://"))

@@ -10,8 +10,11 @@ another number after each epoch, and the faults hit members of gangs, their meet
 that they send and the checkpoints (``_gang_faults``, ``_store_faults``). The second node's agent
 is revived as by an operating system. A full disk needs root, to mount one; else it is left out.
 
-Then the same studies run undisturbed in an installation of their own, each trial on one device, and
-the tables are compared:
+With ``--ledger postgresql`` the ledger is on a PostgreSQL server of its own, which is killed and
+stopped like all else.
+
+Then the same studies run undisturbed in an installation of their own, each trial on one device and
+the ledger on SQLite, and the tables are compared:
 
 - ``lost``: epochs that are missing
 - ``doubled``: epochs accepted twice, and epochs of an attempt that had been replaced
@@ -32,6 +35,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -41,6 +46,7 @@ from penstock.app.queries import EpochRow
 
 from ._faults import Faults, Hit
 from ._gang_faults import GangFaults
+from ._postgres import server
 from ._sites import LOOK, GangSite, Nodes, Site, Stuck, compare, site
 
 #: The longest time (seconds) between an epoch and the next fault, so that it hits any phase.
@@ -62,7 +68,8 @@ def disturb(
     ``only``: the kinds of these faults; None for all that can be done here.
     """
     rng = random.Random(seed)
-    faults = GangFaults(at, rng) if isinstance(at, Nodes) else Faults(at.settings, rng)
+    gangs = isinstance(at, Nodes)
+    faults = GangFaults(at, rng) if gangs else Faults(at.settings, rng, at.server)
     kinds = _deal([kind for kind in faults.kinds() if only is None or kind in only], rng)
     hits: list[Hit] = []
     at.submit(seed)
@@ -130,12 +137,18 @@ def campaign(
     tell: Tell = lambda _: None,
     *,
     gangs: bool = False,
+    postgres: bool = False,
     only: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """``n`` faults (``only`` of some kinds), the undisturbed run, and the figures. Raises Stuck."""
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     kinds: tuple[type[Site], type[Site]] = (Nodes, GangSite) if gangs else (Site, Site)
-    with site(kinds[0]) as disturbed, site(kinds[1]) as undisturbed:
+    with ExitStack() as undo:
+        hit = kinds[0]
+        if postgres:
+            hit = partial(Site, server=undo.enter_context(server()))
+        disturbed = undo.enter_context(site(hit))
+        undisturbed = undo.enter_context(site(kinds[1]))
         began = time.monotonic()
         hits = disturb(disturbed, n, seed, tell, only)
         figures["seconds"] = time.monotonic() - began
@@ -168,8 +181,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--gangs", action="store_true", help="elastic trials on two nodes")
+    parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--quick", action="store_true", help="each kind of fault about once")
     options = parser.parse_args()
+    postgres = options.ledger == "postgresql"
+    if postgres and options.gangs:
+        parser.error("--gangs has its ledger on SQLite")
 
     # The caller's broker and ledger are not for killing.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
@@ -180,7 +197,7 @@ def main() -> None:
 
     quick = QUICK_GANGS if options.gangs else QUICK
     n = quick if options.quick else options.faults
-    figures = campaign(n, options.seed, tell, gangs=options.gangs)
+    figures = campaign(n, options.seed, tell, gangs=options.gangs, postgres=postgres)
     for name, value in figures.items():
         if isinstance(value, dict):
             for inner, found in value.items():

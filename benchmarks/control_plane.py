@@ -4,9 +4,11 @@ Round trip: one empty epoch task at a time, from the decision to dispatch to the
 that accepted its epoch (two durable commits, publication, claim, trainer process, report); raw
 Celery's from ``delay`` to ``get`` with its Redis result backend, its task done in the worker. Taken
 in alternating blocks. Throughput: 8 trials on 8 slots, one empty epoch a task, against raw Celery
-given all tasks at once (its best case). The engine alone: an ordinary epoch event at 200 trials x
-64 devices. Overhead: device time that is not training, in real studies of real epochs, beside the
-plain PyTorch loop. Start-up and memory: the quickstart in a fresh state folder.
+given all tasks at once (its best case). The ledger of both is on SQLite, or on a PostgreSQL server
+of this machine (``--ledger postgresql``); ``commit_ms`` is a commit of one epoch. The engine alone:
+an ordinary epoch event at 200 trials x 64 devices. Overhead: device time that is not training, in
+real studies of real epochs, beside the plain PyTorch loop. Start-up and memory: the quickstart in a
+fresh state folder.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import json
 import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -26,6 +29,7 @@ from penstock.scheduler.events import DeviceJoined, EpochReported, Proposed, Stu
 from penstock.scheduler.study import Code, StrategySpec, StudySpec
 
 from benchmarks._plane import SLOTS, Plane, plane
+from benchmarks._postgres import server
 from benchmarks._studies import EPOCHS, idle_memory, installation, overhead, start_up
 
 
@@ -111,11 +115,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: rough figures")
     quick = parser.parse_known_args()[0].quick
+    parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
     options = parser.parse_args()
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     figures |= engine_event()
-    with plane(SLOTS) as at:
+    with ExitStack() as undo:
+        url = None
+        if options.ledger == "postgresql":
+            url = undo.enter_context(server(fsync=True)).create("ledger")
+        at = undo.enter_context(plane(SLOTS, url))
         figures |= round_trips(at, blocks=4 if quick else 10, size=25 if quick else 100)
+        figures["commit_ms.p50"] = median(at.ledger.of_one) * 1e3
         figures |= throughput(at, runs=5, tasks=160 if quick else 800)
     with installation("cpu:1x1") as settings:
         for kind, epochs in EPOCHS.items():

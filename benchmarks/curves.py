@@ -3,8 +3,8 @@
 Data: step times of four trainings on five kinds of GPU cluster (``_curves``). Three protocols,
 seeds frozen, each of the 20 tables with the same weight:
 
-- ``any_place``: n rows of a table's ``placements`` drawn at random (any batch, any placement) are
-  measured; up to 100 others are foretold.
+- ``any_place``: n rows of a table drawn at random (any batch, any placement of at most 16 devices
+  on 4 nodes) are measured; up to 100 others are foretold.
 - ``one_curve``: one global batch (the largest of a device, 0.7 and half of it), devices packed on
   nodes; n widths drawn at random are measured, all others foretold. Between two measured batches of
   a device times are interpolated.
@@ -16,7 +16,8 @@ other three (medians; standard deviations at least 1). The other predictors:
 - ``linear``: time falls as devices rise, at the measured points' geometric mean.
 - ``amdahl``: a fixed part and a part that falls, by least squares of relative errors.
 - ``least_squares``: the same seven parameters fitted as AdaptDL does (L-BFGS-B on the logarithms
-  from its start, its bounds and its penalties), without a prior from other applications.
+  with its start, bounds, penalties and what it fixes while unseen), to step times alone: AdaptDL
+  measures computing apart as well.
 
 Error: |foretold / measured - 1|. ``within_90``: how many are inside the 90 % interval.
 """
@@ -29,117 +30,34 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from penstock.profiling.fitting import RATIOS, Prior, fit
-from penstock.profiling.speed import Coefficients, Measured, Place, packed
-from scipy import optimize
+from penstock.profiling.speed import Measured, packed
 
 from benchmarks._curves import FILE, SOURCE, Fitted, Table, data, fitted, missing, read
+from benchmarks._predictors import (
+    Predictor,
+    all_rows,
+    amdahl,
+    least_squares,
+    linear,
+    ours,
+    prior_without,
+)
 
 SEED = 20_231_023
 POINTS = {"any_place": (3, 5, 8, 12), "one_curve": (1, 2, 3, 5), "narrowest": (1, 2, 3, 5)}
 LEFT_OUT = 100
-#: A part of a step below this one is as good as none, and so is an overlap (gamma - 1).
-LEAST, LEAST_OVERLAP = 1e-3, 0.1
 
 Tables = dict[tuple[str, str], Table]
-#: Points measured and places asked for; the logarithms of seconds, and of their deviations if any.
-Predictor = Callable[[Sequence[Measured], Sequence[Place]], tuple[Any, Any]]
-
-
-def linear(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, None]:
-    """Seconds in proportion to a device's batch."""
-    level = np.mean([math.log(point.seconds / point.place.share) for point in points])
-    return level + np.log([place.share for place in places]), None
-
-
-def amdahl(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, None]:
-    """A part that every step costs, and one in proportion to a device's batch."""
-    rows = np.array([[1.0, point.place.share] for point in points])
-    seconds = np.array([point.seconds for point in points])
-    parts, _ = optimize.nnls(rows / seconds[:, None], np.ones(len(points)))
-    return np.log([parts[0] + parts[1] * place.share for place in places]), None
-
-
-def least_squares(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, None]:
-    """AdaptDL's ``fit_perf_params``, of step times alone, with numeric derivatives."""
-    logs = np.log([point.seconds for point in points])
-    at, asked = _columns([point.place for point in points]), _columns(places)
-    steps = np.vstack([np.zeros(7), 1e-7 * np.eye(7)])
-
-    def losses(theta: Any) -> Any:
-        """Of rows of parameters."""
-        error = np.sqrt(np.mean((_formula(theta.T[..., None], at) - logs) ** 2, axis=1))
-        small = (theta[:, 3] / theta[:, 2]) ** 2 + (theta[:, 5] / theta[:, 4]) ** 2
-        return error + 1e-2 * small + 1e-3 * (theta[:, 6] - 1.0) ** 2
-
-    def loss(theta: Any) -> tuple[float, Any]:
-        found = losses(theta + steps)
-        return float(found[0]), (found[1:] - found[0]) / 1e-7
-
-    start = np.array([1e-1, 1e-2, 1e-1, 1e-2, 1e-1, 1e-2, 1.0 + 1e-3])
-    bounds = [(1e-8, None)] * 6 + [(1.0, 10.0)]
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return _formula(found.x, asked), None
-
-
-def _columns(places: Sequence[Place]) -> tuple[Any, Any, Any]:
-    return tuple(
-        np.array(each) for each in zip(*((p.nodes, p.width, p.share) for p in places), strict=True)
-    )
-
-
-def _formula(theta: Any, at: tuple[Any, Any, Any]) -> Any:
-    """Logarithm of ``Coefficients.seconds``, for many places."""
-    nodes, width, share = at
-    grad = theta[0] + theta[1] * share
-    sync = np.where(
-        nodes == 1, theta[2] + theta[3] * (width - 2), theta[4] + theta[5] * (width - 2)
-    )
-    both = (
-        np.logaddexp(theta[6] * np.log(grad), theta[6] * np.log(np.maximum(sync, 1e-12))) / theta[6]
-    )
-    return np.where(width == 1, np.log(grad), both)
-
-
-def ours(prior: Prior, spent: list[float]) -> Predictor:
-    """``profiling.fitting`` under ``prior``; the seconds of each fit go to ``spent``."""
-
-    def predict(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, Any]:
-        began = time.thread_time()
-        model = fit(points, prior)
-        spent.append(time.thread_time() - began)
-        found = [model.estimate(place) for place in places]
-        return np.log([each.seconds for each in found]), [each.deviation for each in found]
-
-    return predict
-
-
-def prior_without(application: str, families: dict[tuple[str, str], Fitted]) -> Prior:
-    """Of the coefficients of all other applications, whatever the cluster."""
-    rows = [logarithms(each) for (name, _), each in families.items() if name != application]
-    spread = np.maximum(1.0, np.nanstd(rows, axis=0, ddof=1))
-    return Prior(tuple(map(float, np.nanmean(rows, axis=0))), tuple(map(float, spread)))
-
-
-def logarithms(family: Fitted) -> list[float]:
-    """As ``Prior`` has them, the global batch being the largest of a device; NaN: not measured."""
-    values = [*asdict(family.coefficients).values()]
-    values[1] *= family.local_batches[1]
-    least = LEAST * (values[0] + values[1])
-    ratios = [math.log(max(values[i], least) / max(values[j], least)) for i, j in RATIOS]
-    if family.devices <= family.per_node:
-        ratios[3] = ratios[4] = math.nan
-    return [*ratios, math.log(max(values[6] - 1.0, LEAST_OVERLAP))]
 
 
 def any_place(table: Table, draws: int, seed: int) -> Iterator[list[Measured]]:
-    """All rows of ``placements``, shuffled, ``draws`` times."""
+    """All rows of at most 16 devices on 4 nodes, shuffled, ``draws`` times."""
     points = [p for p in table.points if p.place.width <= 16 and p.place.nodes <= 4]
     for draw in range(draws):
         order = np.random.default_rng([SEED, seed, draw]).permutation(len(points))
@@ -194,12 +112,11 @@ def summary(by_table: dict[Any, list[list[float]]], inside: list[float]) -> dict
     return found | ({"within_90": float(np.mean(inside))} if inside else {})
 
 
-def compare(tables: Tables, draws: int) -> dict[str, Any]:
-    """Figures by protocol, predictor and number of points."""
+def compare(tables: Tables, draws: int) -> dict[str, float]:
+    """``curves.<protocol>.<predictor>.<points>.<figure>``, and what fits took."""
     families, spent = fitted(), defaultdict[int, list[float]](list)
-    figures: dict[str, Any] = {}
+    figures: dict[str, float] = {}
     for protocol in (any_place, one_curve, narrowest):
-        rows = figures[protocol.__name__] = defaultdict[str, dict[str, Any]](dict)
         for known in POINTS[protocol.__name__]:
             errors = defaultdict[str, dict[Any, list[list[float]]]](lambda: defaultdict(list))
             inside = defaultdict[str, list[float]](list)
@@ -219,36 +136,13 @@ def compare(tables: Tables, draws: int) -> dict[str, Any]:
                         if within is not None:
                             inside[name].append(float(np.mean(within)))
             for name, by_table in errors.items():
-                rows[name][str(known)] = summary(by_table, inside[name])
-    figures["fit_ms"] = {
-        str(known): {
-            "median": 1e3 * float(np.median(times)),
-            "p99": 1e3 * float(np.quantile(times, 0.99)),
-        }
-        for known, times in sorted(spent.items())
-    }
+                where = f"curves.{protocol.__name__}.{name}.{known}"
+                for figure, value in summary(by_table, inside[name]).items():
+                    figures[f"{where}.{figure}"] = value
+    for known, times in sorted(spent.items()):
+        figures[f"curves.fit_ms.{known}.median"] = 1e3 * float(np.median(times))
+        figures[f"curves.fit_ms.{known}.p99"] = 1e3 * float(np.quantile(times, 0.99))
     return figures
-
-
-def all_rows(points: Sequence[Measured], share: float) -> Coefficients:
-    """Least squares of the logarithms of ``points``, robust (soft L1 from 0.1 on), no prior."""
-    logs = np.log([point.seconds for point in points])
-    at = _columns([point.place for point in points])
-
-    def values(theta: Any) -> Any:
-        found = np.exp(theta)
-        return np.array([found[0], found[1] / share, *found[2:6], found[6] + 1.0])
-
-    start = np.array([-1.0, -1.0, -1.0, -3.0, -1.0, -5.0, 0.5])
-    start[:6] += np.mean(logs - _formula(values(start), at))
-    found = optimize.least_squares(
-        lambda theta: _formula(values(theta), at) - logs,
-        start,
-        bounds=([-16.0] * 7, [6.0] * 6 + [math.log(9.0)]),  # gamma: 10, as AdaptDL bounds it
-        loss="soft_l1",
-        f_scale=0.1,
-    )
-    return Coefficients(*(float(f"{value:.4g}") for value in values(found.x)))
 
 
 def refit(tables: Tables) -> None:
@@ -310,18 +204,20 @@ def boundary(table: Table, family: Fitted) -> dict[str, float] | None:
     return dict(zip(("measured", "fitted", "batch"), max(found), strict=True))
 
 
-def show(figures: dict[str, Any]) -> None:
+def show(figures: dict[str, float]) -> None:
     """A table a protocol: median and 90th percentile by predictor and number of points."""
     for protocol, counts in POINTS.items():
         print(f"{protocol}: error, median (p90) after")
         print(" " * 16 + "".join(f"{count:>18} points" for count in counts))
-        for name, by_count in figures[protocol].items():
-            cells = (
-                f"{by_count[str(n)]['median']:.1%} ({by_count[str(n)]['p90']:.1%})" for n in counts
-            )
+        for name in ("ours", "least_squares", "amdahl", "linear"):
+            of = [f"curves.{protocol}.{name}.{count}" for count in counts]
+            cells = [f"{figures[f'{key}.median']:.1%} ({figures[f'{key}.p90']:.1%})" for key in of]
             print(f"{name:16}" + "".join(f"{cell:>25}" for cell in cells))
-    for count, times in figures["fit_ms"].items():
-        print(f"a fit of {count:>2} points: {times['median']:.2f} ms (p99 {times['p99']:.2f} ms)")
+        inside = [figures[f"curves.{protocol}.ours.{count}.within_90"] for count in counts]
+        print(f"{'ours, within_90':16}" + "".join(f"{part:>25.0%}" for part in inside))
+    for count in sorted({count for counts in POINTS.values() for count in counts}):
+        median, p99 = (figures[f"curves.fit_ms.{count}.{name}"] for name in ("median", "p99"))
+        print(f"a fit of {count:>2} points: {median:.2f} ms (p99 {p99:.2f} ms)")
 
 
 def main() -> None:

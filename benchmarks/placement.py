@@ -1,4 +1,4 @@
-"""How near the best makespan each policy comes: simulated, the engine and runner being the real ones.
+"""How near the best makespan each policy comes: simulated, with the real engine and runner.
 
     python -m benchmarks.placement --json FILE [--quick] [--curves DIR]
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
+from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import simulate
 from penstock.profiling.cost import CostTable
 from penstock.profiling.devices import Device
@@ -138,7 +139,7 @@ def makespan(instance: Instance, policy: str, mode: str = "exact") -> float:
 
 
 def _spec(trials: int, width: int) -> StudySpec:
-    number = '{"name": "FloatDistribution", "attributes": {"low": 0.0, "high": 1.0, "log": false, "step": null}}'
+    number = distribution_to_json(FloatDistribution(0.0, 1.0))
     return StudySpec(
         id="s",
         name="s",

@@ -10,6 +10,9 @@ that any tuner tried on the task (percentage points). Means over tasks and seeds
 Beside them Optuna as it is alone: its ``HyperbandPruner``, told after every epoch, and its random
 search, on the same configurations one after another.
 
+PBT is measured by half: curves of whole configurations say nothing of weights that are taken over,
+so a forked trial is on its own configuration's curve from where it begins.
+
 Deciding early: curve stopping's regret and epochs beside those of training all to the end.
 """
 
@@ -52,6 +55,7 @@ TUNERS: dict[str, tuple[StrategySpec, str]] = {
     "hyperband": (StrategySpec("hyperband", EPOCHS), "random"),
     "median": (StrategySpec("median", EPOCHS), "random"),
     "curve": (StrategySpec("curve", EPOCHS), "random"),
+    "pbt": (StrategySpec("pbt", EPOCHS, 4), "random"),
     "asha_tpe": (StrategySpec("asha", EPOCHS), "tpe"),
     "bohb": (StrategySpec("hyperband", EPOCHS), "bohb"),
     "sync_bohb": (StrategySpec("hyperband", EPOCHS, overlap=False), "bohb"),
@@ -81,7 +85,7 @@ def ours(name: str, task: Surrogate, seed: int) -> Steps:
 def optunas(pruner: optuna.pruners.BasePruner, task: Surrogate, seed: int) -> Steps:
     """Optuna alone on the configurations that ``random`` gives this study."""
     spec = _spec(StrategySpec("full", EPOCHS), "random", seed)
-    rows, _ = SamplerHost().ask(spec, 0, TRIALS, [])
+    rows, *_ = SamplerHost().ask(spec, 0, TRIALS, [])
     study = optuna.create_study(
         direction="maximize", pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=seed)
     )
@@ -121,7 +125,7 @@ def regrets(tasks: Sequence[str], seeds: int) -> dict[str, float]:
     early: list[float] = []
     for name in tasks:
         task = Surrogate(name)
-        pool, _ = SamplerHost().ask(_spec(StrategySpec(), "random", 10**6), 0, 2000, [])
+        pool, *_ = SamplerHost().ask(_spec(StrategySpec(), "random", 10**6), 0, 2000, [])
         known = max(task.finals(list(pool)))
         runs: dict[str, list[list[float]]] = defaultdict(list)
         for seed in range(seeds):
@@ -149,9 +153,10 @@ def regrets(tasks: Sequence[str], seeds: int) -> dict[str, float]:
 def suggest_ms(runs: int) -> dict[str, float]:
     """Milliseconds for one more configuration at 1,000 trials, beside plain Optuna's TPE."""
     figures = {}
-    for sampler in ("random", "qmc", "tpe", "bohb", "gp"):
+    for sampler in ("random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2"):
         spec = _spec(StrategySpec("asha", EPOCHS), sampler, 0)
         host, trials = SamplerHost(), _thousand()
+        _in_generations(sampler, trials)
         spans = []
         for index in range(runs if sampler != "gp" else 3):
             began = time.perf_counter()
@@ -188,7 +193,7 @@ def _dist(text: str) -> Any:
 
 
 def _thousand() -> list[Trial]:
-    rows, _ = SamplerHost().ask(_spec(StrategySpec(), "random", 0), 0, 1000, [])
+    rows, *_ = SamplerHost().ask(_spec(StrategySpec(), "random", 0), 0, 1000, [])
     return [
         Trial(
             id=trial_id("tuners", number),
@@ -203,6 +208,14 @@ def _thousand() -> list[Trial]:
         )
         for number, params in enumerate(rows)
     ]
+
+
+def _in_generations(sampler: str, trials: list[Trial]) -> None:
+    """Note with them what an evolution would have: generations of its own size."""
+    size = {"cmaes": 9, "nsga2": 50}.get(sampler, 0)
+    key = {"cmaes": "cma:generation", "nsga2": "NSGAIISampler:generation"}.get(sampler)
+    for number, trial in enumerate(trials):
+        trial.notes = json.dumps({key: number // size}) if size else ""
 
 
 def _spec(strategy: StrategySpec, sampler: str, seed: int) -> StudySpec:

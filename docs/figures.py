@@ -40,6 +40,11 @@ ROWS = (
     ),
     ("decide_early.regret", "the same: points of accuracy that it costs", "{:.1f}"),
     (
+        "curves.any_place.ours.5.median",
+        "Step times of real trainings on GPUs, foretold from five others: median error",
+        "{:.1%}",
+    ),
+    (
         "faults",
         "Faults injected into running studies (`kill -9`, lost data, stopped workers)",
         "{}",

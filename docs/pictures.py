@@ -1,7 +1,7 @@
 """Make the pictures of these docs anew, from a real run of the quickstart: python docs/pictures.py.
 
-Needs Chromium on the path. Everything runs in a state folder of its own, which is removed at the
-end.
+It also runs the notebook, and keeps what that shows. Needs Chromium on the path. Everything runs in
+a state folder of its own, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import nbformat
+from nbclient import NotebookClient
 from penstock.app.live import Watcher
+from penstock.app.optuna_storage import LedgerStorage
 from penstock.app.picture import View, picture
 from penstock.app.queries import Reader
 from penstock.profiling.errors import PenstockError
@@ -37,9 +40,10 @@ MOMENT = 0.6
 
 
 def main() -> None:
-    """Run the quickstart once, watched three ways, and take its pictures."""
+    """Run the quickstart once, watched in all ways, and take its pictures."""
     home = Path(tempfile.mkdtemp(prefix="pictures-"))
-    env = {**os.environ, "PENSTOCK_HOME": str(home)}
+    # The node's name is in the pictures: not this machine's.
+    env = {**os.environ, "PENSTOCK_HOME": str(home), "PENSTOCK_NODE": "node"}
     subprocess.run([*PENSTOCK, "up"], env=env, check=True, stdout=subprocess.DEVNULL)
     port = free_port()
     flower = subprocess.Popen(
@@ -57,11 +61,38 @@ def main() -> None:
         word = (home / "flower.password").read_text().strip()
         url = f"http://penstock:{word}@127.0.0.1:{port}/tasks"
         shoot(url, PICTURES / "flower.png", width=1960, height=720)
+        shoot_dashboard(env)
+        run_notebook(ROOT / "docs" / "notebook.ipynb", home, env)
     finally:
         flower.terminate()
         flower.wait()
         subprocess.run([*PENSTOCK, "down"], env=env, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(home)
+
+
+def shoot_dashboard(env: dict[str, str]) -> None:
+    """The newest study as optuna-dashboard shows it."""
+    port = free_port()
+    dashboard = subprocess.Popen(
+        [*PENSTOCK, "dashboard", "--port", str(port)], env=env, stdout=subprocess.DEVNULL
+    )
+    try:
+        wait_for(port)
+        reader = Reader(f"sqlite:///{env['PENSTOCK_HOME']}/ledger.db")
+        study = LedgerStorage(reader).get_all_studies()[-1]
+        url = f"http://127.0.0.1:{port}/dashboard/studies/{study._study_id}"
+        shoot(url, PICTURES / "dashboard.png", width=1500, height=1150)
+    finally:
+        dashboard.terminate()
+        dashboard.wait()
+
+
+def run_notebook(path: Path, folder: Path, env: dict[str, str]) -> None:
+    """Run a notebook in ``folder``, and store it with its outputs."""
+    env = {**env, "PYTHONWARNINGS": "ignore"}  # tqdm's word on ipywidgets, with a path of ours
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    NotebookClient(notebook, timeout=120, record_timing=False).execute(cwd=str(folder), env=env)
+    nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 
 def watch(reader: Reader, run: subprocess.Popen[bytes]) -> tuple[View, float]:
@@ -124,7 +155,7 @@ def wait_for(port: int) -> None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.1)
-    raise SystemExit("Flower does not answer")
+    raise SystemExit(f"nothing answers at port {port}")
 
 
 if __name__ == "__main__":

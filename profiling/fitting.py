@@ -8,8 +8,8 @@ are made by the linearised model (Rasmussen and Williams, "Gaussian processes fo
 learning", 2006, section 2.7): near a measured place they follow what was measured there and are
 sure of it, far from all they follow the model.
 
-Plain Python on purpose: the matrices are small, and one replay must give the digits of another on
-any machine, which linear algebra libraries do not promise.
+Plain Python on purpose: the matrices are small, and a plan that is made again from the same events
+must not depend on which linear algebra library a machine has.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ NOISE = 0.05
 #: the logarithms of nodes, width and a device's batch.
 MISFIT = 0.15
 REACH = (0.5, 1.0, 0.2)
-STEPS = 40
+#: Steps of the fit at most; a fit of a dozen places takes about six.
+STEPS = 20
+#: Logarithm of gamma - 1 beyond which computing and synchronising overlap fully.
+STEEPEST = 5.0
 
 _Row = list[float]
-
 
 #: The ratios of which a prior speaks, by the places of both in ``Coefficients``.
 RATIOS = ((1, 0), (2, 0), (3, 2), (4, 2), (5, 4))
@@ -63,7 +65,7 @@ class SpeedModel:
 
     coefficients: Coefficients
     measured: dict[Place, Estimate]
-    #: The parameters as fitted, and a device's batch that they are relative to.
+    #: The parameters as fitted, and the global batch that they are relative to.
     _theta: _Row
     _share: float
     #: Factor of the covariance of what was measured, and by it the residuals and the slopes.
@@ -135,7 +137,7 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
     }
     values = [math.exp(value) for value in theta]
     values[1] /= share
-    values[6] += 1.0
+    values[6] = 1.0 + math.exp(min(theta[6], STEEPEST))
     return SpeedModel(
         Coefficients(*values), measured, theta, share, factor, residuals, slopes, precision
     )
@@ -189,7 +191,7 @@ def _most_probable(
             gained, theta = cost - found[0], new
             cost, residuals, slopes, pull = found
             damping = max(1e-6, damping / 5.0)
-            if gained < 1e-5:
+            if gained < 1e-3:
                 break
         else:
             damping *= 5.0
@@ -208,7 +210,7 @@ def _model(theta: Sequence[float], place: Place, share: float) -> tuple[float, _
     at = 2 if place.nodes == 1 else 4
     alpha, beta = math.exp(theta[at]), math.exp(theta[at + 1]) * (place.width - 2)
     sync = alpha + beta
-    gamma = 1.0 + math.exp(min(theta[6], 5.0))
+    gamma = 1.0 + math.exp(min(theta[6], STEEPEST))
     apart = gamma * math.log(sync / grad)
     # The part of computing in grad ** gamma + sync ** gamma.
     part = 1.0 / (1.0 + math.exp(apart)) if apart < 700.0 else 0.0

@@ -65,8 +65,16 @@ class Asha:
             self.scores.append({})
             self.promoted.append([])
         self.scores[k][trial] = curve[epoch]
+        self._note_promoted(trial, k)
         return ()
 
     def left(self, trial: str) -> TrialGroup:
         """A trial that failed is in no further rung; where it was, its score stays."""
+        self._note_promoted(trial, len(self.scores))
         return ()
+
+    def _note_promoted(self, trial: str, k: int) -> None:
+        """Whoever is at rung ``k`` has left those below; new only of a study that is taken up."""
+        for scores, promoted in zip(self.scores[:k], self.promoted, strict=False):
+            if trial in scores and trial not in promoted:
+                promoted.append(trial)

@@ -35,9 +35,15 @@ class Attempts(Numerics):
             return
         if event.epoch != trial.epoch + 1:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
-        value = dict(event.metrics).get(study.spec.metric)
-        if value is None:
-            raise Refused(f"a report of {trial.id} without {study.spec.metric}")
+        metrics = dict(event.metrics)
+        value = metrics.get(study.spec.metric)
+        lacking = [name for name in study.spec.also if name not in metrics]
+        if value is None or lacking:
+            raise Refused(
+                f"a report of {trial.id} without {', '.join(lacking) or study.spec.metric}"
+            )
+        if self._to_be_durable(study, trial, event.epoch) and not event.uri:
+            raise Refused(f"epoch {event.epoch} of {trial.id} is not in the store yet")
         if event.signature != trial.signature and not self._admits(
             study, trial, event.epoch, event.signature
         ):
@@ -67,6 +73,12 @@ class Attempts(Numerics):
         trial.epoch = event.epoch
         trial.value = value
         trial.values[event.epoch] = value
+        if study.spec.further or study.spec.constraints:
+            metrics = dict(event.metrics)
+            trial.further = tuple(metrics[each.metric] for each in study.spec.further)
+            trial.constraints = tuple(
+                (name, metrics[name] - bound) for name, bound in study.spec.constraints
+            )
         trial.hashes[event.epoch] = event.state_hash
         trial.state_hash = event.state_hash
         trial.signature = event.signature
@@ -125,7 +137,12 @@ class Attempts(Numerics):
     def _go_on(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
         """Under the standing plan: the next segment follows on the same slots."""
         stays = not any(self.state.closed(m.device) or m.device in study.refused for m in members)
-        if stays and self._width(study, trial) == len(members) and not self.state.shuffle:
+        if (
+            study.works
+            and stays
+            and self._width(study, trial) == len(members)
+            and not self.state.shuffle
+        ):
             self._dispatch(study, trial, members)
             return
         # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
@@ -139,8 +156,11 @@ class Attempts(Numerics):
         trial = self._trial(event.trial)
         study = self.state.studies[trial.study]
         self._check_fence(trial, event.fence)
+        if event.value is not None and len(event.further) != len(study.spec.further):
+            raise Refused(f"{trial.id} returned {1 + len(event.further)} values")
         if event.value is not None:
-            trial.value = event.value
+            trial.value, trial.further = event.value, event.further
+        trial.constraints = event.constraints or trial.constraints
         self._close_attempt(trial)
         if trial.value is None:
             trial.failure = Failure("metric", "the objective returned None and reported nothing")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.faults import PRIOR
+from .strategy import Fork
 from .study import Params
 
 
@@ -59,6 +60,9 @@ class Dispatch(Decision):
     until it has it, or gets it from ``holder``. ``signature`` is the trial's so far, or the
     study's; empty before its first epoch. ``mtbf`` is how many seconds such an attempt lasts on
     average until it is lost: how often its state becomes durable follows from it.
+    ``origin``: the epoch that a forked trial begins after, 0 where it is not one; the state there
+    among ``parents`` is another trial's. ``durable``: the segment's last epoch counts only once its
+    state is in the store.
     """
 
     study: str
@@ -72,6 +76,8 @@ class Dispatch(Decision):
     final: bool
     signature: str = ""
     mtbf: float = PRIOR
+    origin: int = 0
+    durable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +116,14 @@ class Ask(Decision):
     """Ask the sampler for ``n`` configurations; ``index`` counts asks (it seeds the sampler).
 
     ``enqueued`` are the user's own (partial) configurations, to be completed first, in order.
+    ``fork``: the one configuration is to be an exploration of the source's.
     """
 
     study: str
     n: int
     index: int
     enqueued: tuple[Params, ...] = ()
+    fork: Fork | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

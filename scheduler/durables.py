@@ -12,15 +12,16 @@ of the studies that ended last are remembered, with what such a report is checke
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from .decisions import Discard, Parent
 from .events import Durable, Undurable
 from .record import Record, Refused
 from .retention import best_at_the_end, best_completed, retained
 from .state import EndedTrial, StudyState
-from .strategy import rungs_of
-from .trial import FINAL, Trial, TrialState
+from .strategy import Fork, rungs_of
+from .study import forks
+from .trial import FINAL, Origin, Trial, TrialState
 
 #: Studies that are over of which the best trials are remembered.
 ENDED_KEPT = 32
@@ -44,6 +45,22 @@ class Durables(Record):
         if study.undurable.pop(trial.id, None):
             self._touch_study(study)
         self._retain(study, (trial,))
+
+    def _to_be_durable(self, study: StudyState, trial: Trial, epoch: int) -> bool:
+        """Whether ``epoch`` counts only once its state is in the store: others may go on from it.
+
+        That of a trial which ends an interval of population based training, and has another.
+        """
+        return forks(study.spec) and epoch == trial.target != study.spec.strategy.max_epochs
+
+    def _inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
+        """A new trial begins with the source's state. The file is one; either row keeps it."""
+        trial.origin, trial.epoch = Origin(fork.source, fork.epoch, fork.trial), fork.epoch
+        source = self.state.trials[fork.source]
+        for state in source.parents:
+            if state.epoch == fork.epoch:
+                trial.parents = self._with(trial.id, (), state)
+        assert trial.parents or not forks(study.spec)
 
     def _on_undurable(self, event: Undurable) -> None:
         trial = self._trial(event.trial)
@@ -80,20 +97,31 @@ class Durables(Record):
         """A trial is over: its states go, or those of the one that it beats do."""
         before = [self.state.trials[name] for name in study.best]
         if trial.state is TrialState.COMPLETED:
-            spec = study.spec
-            study.best = best_completed((*before, trial), spec.sign, spec.keep_checkpoints)
+            study.best = best_completed((*before, trial), study.spec)
         self._retain(study, (*before, trial))
 
     def _retain(self, study: StudyState, trials: Iterable[Trial]) -> None:
-        rung_edges = rungs_of(study.spec.strategy)
         for trial in trials:
-            kept = retained(trial, rung_edges, best=trial.id in study.best)
+            kept = retained(trial, self._edges(study, trial), best=trial.id in study.best)
+            asked = [ask.fork for ask in study.asks.values() if ask.fork is not None]
+            lent = {fork.epoch for fork in asked if fork.source == trial.id}
+            if lent:  # its heir is still to come
+                kept = tuple(s for s in trial.parents if s in kept or s.epoch in lent)
             self._drop(trial.id, [state for state in trial.parents if state not in kept])
             trial.parents = kept
             needed = trial.state not in FINAL or trial.id in study.best
             if not needed and trial.id in study.undurable:
                 del study.undurable[trial.id]
                 self._touch_study(study)
+
+    def _edges(self, study: StudyState, trial: Trial) -> Collection[int]:
+        """Epochs whose states stay beside the newest: rungs; or where others may go on from, and
+        what the trial itself was forked from, since it cannot be replayed from nothing.
+        """
+        plan = study.spec.strategy
+        if forks(study.spec):
+            return (trial.epoch // plan.min_epochs * plan.min_epochs, trial.begin)
+        return rungs_of(plan)
 
     def _drop(self, name: str, states: Iterable[Parent]) -> None:
         gone = tuple(states)
@@ -107,7 +135,7 @@ class Durables(Record):
         trials = self._trials_of(study)
         assert all(trial.state in FINAL for trial in trials)
         spec = study.spec
-        study.best = best_at_the_end(trials, spec.sign, spec.keep_checkpoints)
+        study.best = best_at_the_end(trials, spec)
         self._retain(study, trials)
         best = [self.state.trials[name] for name in study.best]
         self.state.ended[spec.id] = {

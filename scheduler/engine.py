@@ -8,10 +8,11 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Seven classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
+Nine classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
 store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
 ``Numerics`` sees to it that a study is computed alike everywhere, ``Attempts`` takes in what is
-reported, and ``Engine`` what begins and ends: studies, trials, devices.
+reported, ``Extending`` interrupts studies and has them go on, ``Asking`` serves users who train by
+themselves, and ``Engine`` takes in what begins and ends: studies, trials, devices.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from .attempts import Attempts
+from .asking import Asking
 from .decisions import (
     Ask,
     Decision,
@@ -39,26 +40,33 @@ from .events import (
     Proposed,
     Replayed,
     StudyCancelled,
+    StudyClosed,
+    StudyExtended,
     StudyFailed,
     StudyImported,
+    StudyPaused,
+    StudyResumed,
     StudySubmitted,
     Suggested,
     Tick,
+    TrialAsked,
     TrialEnqueued,
     TrialReturned,
+    TrialTold,
     Undurable,
 )
 from .placing import ORDER_FREE
 from .policies import find_policy
 from .record import Refused
 from .state import DeviceState, StudyState
-from .study import trial_id
-from .trial import Trial
+from .strategy import Entry
+from .study import Params, trial_id
+from .trial import Trial, TrialState
 
 __all__ = ["Engine", "Refused"]
 
 
-class Engine(Attempts):
+class Engine(Asking):
     """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
@@ -83,7 +91,8 @@ class Engine(Attempts):
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
         waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
-        if self.state.dirty and self.state.attempts and self.state.elastic():
+        at_work = self.state.attempts or self.state.ready
+        if self.state.dirty and at_work and self.state.elastic():
             waits.append(self._plan_due())
         waits += self._deadlines()
         return min(waits, default=None)
@@ -135,17 +144,36 @@ class Engine(Attempts):
     def _on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._study(event.study)
         asked = len(study.trials) + sum(ask.n for ask in study.asks.values())
-        if asked + len(study.enqueued) >= study.spec.n_trials:
-            raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} are taken")
-        study.enqueued.append(event.params)
+        if study.spec.contract == "ask" or asked + len(study.enqueued) < study.spec.n_trials:
+            study.enqueued.append(event.params)
+        else:
+            self._make_room(study, event.params)
+
+    def _make_room(self, study: StudyState, params: Params) -> None:
+        """All trials are proposed: one that has not begun has these parameters, and is next."""
+        fresh = [t for t in self._trials_of(study) if _unbegun(t) and not t.enqueued]
+        if not fresh:
+            raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} have begun")
+        wish = dict(params)
+        same = (t for t in fresh if dict(t.params).items() >= wish.items())
+        trial = next(same, fresh[-1])
+        trial.params, trial.enqueued = tuple((dict(trial.params) | wish).items()), True
+        ready = self.state.ready
+        trial.since = min(self.state.trials[name].since for name in ready)
+        ready.remove(trial.id)
+        wished = [_unbegun(t) and t.enqueued for t in map(self.state.trials.__getitem__, ready)]
+        ready.insert(wished.index(False) if False in wished else len(ready), trial.id)
+        self._changes.trials[trial.id] = trial
 
     def _on_proposed(self, event: Proposed) -> None:
         study = self._study(event.study)
         if event.index not in study.asks:
             raise Refused(f"ask {event.index} of {event.study} was answered already")
-        del study.asks[event.index]
+        ask = study.asks.pop(event.index)
+        fork, wishes = ask.fork, len(ask.enqueued)
         names = []
-        for params in event.trials:
+        kept = event.notes or ("",) * len(event.trials)
+        for place, (params, notes) in enumerate(zip(event.trials, kept, strict=True)):
             number = len(study.trials)
             trial = Trial(
                 id=trial_id(study.spec.id, number),
@@ -153,13 +181,23 @@ class Engine(Attempts):
                 number=number,
                 params=params,
                 created_at=event.at,
+                notes=notes,
+                enqueued=place < wishes,
             )
+            if fork is not None:
+                self._inherit(study, trial, fork)
             self.state.trials[trial.id] = trial
             study.trials.append(trial.id)
             study.active += 1
             self._changes.trials[trial.id] = trial
             names.append(trial.id)
-        self._enter(study, study.strategy.proposed(tuple(names), exhausted=event.exhausted))
+        if study.spec.contract == "ask":
+            self._hand_out(study, names)
+            return
+        if fork is None:
+            self._enter(study, study.strategy.proposed(tuple(names), exhausted=event.exhausted))
+        else:
+            self._enter(study, tuple(Entry(name, fork.epochs) for name in names))
         self._settle(study)
         self._fill()
 
@@ -215,13 +253,24 @@ class Engine(Attempts):
         self._fill()
 
 
+def _unbegun(trial: Trial) -> bool:
+    """Whether it waits for its first segment."""
+    return trial.state is TrialState.WAITING and trial.dispatched_at is None
+
+
 _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     PolicyChosen: Engine._on_policy_chosen,
     StudySubmitted: Engine._on_study_submitted,
     StudyCancelled: Engine._on_study_cancelled,
+    StudyPaused: Engine._on_study_paused,
+    StudyResumed: Engine._on_study_resumed,
+    StudyExtended: Engine._on_study_extended,
     StudyFailed: Engine._on_study_failed,
     StudyImported: Engine._on_study_imported,
     TrialEnqueued: Engine._on_trial_enqueued,
+    TrialAsked: Engine._on_trial_asked,
+    TrialTold: Engine._on_trial_told,
+    StudyClosed: Engine._on_study_closed,
     Proposed: Engine._on_proposed,
     Suggested: Engine._on_suggested,
     DeviceJoined: Engine._on_device_joined,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.devices import Device
-from .past import PastTrial
+from .past import Past, PastTrial
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 
 
@@ -40,6 +40,29 @@ class StudyCancelled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPaused(Event):
+    """The study takes no new segment; running ones are cut at the next epoch."""
+
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResumed(Event):
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyExtended(Event):
+    """The study goes on to more trials: ``study`` is what it is from now on.
+
+    ``past`` is what the engine has forgotten of a study that was over, None for one that is not.
+    """
+
+    study: StudySpec
+    past: Past | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFailed(Event):
     """The study cannot go on at all: its sampler raised. ``reason`` is for its user."""
 
@@ -64,13 +87,41 @@ class TrialEnqueued(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAsked(Event):
+    """The user wants a configuration to train himself: it becomes trial ``number``."""
+
+    study: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTold(Event):
+    """What a trial that was asked for came to; ``value`` None: it failed, ``reason`` says why."""
+
+    trial: str
+    value: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyClosed(Event):
+    """The user asks for no more trials; those that he was given and told nothing of are over."""
+
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed(Event):
-    """The sampler's answer to ``Ask``: configurations in order; fewer than asked when exhausted."""
+    """The sampler's answer to ``Ask``: configurations in order; fewer than asked when exhausted.
+
+    ``notes``: what the sampler keeps with each of them (JSON); empty where it keeps nothing.
+    """
 
     study: str
     index: int
     trials: tuple[Params, ...]
     exhausted: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +229,17 @@ class Replayed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReturned(Event):
-    """The objective returned ``value``: the trial has no further epochs."""
+    """The objective returned ``value``: the trial has no further epochs.
+
+    ``further`` are the values of the study's other objectives, ``constraints`` what it said of its
+    own (above 0: violated).
+    """
 
     trial: str
     fence: int
     value: float | None
+    further: tuple[float, ...] = ()
+    constraints: Metrics = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,7 @@ def _arrive(line: _Line, now: float) -> list[int]:
 
 
 def _ask(line: _Line, at: int, now: float) -> bool:
-    """Give a job at a boundary what it wants of the free devices; False where it goes on waiting."""
+    """Give a job what it wants of the free devices; False where it goes on waiting."""
     run = line.runs[at]
     job, course = run.job, run.course
     if not run.past_wide and course.wide - run.held <= line.free:
@@ -155,7 +155,7 @@ def _widen(line: _Line, at: int, now: float) -> None:
 
 
 def _look_again(line: _Line) -> None:
-    """Those that want more look again at their first boundary after the next event, or their end."""
+    """Those that want more look again at their first boundary after the next event."""
     upcoming = line.heap[0][0] if line.heap else math.inf
     for at in line.narrow:
         run = line.runs[at]

@@ -17,6 +17,7 @@ from .decisions import Member
 from .events import AttemptLost
 from .holding import Holding
 from .state import StudyState
+from .study import OVER
 from .trial import Trial
 
 
@@ -68,7 +69,7 @@ class Numerics(Holding):
 
     def _stranded(self, study: StudyState) -> bool:
         """Whether no device computes as the study does, nor one that did could come back."""
-        if study.status != "running" or study.signature in study.machines.values():
+        if study.status in OVER or study.signature in study.machines.values():
             return False
         unlike = [name for name in self.state.devices if name in study.refused]
         if not unlike or len(unlike) < len(self.state.devices):

@@ -1,7 +1,8 @@
-"""A study that another ledger has run to its end, as it comes into this one.
+"""Studies that are over, as events tell the engine of them, which has forgotten or never seen them.
 
-It is told in one event and never comes to life: the engine keeps that its id and its name are
-taken, and hands the rest to the ledger's readers.
+A study that another ledger has run to its end is told in one event (``PastTrial``) and never comes
+to life: the engine keeps that its id and its name are taken, and hands the rest to the ledger's
+readers. One that ended here and is extended goes on from what the ledger has of it (``Past``).
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .decisions import Member, Parent
-from .study import Params, trial_id
-from .trial import AcceptedEpoch, Failure, Trial, TrialState
+from .study import Metrics, Params, trial_id
+from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class PastTrial:
     drawn: tuple[tuple[str, str], ...] = ()
     epochs: tuple[AcceptedEpoch, ...] = ()
     durables: tuple[tuple[Parent, float], ...] = ()
+    further: tuple[float, ...] = ()
+    constraints: Metrics = ()
+    origin: Origin | None = None
 
     def record(self, study: str) -> Trial:
         """As a trial of the study with this id."""
@@ -50,4 +54,15 @@ class PastTrial:
             members=self.members,
             failure=self.failure,
             finished_at=self.finished_at,
+            further=self.further,
+            constraints=self.constraints,
+            origin=self.origin,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A study of this ledger that was over: when it was created (seconds), its trials by number."""
+
+    created_at: float
+    trials: tuple[Trial, ...]

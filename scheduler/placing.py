@@ -1,11 +1,9 @@
-"""Who runs where: waiting trials, the standing plan, free slots, and the end of a study.
+"""Who runs where: waiting trials, free slots, and the end of a study.
 
 Theory of operation. A trial holds its slots until its target (the *standing plan*): an epoch that
 ends a segment short of it is followed by the next segment on the same slots, without calling a
-policy. Whatever changes the plan's input (a trial waits, a device came or went) marks the plan
-dirty; it is computed anew when a slot is to be filled, at most once in ``REPLAN_EVERY`` seconds,
-and in between new trials queue in order of arrival. Slots that stay free pull the strategies of the
-running studies for promotions and new configurations.
+policy (``planning``). Slots that stay free pull the strategies of the running studies for promotions
+and new configurations.
 
 A trial whose width in the plan is another than the one it runs at is cut at the end of its epoch,
 and goes on at the new one. A member of a gang has a whole device to itself, all slots of it.
@@ -13,12 +11,15 @@ and goes on at the new one. A member of a gang has a whole device to itself, all
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, cast
+
 from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
 from .planning import Planning
 from .segments import segment_length
 from .state import Attempt, StudyState
-from .strategy import Pull, TrialGroup
-from .study import shards_of
+from .strategy import Entry, Fork, Pull
+from .study import OVER, shards_of
 from .trial import FINAL, Step, Trial, TrialState
 
 #: Samplers whose proposals do not depend on results, so they may be asked for ahead.
@@ -28,14 +29,25 @@ ORDER_FREE = frozenset({"grid", "random", "qmc"})
 class Placing(Planning):
     """Gives free slots to trials, and pulls the strategies for more."""
 
-    def _enter(self, study: StudyState, group: TrialGroup) -> None:
+    def _enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:
         for entry in group:
+            if isinstance(entry, Fork):
+                self._fork(study, entry)
+                continue
             trial = self.state.trials[entry.trial]
             if trial.state in FINAL:
                 continue
             trial.target = entry.epochs
             self._move(study, trial, Step.ENTER)
             self._wait(trial)
+
+    def _fork(self, study: StudyState, fork: Fork) -> None:
+        """Stop the trial, and ask for the configuration of the one that goes on in its stead."""
+        trial = self.state.trials[fork.trial]
+        self._move(study, trial, Step.STOP)
+        self._over(study, trial)
+        self._decide(Release, trial=trial.id)
+        self._ask(study, 1, fork=fork)
 
     def _wait(self, trial: Trial, *, first: bool = False) -> None:
         if first:
@@ -74,6 +86,8 @@ class Placing(Planning):
                 return
             trial = self.state.trials[name]
             study = self.state.studies[trial.study]
+            if not study.works or self._waits_for_plan(trial):
+                continue
             fits = [slot for slot in free if slot.device not in study.refused]
             if not fits:
                 continue
@@ -117,6 +131,8 @@ class Placing(Planning):
         for study in list(self.state.studies.values()):
             if free <= 0:
                 break
+            if not study.works:
+                continue
             pull = self._pull_study(study, free)
             entered = entered or bool(pull.group)
             free -= len(pull.group) + pull.ask
@@ -127,20 +143,25 @@ class Placing(Planning):
         pull = study.strategy.pull(free, ahead)
         self._enter(study, pull.group)
         if pull.ask:
-            enqueued = tuple(study.enqueued[: pull.ask])
-            del study.enqueued[: pull.ask]
-            ask = Ask(
-                id=self._decision_id(),
-                cause=self.state.seq,
-                study=study.spec.id,
-                n=pull.ask,
-                index=study.next_ask,
-                enqueued=enqueued,
-            )
-            study.asks[ask.index] = ask
-            study.next_ask += 1
-            self._out.append(ask)
+            self._ask(study, pull.ask)
         return pull
+
+    def _ask(self, study: StudyState, n: int, fork: Fork | None = None) -> None:
+        """Ask for configurations, the user's own first; for that of a fork, which has a source."""
+        enqueued = () if fork else tuple(study.enqueued[:n])
+        del study.enqueued[: len(enqueued)]
+        ask = Ask(
+            id=self._decision_id(),
+            cause=self.state.seq,
+            study=study.spec.id,
+            n=n,
+            index=study.next_ask,
+            enqueued=enqueued,
+            fork=fork,
+        )
+        study.asks[ask.index] = ask
+        study.next_ask += 1
+        self._out.append(ask)
 
     def _resize(self, free: list[Member]) -> None:
         """Have the trials that the plan gives another width close at the end of their epoch."""
@@ -148,7 +169,7 @@ class Placing(Planning):
             return
         # A study that has nothing at work yet comes before width, too.
         wide = sum(len(a.segment.members) - 1 for a in self.state.attempts.values())
-        self._pull(wide - len(self.state.ready))
+        self._pull(wide - len(self._ready()))
         self._replan(free)
         if self.state.shuffle:
             return  # every segment of theirs is one epoch
@@ -194,6 +215,8 @@ class Placing(Planning):
             final=segment.last == trial.target,
             signature=trial.signature or study.signature,
             mtbf=self.state.faults.mtbf / len(segment.members),
+            origin=trial.begin,
+            durable=self._to_be_durable(study, trial, segment.last),
         )
         self.state.attempts[segment.fence] = Attempt(
             dispatch.id, study.spec.id, segment, self._at, began=self._at, resized=resized
@@ -202,9 +225,14 @@ class Placing(Planning):
 
     def _settle(self, study: StudyState) -> None:
         """A study without active trials and open asks either goes on or is over."""
-        if study.status != "running" or study.active or study.asks:
+        if study.status in OVER or study.active or study.asks or study.spec.contract == "ask":
             return
-        pull = self._pull_study(study, max(1, sum(1 for _ in self.state.free_slots())))
+        free = max(1, sum(1 for _ in self.state.free_slots()))
+        pull = self._pull_study(study, free)
+        if study.held_back and not pull.group and not pull.ask:
+            spec = replace(study.spec, n_trials=study.held_back)
+            study.strategy, study.held_back = cast(Any, self._strategies(spec)), 0
+            pull = self._pull_study(study, free)
         if not pull.group and not pull.ask:
             self._finish(study, "complete" if study.succeeded else "failed")
 

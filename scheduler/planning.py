@@ -25,6 +25,8 @@ from .trial import Trial
 #: Seconds between two plans of many trials, and of one trial: few are planned in less time.
 REPLAN_EVERY = 1.0
 REPLAN_EACH = 0.02
+#: Part of an epoch that a new trial waits for a plan at most.
+WORTH_WAITING = 0.1
 
 
 class Planning(Durables):
@@ -34,12 +36,13 @@ class Planning(Durables):
         state = self.state
         if not (state.dirty and self._plan_due() <= self._at):
             return
-        if len(state.ready) < 2 and not state.elastic():
+        ready = self._ready()
+        if len(ready) < 2 and not (state.elastic() and (ready or state.attempts)):
             return
         usable = [name for name in state.devices if state.usable(name)]
         snapshot = Snapshot(
             self._at,
-            self._candidates(state.ready),
+            self._candidates(ready),
             len(free),
             self._candidates(attempt.segment.trial for attempt in state.attempts.values()),
             sum(slot.slot == 0 and state.is_free(slot.device) for slot in free),
@@ -49,15 +52,21 @@ class Planning(Durables):
             deadline=state.deadline,
         )
         plan = find_policy(state.policy)(snapshot)
-        if sorted(plan.order) != sorted(state.ready):
+        if sorted(plan.order) != sorted(ready):
             raise IllegalTransition(f"policy {state.policy} dropped or invented waiting trials")
-        state.ready = list(plan.order)
+        known = set(ready)
+        state.ready = [*plan.order, *(name for name in state.ready if name not in known)]
         state.widths = dict(plan.widths)
         state.shuffle = plan.shuffle
         state.courses = dict(plan.courses)
         state.rule, state.deadline = plan.rule, plan.deadline
         state.dirty = False
         state.planned_at = self._at
+
+    def _ready(self) -> list[str]:
+        """The waiting trials that may be given a slot: those of a paused study may not."""
+        trials = self.state.trials
+        return [n for n in self.state.ready if self.state.studies[trials[n].study].works]
 
     def _plan_due(self) -> float:
         at = self.state.planned_at
@@ -86,6 +95,16 @@ class Planning(Durables):
         if study.spec.max_width == 1:
             return 1
         return min(study.spec.max_width, shards_of(study.spec, trial.params))
+
+    def _waits_for_plan(self, trial: Trial) -> bool:
+        """Whether a trial that the standing plan does not know is better begun under the next one.
+
+        That costs little where its epochs are long, beside the time until the next plan is due.
+        """
+        if not self.state.courses or trial.id in self.state.courses:
+            return False
+        seconds = self.state.costs.epoch_seconds(trial.study, trial.id)
+        return seconds is not None and self._plan_due() - self._at < WORTH_WAITING * seconds
 
     def _epochs_at(self, trial: Trial, width: int) -> int:
         """For how many epochs the plan has it run there at most."""

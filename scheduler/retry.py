@@ -20,12 +20,14 @@ KINDS = {
     "shards": "a batch has fewer examples than the study has shards",
     "inexact": "the training code cannot be trained as exactly as the study asks",
     "diverged": "a replayed epoch does not have the bits that were accepted",
+    "checkpoint": "population based training lacks a checkpoint that the code should make or load",
+    "fork": "the trial cannot go on from another one's state",
     "died": "the trainer process died",
     "timeout": "an epoch took longer than the study's epoch_timeout",
 }
 
 #: What would happen to every trial, so that the first report ends the study.
-ENDS_STUDY = frozenset({"inexact"})
+ENDS_STUDY = frozenset({"inexact", "checkpoint"})
 
 #: Attempts in a row, without an accepted epoch between them, after which a trial fails.
 CRASH_LIMIT = 4

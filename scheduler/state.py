@@ -15,6 +15,7 @@ from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
 from .pasha import Pasha
+from .pbt import Pbt
 from .stopping import Stopping
 from .study import Params, StudyRecord, StudySpec
 from .trial import AcceptedEpoch, Trial
@@ -28,11 +29,12 @@ class StudyState:
     its numeric signature, empty before the first epoch; ``machines`` those of the devices that were
     seen to compute (``numerics``).
     ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
-    why its last checkpoint could not be written.
+    why its last checkpoint could not be written. ``held_back`` trials are run by a strategy of
+    their own when this one has no more to do (``extending``).
     """
 
     spec: StudySpec
-    strategy: FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping
+    strategy: FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping | Pbt
     created_at: float
     status: str = "running"
     finished_at: float | None = None
@@ -48,6 +50,12 @@ class StudyState:
     machines: dict[str, str] = field(default_factory=dict)
     best: list[str] = field(default_factory=list)
     undurable: dict[str, str] = field(default_factory=dict)
+    held_back: int = 0
+
+    @property
+    def works(self) -> bool:
+        """Whether segments of it may be sent."""
+        return self.status == "running" and self.spec.contract != "ask"
 
     @property
     def record(self) -> StudyRecord:

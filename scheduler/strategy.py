@@ -27,6 +27,19 @@ class Entry:
     epochs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """``trial`` is stopped, and a new one goes on in its stead from another one's state.
+
+    That of ``source`` after ``epoch``; it is to be trained until it has reached ``epochs``.
+    """
+
+    trial: str
+    source: str
+    epoch: int
+    epochs: int
+
+
 TrialGroup = tuple[Entry, ...]
 
 
@@ -47,10 +60,13 @@ class Strategy(Protocol):
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
         """The sampler answered an ask; the group enters these trials."""
 
-    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """A trial reached its target; the group holds promotions due at once.
+    def reached(
+        self, trial: str, epoch: int, curve: Mapping[int, float]
+    ) -> tuple[Entry | Fork, ...]:
+        """A trial reached its target; the group holds promotions (and forks) due at once.
 
-        ``curve`` has its scores by epoch, in order, up to this one.
+        ``curve`` has its scores by epoch, in order, up to this one. A forked trial is entered
+        without a word to the strategy, which hears of it here first.
         """
 
     def left(self, trial: str) -> TrialGroup:
@@ -78,13 +94,14 @@ def best_first(scores: dict[str, float]) -> list[str]:
     return sorted(scores, key=lambda trial: -scores[trial])
 
 
-def make_strategy(spec: StudySpec) -> Strategy:
+def make_strategy(spec: StudySpec) -> Strategy:  # noqa: PLR0911 - one a strategy
     """The strategy that a study names, fresh. Raises UsageError for an unknown name."""
     from .asha import Asha
     from .full import FullBudget
     from .halving import SuccessiveHalving
     from .hyperband import Hyperband
     from .pasha import Pasha
+    from .pbt import Pbt
     from .stopping import Stopping
 
     plan, n = spec.strategy, spec.n_trials
@@ -104,24 +121,26 @@ def make_strategy(spec: StudySpec) -> Strategy:
             return Asha(n, plan.eta, levels)
         case "pasha":
             return Pasha(Asha(n, plan.eta, levels[:2]), levels)
+        case "pbt":
+            return Pbt(n, plan.max_epochs, plan.min_epochs, plan.quantile, spec.seed)
         case _:
             return Hyperband(n, plan.eta, levels, plan.overlap)
 
 
 def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
     """The rungs at which trials wait for each other under ``plan``; none where they do not."""
-    if plan.name in ("full", *RULES) or plan.max_epochs is None:
+    if plan.name in ("full", "pbt", *RULES) or plan.max_epochs is None:
         return ()
     return rungs(plan.min_epochs, plan.max_epochs, plan.eta)
 
 
 def looks_of(plan: StrategySpec) -> tuple[int, ...]:
     """The epochs at which ``plan`` looks at a trial's results: its rungs, or a rule's."""
-    if plan.name in RULES and plan.max_epochs is not None:
+    if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
         return (*range(plan.min_epochs, plan.max_epochs, plan.min_epochs), plan.max_epochs)
     return rungs_of(plan)
 
 
 #: Early-stopping rules (``stopping``).
 RULES = ("median", "curve")
-STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", *RULES)
+STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "pbt", *RULES)

@@ -9,8 +9,9 @@ Params = tuple[tuple[str, Scalar], ...]
 Metrics = tuple[tuple[str, float], ...]
 
 #: ``torch``: a TorchTrainable. ``objective``: an Optuna objective(trial). ``epochs``: an epoch
-#: function. ``empty``: an epoch that does nothing, for measuring the control plane.
-CONTRACTS = ("torch", "objective", "epochs", "empty")
+#: function. ``ask``: the user trains by himself, and tells. ``empty``: an epoch that does nothing,
+#: for measuring the control plane.
+CONTRACTS = ("torch", "objective", "epochs", "ask", "empty")
 #: ``bitwise``: the same (trial, epoch) has the same bits, so what is lost is replayed.
 #: ``statistical``: it need not, so an epoch counts once its state is durable.
 EXACTNESS = ("bitwise", "statistical")
@@ -35,8 +36,11 @@ class StrategySpec:
     """How long each configuration is trained: a name of ``scheduler.strategy`` and its numbers.
 
     ``max_epochs`` None means: until the objective returns (``full`` only). ``min_epochs`` is the
-    lowest rung, or the distance between two looks of an early-stopping rule; ``overlap`` is
-    ``hyperband``'s, ``risk`` that of stopping the best trial by ``curve``.
+    lowest rung, or the distance between two looks of an early-stopping rule or of ``pbt``;
+    ``overlap`` is ``hyperband``'s, ``risk`` that of stopping the best trial by ``curve``. Of
+    ``pbt`` are ``quantile``, the share of the population at either end, ``resample``, the
+    probability that a parameter is drawn anew, and ``explore``, the parameters that are explored
+    (None: all).
     """
 
     name: str = "full"
@@ -45,6 +49,45 @@ class StrategySpec:
     eta: int = 3
     overlap: bool = True
     risk: float = 0.05
+    quantile: float = 0.25
+    resample: float = 0.25
+    explore: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A value that a study optimises: a metric's name, and ``minimize`` or ``maximize``."""
+
+    metric: str
+    direction: str
+
+    @property
+    def sign(self) -> float:
+        """+1 where larger is better, -1 where smaller is: a score is ``sign * value``."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Parameter ``name`` is there where ``parent``, a choice above it, has one of ``values``."""
+
+    name: str
+    parent: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A result from ``source`` that samplers learn from: no trial of the study that holds it.
+
+    ``values`` are (epoch, value) as far as known; ``value`` is that of the whole training, None
+    where it was not trained to its end.
+    """
+
+    params: Params
+    value: float | None
+    values: tuple[tuple[int, float], ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +102,9 @@ class StudySpec:
     cut (None: see ``shards_of``), ``batch_size`` the code's own, where no hyperparameter says it.
     ``exactness`` is one of ``EXACTNESS``, ``on_signature_change`` of ``ON_SIGNATURE_CHANGE``.
     ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
+    ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
+    above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
+    ``observations`` were there before it (warm start).
     """
 
     id: str
@@ -82,11 +128,31 @@ class StudySpec:
     exactness: str = "bitwise"
     on_signature_change: str = "refuse"
     keep_checkpoints: int = 1
+    observations: tuple[Observation, ...] = ()
+    further: tuple[Objective, ...] = ()
+    constraints: tuple[tuple[str, float], ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All of them, the first one first."""
+        return (Objective(self.metric, self.direction), *self.further)
 
     @property
     def sign(self) -> float:
-        """+1 where larger is better, -1 where smaller is: a score is ``sign * value``."""
-        return 1.0 if self.direction == "maximize" else -1.0
+        """The first objective's."""
+        return self.objectives[0].sign
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """What an epoch must report besides ``metric``."""
+        names = [each.metric for each in self.further] + [name for name, _ in self.constraints]
+        return tuple(name for name in dict.fromkeys(names) if name != self.metric)
+
+
+def forks(spec: StudySpec) -> bool:
+    """Whether its trials may begin with another one's state, which then has to be in the store."""
+    return spec.strategy.name == "pbt" and spec.contract != "empty"  # which has no states
 
 
 #: How a study that is over stands.
@@ -95,7 +161,7 @@ OVER = ("complete", "cancelled", "failed")
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study as it stands: ``status`` is ``running`` or one of ``OVER``.
+    """A study as it stands: ``status`` is ``running``, ``paused`` or one of ``OVER``.
 
     ``message`` says why where the status alone does not (a refused node, all trials failed).
     """
@@ -127,3 +193,8 @@ def shards_of(spec: StudySpec, params: Params) -> int:
 def trial_id(study: str, number: int) -> str:
     """The id of trial ``number`` of ``study``; it reads well in Flower and sorts by number."""
     return f"{study}-{number:04d}"
+
+
+def number_of(trial: str) -> int:
+    """The number in a trial's id."""
+    return int(trial.rpartition("-")[2])

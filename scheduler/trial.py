@@ -2,9 +2,9 @@
 
 Theory of operation. A trial is one configuration. The strategy enters it in TrialGroups, each entry
 naming an absolute epoch to reach (its *target*). Waiting for a slot it is WAITING, on a slot it is
-RUNNING, at its target it is PAUSED until the strategy enters it again (promotion) or the study ends
-(then it is STOPPED). It is COMPLETED when it reached the strategy's last epoch or its objective
-returned. The docs' diagram is drawn from the table below.
+RUNNING, at its target it is PAUSED until the strategy enters it again (promotion), or the study
+ends or a forked trial takes its place (then it is STOPPED). It is COMPLETED when it reached the
+strategy's last epoch or its objective returned. The docs' diagram is drawn from the table below.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ class Step(StrEnum):
     """What moves a trial from state to state."""
 
     ENTER = "enter"  # the strategy gives it a (higher) target
+    HAND_OUT = "hand out"  # the user, who asked for it, trains it himself
     DISPATCH = "dispatch"  # a segment of it was sent to a slot
     YIELD = "yield"  # its segment closed before the target
     LOSE = "lose"  # the infrastructure lost its segment
     RETRY = "retry"  # its code failed and it is tried again
     REACH = "reach"  # it reached its target
     FINISH = "finish"  # it reached the last epoch, or its objective returned
-    STOP = "stop"  # the study ended without promoting it
+    STOP = "stop"  # the study ended without promoting it, or a forked trial took its place
     FAIL = "fail"  # its code failed for good
     CANCEL = "cancel"  # the user cancelled
 
@@ -49,6 +50,7 @@ _S, _T = TrialState, Step
 
 TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.PROPOSED, _T.ENTER): _S.WAITING,
+    (_S.PROPOSED, _T.HAND_OUT): _S.RUNNING,
     (_S.PROPOSED, _T.STOP): _S.STOPPED,
     (_S.PROPOSED, _T.CANCEL): _S.CANCELLED,
     (_S.WAITING, _T.DISPATCH): _S.RUNNING,
@@ -65,7 +67,7 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.PAUSED, _T.CANCEL): _S.CANCELLED,
 }
 
-#: States that a trial never leaves.
+#: States that a trial never leaves, while its study lasts (``extending`` makes paused of stopped).
 FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 
 
@@ -98,12 +100,29 @@ class Failure:
     traceback: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a forked trial goes on from: the state of ``trial`` after ``epoch``.
+
+    It takes the place of the trial that it ``replaces``.
+    """
+
+    trial: str
+    epoch: int
+    replaces: str
+
+
 @dataclass(slots=True)
 class Trial:
-    """The engine's record of a trial. ``epoch`` counts accepted epochs; ``fence`` is 0 at rest.
+    """The engine's record of a trial. ``epoch`` is the last accepted one; ``fence`` is 0 at rest.
+
+    A forked trial begins after the epoch of its ``origin``, and the epochs up to there are not its
+    own.
 
     ``members`` are where it runs or last ran; ``holder`` is the trainer that has its state after
-    ``epoch`` in memory, as far as is known (``tasks.neighbours``).
+    ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest
+    values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
+    it holds), ``notes`` what the sampler keeps with it (JSON). ``enqueued``: it is the user's.
     """
 
     id: str
@@ -129,7 +148,22 @@ class Trial:
     hashes: dict[int, str] = field(default_factory=dict)
     since: float = 0.0
     dispatched_at: float | None = None
+    origin: Origin | None = None
     story: list[str] = field(default_factory=list)
+    enqueued: bool = False
+    further: tuple[float, ...] = ()
+    constraints: Metrics = ()
+    notes: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it violates no constraint."""
+        return all(excess <= 0 for _, excess in self.constraints)
+
+    @property
+    def begin(self) -> int:
+        """The epoch that it begins after."""
+        return 0 if self.origin is None else self.origin.epoch
 
     @property
     def device(self) -> str:

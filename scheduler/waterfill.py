@@ -70,10 +70,8 @@ class Draft:
 
 def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
     """Plans of ``jobs``, each better than the one before."""
-    bound = max(
-        fluid_bound([(job.work, job.curve.hull) for job in jobs], devices),
-        max(job.boundary + job.epochs * job.fastest for job in jobs),
-    )
+    longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
+    bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
     tries = max(2, min(3 * (len(_TARGETS) + _BETWEEN), _EFFORT // len(jobs)))
     best = math.inf
 

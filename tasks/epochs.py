@@ -119,6 +119,12 @@ class Session(Function):
     def epochs(self) -> Iterator[int]:
         if self._looped:
             raise UsageError("trial.epochs() can be looped over once")
+        if self._epoch < self.run.task.origin:
+            raise TrialFailed(
+                "checkpoint",
+                f"the trial is to go on from another one's state after epoch {self.run.task.origin}"
+                " (PBT), and the function loops without calling trial.load()",
+            )
         self._looped, self._state = True, None
         if self._epoch + 1 < self.run.task.first:
             self.run.replays(self._epoch + 1, self.run.task.first - 1)
@@ -137,6 +143,13 @@ class Session(Function):
         if self._reported is not None:
             raise UsageError(f"epoch {self._epoch} was reported already: report once an epoch")
         found = checked(_numbers(metrics), self.run.task, self._epoch)
+        task = self.run.task
+        if checkpoint is None and task.durable and self._epoch == task.last:
+            raise TrialFailed(
+                "checkpoint",
+                "PBT with a trainable that has no checkpoint: other trials go on from the state"
+                f" after epoch {self._epoch}, so pass it: trial.report(metrics, checkpoint=...)",
+            )
         state_hash = uri = ""
         if checkpoint is not None and self._epoch >= self.run.task.first:
             state_hash, uri = self._written(checkpoint)

@@ -44,7 +44,7 @@ def reference(obj: object) -> tuple[str, str, str]:
     module = sys.modules.get(obj.__module__)
     source = getattr(module, "__file__", None)
     if module is None or source is None:
-        raise UsageError(f"{name} was typed in a console or notebook, it has no file: {_ADVICE}")
+        raise UsageError(f"{name} was typed in a {_typed(name)}")
     try:
         found = _walk(module, name)
     except AttributeError:
@@ -61,6 +61,17 @@ def reference(obj: object) -> tuple[str, str, str]:
         return f"{file}:{name}", str(file.parent), file_digest(file)
     depth = importable.count(".") + (file.name == "__init__.py")
     return f"{importable}:{name}", str(file.parents[depth]), file_digest(file)
+
+
+def _typed(name: str) -> str:
+    """Where code without a file was typed, and what to do there."""
+    if "ipykernel" not in sys.modules:
+        return f"console, it has no file: {_ADVICE}"
+    file = name.lower()
+    return (
+        "notebook, it has no file that trainers could import: begin its cell, imports and all,"
+        f" with `%%writefile {file}_code.py`, and run `from {file}_code import {name}` in the next"
+    )
 
 
 def file_digest(file: Path) -> str:

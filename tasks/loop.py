@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -73,6 +74,34 @@ class Training:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
+        self.epoch = epoch
+
+    def inherit(self, state: dict[str, Any], epoch: int) -> None:
+        """Go on from another trial's state after ``epoch``, under this one's hyperparameters.
+
+        The model and what the optimiser has gathered (its moments) are the other's. The options of
+        its parameter groups stay this trial's, and its schedule is where it would be after
+        ``epoch``; of a plateau's only what it has seen of the losses is taken over. Raises
+        ``TrialFailed`` (fork) where the state does not fit.
+        """
+        try:
+            self.model.load_state_dict(state["model"])
+            options = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": options})
+            if isinstance(self.schedule, ReduceLROnPlateau):
+                for name in ("best", "num_bad_epochs", "cooldown_counter", "last_epoch"):
+                    setattr(self.schedule, name, state["schedule"][name])
+            elif self.schedule is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that no step of the optimiser came before
+                    for _ in range(epoch):
+                        self.schedule.step()
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise TrialFailed(
+                "fork",
+                f"another trial's state does not fit this one's model, optimiser or schedule: leave"
+                f" the parameters that shape them out of PBT(explore=[...]). {error}",
+            ) from error
         self.epoch = epoch
 
     def hash(self) -> str:

@@ -45,7 +45,9 @@ class SegmentTask(_Frozen):
     """One segment for one member. Epochs are 1-based; times in seconds, ``lease_ms`` in ms.
 
     ``holder`` is the trainer that had the state ``expect`` in memory (see ``neighbours``).
-    ``signature`` is what the trial, or at least its study, was computed under so far.
+    ``signature`` is what the trial, or at least its study, was computed under so far. ``origin``:
+    the trial begins after this epoch, with the state of another one that is among ``parents``.
+    ``durable``: its last epoch counts only once its state is in the store.
     """
 
     v: Literal[1] = 1
@@ -58,6 +60,8 @@ class SegmentTask(_Frozen):
     params: dict[str, Scalar]
     define_by_run: bool = False
     metric: str
+    #: What must be reported besides: metrics of further objectives and of constraints.
+    also: tuple[str, ...] = ()
     seed: int
     first: int = Field(ge=1)
     n: int = Field(ge=1)
@@ -67,6 +71,8 @@ class SegmentTask(_Frozen):
     rank: int = Field(ge=0, default=0)
     queues: tuple[str, ...]
     parents: tuple[ParentRef, ...] = ()
+    origin: int = Field(ge=0, default=0)
+    durable: bool = False
     expect: str = ""
     holder: str = ""
     exactness: Literal["bitwise", "statistical"] = "bitwise"

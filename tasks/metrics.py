@@ -10,11 +10,12 @@ from .messages import SegmentTask
 
 
 def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict[str, float]:
-    """What is reported of ``metrics``: finite ones. The study's own must be among them."""
-    value = metrics.get(task.metric)
-    if value is None:
-        there = ", ".join(sorted(metrics))
-        raise TrialFailed("metric", f"no metric {task.metric!r}; those there are: {there}")
-    if not math.isfinite(value):
-        raise TrialFailed("nan", f"{task.metric} is {value} after epoch {epoch}")
+    """What is reported of ``metrics``: finite ones. All that the study names must be among them."""
+    for name in (task.metric, *task.also):
+        value = metrics.get(name)
+        if value is None:
+            there = ", ".join(sorted(metrics))
+            raise TrialFailed("metric", f"no metric {name!r}; those there are: {there}")
+        if not math.isfinite(value):
+            raise TrialFailed("nan", f"{name} is {value} after epoch {epoch}")
     return {name: number for name, number in metrics.items() if math.isfinite(number)}

@@ -60,7 +60,13 @@ class Objectives:
             run.prepared()
         session.advance(run)
         if session.done:
-            run.say("returned", value=session.returned)
+            values = session.returned
+            run.say(
+                "returned",
+                value=values[0] if values else None,
+                further=values[1:],
+                constraints=session.constraints,
+            )
             return
         self._paused.put(task.trial, session)
 
@@ -75,17 +81,19 @@ class Session(Function):
         self._objective = objective
         self._since = 0.0
         self._seed = key("objective", run.task.seed, run.task.number)
-        self.returned: float | None = None
+        #: The values that it returned; none where it was pruned before it reported one.
+        self.returned: list[float] = []
+        self.constraints: dict[str, float] = {}
         super().__init__("objective", run)
 
     def call(self) -> None:
         self._since = time.perf_counter()
         generators.seed(self._seed)
         try:
-            self.returned = self._value(self._objective(ObjectiveTrial(self)))
+            self.returned = self._values(self._objective(ObjectiveTrial(self)))
         except optuna.TrialPruned:
             last = self.reports.get(len(self.reports))
-            self.returned = last.metrics[self.run.task.metric] if last else None
+            self.returned = [last.metrics[self.run.task.metric]] if last else []
 
     def report(self, value: float, step: int) -> None:
         """End an epoch; returns when the trial may go on."""
@@ -104,16 +112,21 @@ class Session(Function):
                 generators.restore(states, self._seed)
         self._since = time.perf_counter()
 
-    @staticmethod
-    def _value(returned: object) -> float:
+    def _values(self, returned: object) -> list[float]:
+        n = 1 + len(self.run.task.also)
+        several = isinstance(returned, Sequence) and not isinstance(returned, str)
+        given: list[Any] = [*returned] if several else [returned]  # type: ignore[misc]  # above
         try:
-            value = float(returned)  # type: ignore[arg-type]  # that is the question
+            values = [float(value) for value in given]
         except (TypeError, ValueError):
+            values = []
+        if len(values) != n or (several and n == 1):
+            wanted = "one number" if n == 1 else f"{n} numbers, one for each direction"
             kind = type(returned).__name__
             raise TrialFailed(
-                "exception", f"the objective must return one number, not {returned!r} ({kind})"
-            ) from None
-        return _finite(value, "returned")
+                "exception", f"the objective must return {wanted}, not {returned!r} ({kind})"
+            )
+        return [_finite(value, "returned") for value in values]
 
 
 def _finite(value: float, how: str) -> float:
@@ -181,7 +194,11 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         return value
 
     def report(self, value: float, step: int) -> None:
-        """End an epoch. As in Optuna, a step reported again is ignored with a warning."""
+        """End an epoch. As in Optuna, a step reported again is ignored with a warning.
+
+        NotImplementedError with several objectives, as in Optuna.
+        """
+        self._one_objective("report")
         try:
             value, step = float(value), int(step)
         except (TypeError, ValueError):
@@ -195,14 +212,20 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         self._session.report(value, step)
 
     def should_prune(self) -> bool:
+        self._one_objective("should_prune")
         self._session.check()
         return False
+
+    def _one_objective(self, method: str) -> None:
+        if self._session.run.task.also:
+            raise NotImplementedError(f"trial.{method}() is not for studies of several objectives")
 
     def set_user_attr(self, key: str, value: Any) -> None:
         self._attributes[key] = value
 
     def set_constraint(self, key: str, value: float) -> None:
-        raise UsageError(f"constraint {key!r}: Penstock's studies have no constraints")
+        """Above 0 the constraint is violated, and the trial is never best. As in Optuna."""
+        self._session.constraints[key] = _finite(float(value), f"of constraint {key!r}")
 
     @property
     def params(self) -> dict[str, Any]:

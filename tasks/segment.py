@@ -80,7 +80,7 @@ class Segments:
         warm.training.gang, warm.beside = None, ""
         for gone in self._warm.put(task.trial, warm):
             self._writer.forget(gone)
-        written = task.exactness == "statistical"
+        written = task.durable or task.exactness == "statistical"
         due = task.final or self._writer.due(task.trial, task.mtbf)
         if task.rank == 0 and due and not written:
             self._writer.submit(
@@ -101,7 +101,8 @@ class Segments:
             if training.gang is not None:
                 closed = _agree(training.gang, task, warm.state_hash, closes=closed, epoch=epoch)
             uri = ""
-            if task.exactness == "statistical" and task.rank == 0:
+            kept = task.exactness == "statistical" or (task.durable and epoch == task.last)
+            if kept and task.rank == 0:
                 uri = patient.save(
                     run, lambda: self._writer.store(task.store), training.state(), epoch
                 )
@@ -160,15 +161,21 @@ class Segments:
         training = warm.training
         if training.epoch == before and warm.state_hash == task.expect:
             return warm
-        if training.epoch < before and task.exactness == "statistical":
-            raise Lost(f"the state after epoch {before} is not in the store, nor in memory")
+        # A forked trial has epochs that are not its own: they are nobody's to replay.
+        replayable = before if task.exactness == "statistical" else task.origin
+        if training.epoch < replayable:
+            why = "; ".join(run.passed_over)
+            raise Lost(
+                f"the state after epoch {replayable} is not in the store, nor in memory"
+                + (f": {why}" if why else "")
+            )
         if training.epoch < before:
             run.replays(training.epoch + 1, before)
         while training.epoch < before:
             replayed = training.epoch + 1
             run.replaying(replayed)
             loop.run_epoch(training, lambda *_: run.check(), evaluated=False)
-        warm.state_hash = training.hash() if before else ""
+        warm.state_hash = training.hash() if before > task.origin else ""
         broken = task.on_signature_change == "record" and warm.signature != task.signature
         if warm.state_hash != task.expect and not broken:
             raise TrialFailed(
@@ -249,11 +256,15 @@ class Segments:
         for parent in sorted(task.parents, key=lambda parent: -parent.epoch):
             if training.epoch < parent.epoch < task.first and _fits(parent, task):
                 try:
-                    training.load(checkpoint.load(parent.uri, parent.state_hash), parent.epoch)
+                    state = checkpoint.load(parent.uri, parent.state_hash)
                 except BackendError as error:
                     run.passes_over(error)
+                    continue
+                if parent.epoch == task.origin:
+                    training.inherit(state, parent.epoch)
                 else:
-                    return
+                    training.load(state, parent.epoch)
+                return
 
 
 def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoch: int) -> bool:
@@ -272,5 +283,10 @@ def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoc
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:
-    """A checkpoint of the very epoch before the segment must be the state that is expected."""
-    return parent.epoch != task.first - 1 or parent.state_hash == task.expect
+    """A checkpoint of the very epoch before the segment must be the state that is expected.
+
+    Of another trial's state that it begins with nothing is expected: it is made this trial's first.
+    """
+    if parent.epoch in {task.origin, task.first - 1}:
+        return parent.epoch == task.origin or parent.state_hash == task.expect
+    return True

@@ -9,7 +9,7 @@ from penstock.profiling.devices import Device
 from penstock.scheduler.decisions import Ask, Decision, Dispatch, Finish
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import DeviceJoined, EpochReported, Event, Proposed, StudySubmitted
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.scheduler.study import Code, StrategySpec, StudySpec, forks
 from penstock.scheduler.trial import FINAL, TrialState
 
 Score = Callable[[int, int], float]
@@ -92,6 +92,7 @@ class World:
             "seconds": 0.5,
             "closes": epoch == dispatch.segment.last,
             "holder": "h",
+            "uri": f"{dispatch.segment.trial}@{epoch}" if dispatch.durable else "",
         }
         return EpochReported(**{**fields, **changes})
 
@@ -141,10 +142,12 @@ def check_invariants(engine: Engine) -> None:
     assert len(running) == len(state.attempts), "a trial is in two places"
     assert len(set(state.ready)) == len(state.ready), "a trial waits twice"
     for trial in state.trials.values():
-        assert (trial.state is TrialState.RUNNING) == (trial.id in running), trial
+        asked = state.studies[trial.study].spec.contract == "ask"
+        at_work = trial.state is TrialState.RUNNING and not asked
+        assert at_work == (trial.id in running), trial
         assert (trial.state is TrialState.WAITING) == (trial.id in state.ready), trial
-        assert (trial.fence != 0) == (trial.state is TrialState.RUNNING), trial
-        assert len(trial.values) == trial.epoch <= max(trial.target, trial.epoch)
+        assert (trial.fence != 0) == at_work, trial
+        assert len(trial.values) == trial.epoch - trial.begin
         assert [p.epoch for p in trial.parents] == sorted(
             (p.epoch for p in trial.parents), reverse=True
         )
@@ -152,7 +155,13 @@ def check_invariants(engine: Engine) -> None:
         trials = [state.trials[name] for name in study.trials]
         waiting = (TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING)
         assert study.active == sum(t.state in waiting for t in trials)
-        assert study.status == "running"
+        assert study.status in ("running", "paused")
         begun = study.next_ask > 0
-        assert study.active or study.asks or not begun, f"{study.spec.id} waits for ever"
-        assert sum(t.state in FINAL for t in trials) <= study.spec.n_trials
+        waits = study.active or study.asks or not begun or study.spec.contract == "ask"
+        assert waits, f"{study.spec.id} waits for ever"
+        assert sum(t.origin is None for t in trials if t.state in FINAL) <= study.spec.n_trials
+        replaced = [t.origin.replaces for t in trials if t.origin is not None]
+        assert len(set(replaced)) == len(replaced), "two heirs of one trial"
+        for t in trials:
+            if t.origin is not None and forks(study.spec) and t.state not in FINAL:
+                assert t.begin in {state.epoch for state in t.parents}, "it cannot be replayed"

@@ -99,6 +99,11 @@ class FakeScheduler:
             self._jobs = [job for job in self._jobs if job[0].id != body["study"]]
             record = self._records[body["study"]]
             self._record(replace(record, status="cancelled", finished_at=time.time()))
+        elif body["kind"] == "extend":
+            record = self._records[body["study"]]
+            n_trials = body["to"] or record.spec.n_trials + body["by"]
+            self._record(replace(record, spec=replace(record.spec, n_trials=n_trials)))
+            return {"ok": True, "n_trials": n_trials}
         elif body["kind"] == "break":
             return {"ok": False, "type": "BackendError", "error": "out of order"}
         return {"ok": True}
@@ -115,7 +120,7 @@ class FakeScheduler:
         if not self._jobs or (self.hold.is_set() and not self.resume.is_set()):
             return
         spec, enqueued = self._jobs.pop()
-        params, _ = SamplerHost().ask(spec, 0, spec.n_trials, [], enqueued)
+        params, *_ = SamplerHost().ask(spec, 0, spec.n_trials, [], enqueued)
         for number, chosen in enumerate(params):
             self._trial(spec, number, chosen or (("x", float(number)),))
         status = (

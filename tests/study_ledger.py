@@ -76,8 +76,8 @@ def study_spec(name: str = "digits", n_trials: int = 9, **fields) -> StudySpec:
     return StudySpec(name=name, n_trials=n_trials, **{**given, **fields})
 
 
-def make_study(home: Path, spec: StudySpec, *, fails=(), turns: int | None = None) -> Reader:
-    """Run ``spec`` (to its end, or for some turns) into ``home/ledger.db``; a reader of it."""
+def make_study(home: Path, *specs: StudySpec, fails=(), turns: int | None = None) -> Reader:
+    """Run studies (to their end, or for some turns) into ``home/ledger.db``; a reader of it."""
     home.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{home / 'ledger.db'}"
     ledger, clock = SqlLedger.open(url), SimulatedClock(START)
@@ -86,7 +86,7 @@ def make_study(home: Path, spec: StudySpec, *, fails=(), turns: int | None = Non
     transport.fails = fails
     engine = Engine()
     runner = Runner(engine, ledger, transport, SamplerHost(), clock)
-    runner.start(StudySubmitted(at=clock.now(), study=spec))
+    runner.start(*(StudySubmitted(at=clock.now(), study=spec) for spec in specs))
     while engine.state.studies and turns != 0:
         runner.turn(1.0)
         turns = None if turns is None else turns - 1

@@ -145,7 +145,7 @@ def test_the_reference_has_every_command_and_its_options():
         options = {
             o for p in ALL_COMMANDS[name].params if p.param_type_name == "option" for o in p.opts
         }
-        assert set(re.findall(r"(?<!\w)--?[a-z]+", line)) <= options, name
+        assert set(re.findall(r"(?<!\w)--?[a-z]+(?:-[a-z]+)*", line)) <= options, name
         assert ("--json" in line) == ("--json" in options), name
 
 

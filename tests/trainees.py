@@ -257,3 +257,13 @@ def objective_stubborn(trial):
             trial.report(0.0, step)
         except BaseException:
             time.sleep(0.01)
+
+
+def objective_of_two(trial):
+    trial.set_constraint("memory", 0.5)
+    return [trial.suggest_float("x", 0, 1), 2]
+
+
+def objective_of_two_reports(trial):
+    trial.report(1.0, 0)
+    return 1.0, 2.0

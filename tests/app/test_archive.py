@@ -70,7 +70,7 @@ class Here:
     def take_in(self, archive):
         """What the scheduler does with the command of ``penstock import``."""
         body = {"kind": "import", "imported": encode(to_event(archive))[1]}
-        self.runner.start(command_to_event(body, self.engine.state, START + 1e6))
+        self.runner.start(command_to_event(body, self.engine.state, START + 1e6, {}.__getitem__))
 
     def run(self, spec):
         self.runner.start(StudySubmitted(at=START + 1e6, study=spec))
@@ -112,6 +112,13 @@ def test_an_exported_study_is_read_here_as_it_was_there(there, here, tmp_path, e
     with (console := Console(width=200)).capture() as said:
         console.print(render(story))
     assert "it was imported" in said.get()
+
+
+def test_an_imported_study_is_not_extended_for_its_checkpoints_are_not_ours(there, here):
+    here.take_in(archive_of(there, ID))
+    with pytest.raises(UsageError, match="digits was imported: it is over and stays so"):
+        body = {"kind": "extend", "study": ID, "by": 1}
+        command_to_event(body, here.engine.state, START, here.ledger.past)
 
 
 def test_an_imported_study_is_exported_again_the_same(here, exported):
@@ -165,7 +172,7 @@ def test_a_name_and_an_id_that_are_taken_are_refused_on_both_sides(here, exporte
         here.engine.handle(StudySubmitted(at=START, study=study_spec("y", id="x-1")))
     body = {"kind": "submit", "study": archive.spec | {"id": "z-1", "name": "x"}}
     with pytest.raises(UsageError, match="a name not taken by another study"):
-        command_to_event(body, here.engine.state, START)
+        command_to_event(body, here.engine.state, START, {}.__getitem__)
 
 
 def test_numbers_that_json_does_not_have_come_back(here, exported):

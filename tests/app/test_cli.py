@@ -53,6 +53,25 @@ def test_ls_lists_the_study_with_its_best(call):
     assert (name, status, trials, metric) == ("digits", "complete", "9/9", "accuracy")
 
 
+def test_several_studies_are_reported_on_one_page_and_the_same_one_twice_is_refused(tmp_path):
+    make_study(tmp_path, study_spec(n_trials=3), study_spec("b", id="b-1a2b", n_trials=3))
+    env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "120"}
+    result = CliRunner(env=env).invoke(app, ["report", "digits", "b"])
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.strip() == f"{tmp_path}/reports/digits-1a2b-and-b-1a2b.html"
+    refused = CliRunner(env=env).invoke(app, ["report", "b", "b-1a2b"])
+    assert refused.exit_code == 2
+    assert "each study once" in refused.stderr
+
+
+def test_watch_logs_what_has_happened_before(call, tmp_path):
+    """The study is over: all of it is written, and the watching ends at once."""
+    result = call("watch", "--tensorboard", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    [study] = tmp_path.iterdir()
+    assert len(list(study.iterdir())) == 8, "one of nine failed before its first epoch"
+
+
 def test_ls_folds_only_a_long_name_in_80_columns(tmp_path):
     """The numbers stay whole, and the whole name is there to be copied."""
     name = "a-study-of-everything-" * 3
@@ -215,7 +234,7 @@ def test_shells_complete_commands_and_the_names_of_studies(home):
         }  # fmt: skip
         return CliRunner(env=env).invoke(app, [], prog_name="penstock").stdout.split()
 
-    assert completed("penstock ex") == ["export"]
+    assert completed("penstock exp") == ["export"]
     assert completed("penstock best d") == ["digits"]
     assert completed("penstock best x") == []
 

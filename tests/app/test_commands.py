@@ -21,13 +21,13 @@ def world():
 
 
 def event(world, **body):
-    return to_event(body, world.engine.state, 10.0)
+    return to_event(body, world.engine.state, 10.0, {}.__getitem__)
 
 
 def test_devices_are_named_by_unique_prefixes_each_once(world):
     drained = event(world, kind="drain", devices=["cuda", "cpu.left.0", "cuda.r"], within=None)
     assert drained == DevicesTakenOut(at=10.0, devices=("cuda.right.1f", "cpu.left.0"))
-    assert answer(drained) == {"devices": ("cuda.right.1f", "cpu.left.0")}
+    assert answer(drained, world.engine.state) == {"devices": ("cuda.right.1f", "cpu.left.0")}
 
 
 def test_a_whole_name_is_meant_even_where_another_begins_with_it(world):

@@ -153,6 +153,24 @@ def test_parallel_coordinates_have_an_axis_for_each_parameter_and_the_metric(pag
     assert axes["x"]["values"] == [trials[v].params["x"] for v in axes["accuracy"]["values"]]
 
 
+def test_importances_are_of_one_rung_and_find_what_decides(tmp_path):
+    """The curves are x times something: after the first rung 30 trials can be compared."""
+    spec = study_spec(n_trials=30)
+    path = write_report(make_study(tmp_path, spec), spec.id, tmp_path / "r.html")
+    page = Page(path.read_text())
+    [bars] = page.figures["importances"]["data"]
+    assert sorted(bars["y"]) == ["activation", "lr", "x"]
+    assert bars["y"][-1] == "x"
+    assert bars["x"][-1] > 0.9
+    assert sum(bars["x"]) == pytest.approx(1)
+    assert "accuracy after 1 epoch varies, over 30 trials" in page.sections["importances"]
+
+
+def test_too_few_trials_have_no_importances(page):
+    assert page.figures["importances"] is None
+    assert "need 20 trials" in page.sections["importances"]
+
+
 def test_the_table_lists_all_trials_best_first_with_their_failures(page, reader):
     head, *rows = page.rows
     assert [cell.strip() for cell in head] == [
@@ -217,13 +235,13 @@ def test_where_the_signature_has_changed_is_a_fact(reader):
     epochs = reader.epochs(study.id)
     long = next(row for row in epochs if row.epoch == 9)
     changed = [replace(row, signature="elsewhere") if row == long else row for row in epochs]
-    rendered = Page(render(study, reader.trials(study.id), changed, datetime.now(UTC)))
+    rendered = Page(render(study, reader.trials(study.id), changed, None, datetime.now(UTC)))
     facts = rendered.sections["facts"]
     assert "Exactnessbitwise" in facts
     assert f"Signature breakstrial {int(long.trial[-4:])} epoch 9" in facts
     assert (
         "Signature breaks"
-        not in Page(render(study, reader.trials(study.id), epochs, datetime.now(UTC))).sections[
-            "facts"
-        ]
+        not in Page(
+            render(study, reader.trials(study.id), epochs, None, datetime.now(UTC))
+        ).sections["facts"]
     )

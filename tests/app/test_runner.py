@@ -1,11 +1,9 @@
 """The loop: what it writes before it acts, and that a crash at any point loses nothing."""
 
-import json
-
 import pytest
+from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
 from penstock.app.clock import SimulatedClock
-from penstock.app.codec import spec_to_json
 from penstock.app.ledger import MemoryLedger
 from penstock.app.runner import Runner, restore
 from penstock.app.samplers import SamplerHost
@@ -15,14 +13,6 @@ from penstock.profiling.errors import BackendError
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import EpochReported, StudySubmitted
 from penstock.scheduler.study import StrategySpec
-
-
-class Curve:
-    def resize(self, dispatch, spec):
-        return 0.0
-
-    def epoch(self, dispatch, spec, epoch):
-        return 0.3, ((dispatch.number * 7) % 5) / 5 + epoch / 100
 
 
 class Crashed(Exception):
@@ -92,21 +82,6 @@ def test_a_crash_at_any_round_trip_loses_no_epoch_and_doubles_none():
             assert len(reported) == len(set(reported)) == len(undisturbed)
 
 
-class Desk(SimulatedTransport):
-    """A transport that also hands over what a client sent, and keeps what it was answered."""
-
-    inbox: list
-    answered: list
-
-    def receive(self, timeout):
-        sent, self.inbox = self.inbox, []
-        return sent or super().receive(timeout)
-
-    def carry_out(self, *, answers=(), **decided):
-        self.answered.extend(answers)
-        super().carry_out(**decided)
-
-
 @pytest.fixture
 def desk():
     transport = Desk(SimulatedClock(), [device()], Curve())
@@ -120,18 +95,6 @@ def runner(desk):
     runner = Runner(Engine(), ledger, desk, SamplerHost(), desk.clock)
     runner.start()
     return runner
-
-
-def command(number, kind, **body):
-    return Message(f"{number}-0", "commands", {"id": f"c{number}", "kind": kind, **body})
-
-
-def submit(number, study):
-    return command(number, "submit", study=json.loads(spec_to_json(study)))
-
-
-def said(desk):
-    return [(where, json.loads(text)) for where, text in desk.answered]
 
 
 def test_a_submitted_study_is_answered_and_a_repeated_command_gets_the_same_answer(runner, desk):
@@ -156,7 +119,7 @@ def test_a_name_that_another_study_has_is_refused(runner, desk):
     ("kind", "body", "words"),
     [
         ("cancel", {"study": "nobody"}, "there is no study nobody"),
-        ("dance", {"study": "s-1"}, "submit, cancel, enqueue"),
+        ("dance", {"study": "s-1"}, "submit, cancel, pause"),
         ("submit", {"study": {"id": "x"}}, "malformed study"),
     ],
 )

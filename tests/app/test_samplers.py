@@ -1,12 +1,14 @@
 """The sampler host: order, repeatability, exhaustion, and what TPE learns from paused trials."""
 
+import json
 import statistics
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from penstock.app.samplers import SamplerHost
 from penstock.app.space import Categorical, Float, Int, grid_size, parse_space
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.scheduler.study import Code, Objective, StrategySpec, StudySpec
 from penstock.scheduler.trial import Trial, TrialState
 
 SPACE = parse_space({"x": Float(-10, 10), "n": Int(1, 64, log=True), "act": ["relu", "tanh"]})
@@ -65,17 +67,17 @@ def test_a_grid_gives_every_point_once_in_the_order_of_the_space_and_then_says_s
     assert grid_size(GRID) == 6
     trials, seen, exhausted = [], [], False
     while not exhausted:
-        answer, exhausted = host.ask(spec, len(trials), 2, trials)
+        answer, exhausted, _ = host.ask(spec, len(trials), 2, trials)
         seen += answer
         trials += [trial(len(trials) + k, params) for k, params in enumerate(answer)]
     assert [tuple(dict(point).values()) for point in seen] == [
         (0.1, "relu"), (0.1, "tanh"), (0.2, "relu"), (0.2, "tanh"), (0.3, "relu"), (0.3, "tanh"),
     ]  # fmt: skip
-    assert host.ask(spec, 9, 4, trials) == ((), True)
+    assert host.ask(spec, 9, 4, trials) == ((), True, ())
 
 
 def test_a_grid_asked_for_more_than_it_has_gives_what_it_has():
-    answer, exhausted = SamplerHost().ask(make_spec("grid", GRID), 0, 50, [])
+    answer, exhausted, _ = SamplerHost().ask(make_spec("grid", GRID), 0, 50, [])
     assert len(set(answer)) == 6
     assert exhausted
 
@@ -83,7 +85,7 @@ def test_a_grid_asked_for_more_than_it_has_gives_what_it_has():
 def test_an_enqueued_point_of_a_grid_is_not_tried_a_second_time():
     spec = make_spec("grid", GRID)
     enqueued = [(("lr", 0.3), ("act", "relu")), (("lr", 0.15),), (("lr", 0.3), ("act", "relu"))]
-    answer, exhausted = SamplerHost().ask(spec, 0, 50, [], enqueued)
+    answer, exhausted, _ = SamplerHost().ask(spec, 0, 50, [], enqueued)
     assert answer[0] == (("lr", 0.3), ("act", "relu"))
     assert answer[1] == (("lr", 0.15), ("act", "relu")), "a missing name is filled from the grid"
     assert answer[2] == answer[0], "but what the user wants twice he gets twice"
@@ -93,7 +95,7 @@ def test_an_enqueued_point_of_a_grid_is_not_tried_a_second_time():
 
 def test_a_grid_longer_than_memory_is_counted_rather_than_listed():
     spec = make_spec("grid", parse_space({"n": Int(0, 10**9), "m": Int(0, 10**9)}))
-    answer, exhausted = SamplerHost().ask(spec, 0, 2, [])
+    answer, exhausted, _ = SamplerHost().ask(spec, 0, 2, [])
     assert answer == ((("n", 0), ("m", 0)), (("n", 0), ("m", 1)))
     assert not exhausted
 
@@ -103,10 +105,10 @@ def test_a_grid_longer_than_memory_is_counted_rather_than_listed():
 
 def test_random_gives_the_same_table_however_the_asks_are_cut():
     spec = make_spec("random")
-    whole, _ = SamplerHost().ask(spec, 0, 6, [])
+    whole, *_ = SamplerHost().ask(spec, 0, 6, [])
     host, trials = SamplerHost(), []
     for index, n in enumerate((1, 3, 2)):
-        answer, exhausted = host.ask(spec, index, n, trials)
+        answer, exhausted, _ = host.ask(spec, index, n, trials)
         assert not exhausted
         trials += [trial(len(trials) + k, params) for k, params in enumerate(answer)]
     assert tuple(t.params for t in trials) == whole
@@ -117,7 +119,7 @@ def test_random_gives_the_same_table_however_the_asks_are_cut():
 def test_a_host_rebuilt_from_the_trials_proposes_what_the_old_one_would_have(sampler):
     spec, old, trials = make_spec(sampler), SamplerHost(), []
     for index in range(12):
-        (first, second), _ = old.ask(spec, index, 2, trials)
+        (first, second), *_ = old.ask(spec, index, 2, trials)
         for params in (first, second):
             trials.append(trial(len(trials), params, TrialState.RUNNING))
         # Earlier trials move on: paused, promoted and running again, completed, failed.
@@ -156,9 +158,9 @@ def test_proposals_are_plain_values_within_the_space(sampler, known):
         }
     )
     spec = make_spec(sampler, space)
-    seen, _ = SamplerHost().ask(make_spec("random", space), 0, known, [])
+    seen, *_ = SamplerHost().ask(make_spec("random", space), 0, known, [])
     trials = paused(seen, lambda params: params["f"])
-    answer, _ = SamplerHost().ask(spec, 1, 40, trials)
+    answer, *_ = SamplerHost().ask(spec, 1, 40, trials)
     assert len(answer) == 40
     for params in map(dict, answer):
         assert [type(params[name]) for name in ("f", "log", "step", "i")] == [float] * 3 + [int]
@@ -172,8 +174,8 @@ def test_proposals_are_plain_values_within_the_space(sampler, known):
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_enqueued_values_come_first_and_the_missing_ones_are_drawn(sampler):
     spec = make_spec(sampler)
-    answer, _ = SamplerHost().ask(spec, 0, 3, [], [(("x", 1.25),)])
-    plain, _ = SamplerHost().ask(spec, 0, 3, [])
+    answer, *_ = SamplerHost().ask(spec, 0, 3, [], [(("x", 1.25),)])
+    plain, *_ = SamplerHost().ask(spec, 0, 3, [])
     assert dict(answer[0])["x"] == 1.25
     assert dict(answer[0])["n"] == dict(plain[0])["n"]
     if sampler == "random":
@@ -181,13 +183,13 @@ def test_enqueued_values_come_first_and_the_missing_ones_are_drawn(sampler):
 
 
 def test_no_more_is_enqueued_than_was_asked_for():
-    answer, _ = SamplerHost().ask(make_spec(), 0, 1, [], [(("x", 1.0),), (("x", 2.0),)])
+    answer, *_ = SamplerHost().ask(make_spec(), 0, 1, [], [(("x", 1.0),), (("x", 2.0),)])
     assert [dict(params)["x"] for params in answer] == [1.0]
 
 
 def _mean_error(trials, *, space=SPACE, direction="minimize", options="{}", **seeds):
     spec = make_spec(space=space, direction=direction, options=options, **seeds)
-    answer, _ = SamplerHost().ask(spec, 1, 4, trials)
+    answer, *_ = SamplerHost().ask(spec, 1, 4, trials)
     return statistics.mean(distance(dict(params)) for params in answer)
 
 
@@ -200,7 +202,7 @@ def test_tpe_learns_from_trials_that_are_paused_at_the_first_rung(direction, opt
     sign = 1 if direction == "minimize" else -1
     told, untold = [], []
     for seed in range(12):
-        seen, _ = SamplerHost().ask(make_spec("random", space, seed=seed), 0, 30, [])
+        seen, *_ = SamplerHost().ask(make_spec("random", space, seed=seed), 0, 30, [])
         trials = paused(seen, lambda params: sign * distance(params) ** 2)
         waiting = [trial(k, t.params) for k, t in enumerate(trials)]
         plan = {"space": space, "direction": direction, "options": options, "seed": seed}
@@ -213,7 +215,7 @@ def test_tpe_learns_from_trials_that_are_paused_at_the_first_rung(direction, opt
 def test_a_promoted_trial_still_counts_at_the_rung_that_it_reached():
     """While it runs on, TPE neither forgets it nor believes its half-way value."""
     spec, host = make_spec(), SamplerHost()
-    seen, _ = host.ask(make_spec("random"), 0, 30, [])
+    seen, *_ = host.ask(make_spec("random"), 0, 30, [])
     at_rest = paused(seen, distance)
     best = min(at_rest, key=lambda trial: trial.value)
     k, params, value = best.number, best.params, best.value
@@ -226,14 +228,14 @@ def test_a_promoted_trial_still_counts_at_the_rung_that_it_reached():
 
 def test_results_that_arrive_change_what_a_living_host_proposes():
     spec, host = make_spec(), SamplerHost()
-    seen, _ = host.ask(make_spec("random"), 0, 30, [])
+    seen, *_ = host.ask(make_spec("random"), 0, 30, [])
     before = host.ask(spec, 1, 2, [trial(k, params) for k, params in enumerate(seen)])
     assert host.ask(spec, 1, 2, paused(seen, distance)) != before
 
 
 def test_tpe_starts_at_random_for_as_many_trials_as_its_option_says():
     spec = make_spec(options='{"n_startup_trials": 100}')
-    seen, _ = SamplerHost().ask(make_spec("random"), 0, 30, [])
+    seen, *_ = SamplerHost().ask(make_spec("random"), 0, 30, [])
     waiting = [trial(k, params) for k, params in enumerate(seen)]
     assert SamplerHost().ask(spec, 1, 3, paused(seen, distance)) == SamplerHost().ask(
         spec, 1, 3, waiting
@@ -247,7 +249,7 @@ DEPTH = Int(1, 3).to_json()
 
 
 def test_without_a_space_new_trials_have_the_enqueued_values_only():
-    answer, exhausted = SamplerHost().ask(make_spec(space=None), 0, 2, [], [(("x", 1.0),)])
+    answer, exhausted, _ = SamplerHost().ask(make_spec(space=None), 0, 2, [], [(("x", 1.0),)])
     assert answer == ((("x", 1.0),), ())
     assert not exhausted
 
@@ -275,7 +277,7 @@ def test_tpe_learns_within_a_branch_of_a_conditional_space():
     for seed in range(12):
         spec = make_spec(space=None, seed=seed)
         host = SamplerHost()
-        drawn, _ = host.ask(make_spec("random", seed=seed), 0, 40, [])
+        drawn, *_ = host.ask(make_spec("random", seed=seed), 0, 40, [])
         branches = [
             (("kind", "a"), ("x", dict(params)["x"])) if k % 2 else (("kind", "b"),)
             for k, params in enumerate(drawn)
@@ -303,7 +305,7 @@ def test_a_forgotten_study_is_asked_for_again_without_harm():
 
 
 def test_random_draws_cover_the_choices_evenly():
-    answer, _ = SamplerHost().ask(make_spec("random"), 0, 200, [])
+    answer, *_ = SamplerHost().ask(make_spec("random"), 0, 200, [])
     counts = Counter(dict(params)["act"] for params in answer)
     assert 70 < counts["relu"] < 130
 
@@ -313,10 +315,10 @@ def test_random_draws_cover_the_choices_evenly():
 
 def test_quasi_random_points_depend_on_their_number_alone_and_fill_the_space():
     spec = make_spec("qmc")
-    whole, _ = SamplerHost().ask(spec, 0, 128, [])
-    first, _ = SamplerHost().ask(spec, 0, 70, [])
+    whole, *_ = SamplerHost().ask(spec, 0, 128, [])
+    first, *_ = SamplerHost().ask(spec, 0, 70, [])
     trials = [trial(k, params) for k, params in enumerate(first)]
-    rest, _ = SamplerHost().ask(spec, 1, 58, trials)
+    rest, *_ = SamplerHost().ask(spec, 1, 58, trials)
     assert whole == first + rest
     assert whole != SamplerHost().ask(make_spec("qmc", seed=1), 0, 128, [])[0]
     x = sorted(dict(params)["x"] for params in whole)
@@ -335,7 +337,7 @@ def test_quasi_random_points_depend_on_their_number_alone_and_fill_the_space():
     ],
 )
 def test_quasi_random_values_are_drawn_as_often_as_each_other(parameter, values):
-    answer, _ = SamplerHost().ask(make_spec("qmc", parse_space({"p": parameter})), 0, 256, [])
+    answer, *_ = SamplerHost().ask(make_spec("qmc", parse_space({"p": parameter})), 0, 256, [])
     counts = Counter(round(v, 9) if isinstance(v, float) else v for ((_, v),) in answer)
     assert {value: count / 256 for value, count in counts.items()} == pytest.approx(
         values, abs=0.02
@@ -349,7 +351,7 @@ def test_quasi_random_values_are_drawn_as_often_as_each_other(parameter, values)
 def test_what_learns_finds_better_ones_than_chance_and_repeats_itself(name, asked):
     def after(host):
         trials = paused(host.ask(make_spec("random"), 0, 30, [])[0], distance)
-        answer, _ = host.ask(make_spec(name), 1, asked, trials)
+        answer, *_ = host.ask(make_spec(name), 1, asked, trials)
         return [dict(params) for params in answer]
 
     found = after(SamplerHost())
@@ -362,13 +364,13 @@ def test_what_learns_finds_better_ones_than_chance_and_repeats_itself(name, aske
 @pytest.mark.parametrize(("name", "asked"), [("bohb", 12), ("gp", 2)])
 def test_results_of_a_lower_rung_do_not_count_beside_enough_of_a_higher_one(name, asked):
     """At rung 1 the best x is -4, at rung 3 it is 4: 20 trials are at both."""
-    points, _ = SamplerHost().ask(make_spec("random"), 0, 60, [])
+    points, *_ = SamplerHost().ask(make_spec("random"), 0, 60, [])
     trials = []
     for number, params in enumerate(points):
         x = dict(params)["x"]
         curve = [abs(x + 4.0) * 1e-6] + ([0.0, abs(x - 4.0)] if number < 20 else [])
         trials.append(trial(number, params, TrialState.PAUSED, curve))
-    answer, _ = SamplerHost().ask(make_spec(name), 1, asked, trials)
+    answer, *_ = SamplerHost().ask(make_spec(name), 1, asked, trials)
     learnt = [dict(p)["x"] for k, p in enumerate(answer, start=60) if name == "gp" or k % 3]
     assert statistics.median(abs(x - 4.0) for x in learnt) < 4.0
 
@@ -380,3 +382,148 @@ def test_a_name_drawn_while_the_objective_runs_is_in_its_range(name):
     drawn = [host.suggest(spec, trial(k, ()), "x", text, []) for k in range(8)]
     assert len(set(drawn)) == 8
     assert all(-1 <= value <= 1 for value in drawn)
+
+
+# -- samplers that keep something with each trial --------------------------------------------------
+
+NOTING = [
+    ("cmaes", "{}"),
+    ("cmaes", '{"with_margin": true, "popsize": 6}'),
+    ("cmaes", '{"use_separable_cma": true}'),
+    ("nsga2", '{"population_size": 8}'),
+]
+
+
+def asked_and_told(spec, asks, host_of, *, delay=0):
+    """Two configurations an ask; a trial's result is there ``delay`` trials after it was asked."""
+    trials = []
+    for index in range(asks):
+        answer = host_of().ask(spec, index, 2, trials)
+        for params, notes in zip(answer.trials, answer.notes, strict=True):
+            new = trial(len(trials), params, TrialState.RUNNING)
+            new.notes = notes
+            trials.append(new)
+        for number in range(max(0, len(trials) - delay)):
+            if trials[number].value is None:
+                params, notes = trials[number].params, trials[number].notes
+                error = distance(dict(params)) + dict(params)["n"] / 64
+                trials[number] = trial(number, params, TrialState.PAUSED, [error])
+                trials[number].notes = notes
+    return trials
+
+
+@pytest.mark.parametrize(("sampler", "options"), NOTING)
+@pytest.mark.parametrize("delay", [0, 3])
+def test_a_fresh_host_for_every_ask_gives_the_table_of_one_that_was_kept(sampler, options, delay):
+    spec, kept = make_spec(sampler, options=options), SamplerHost()
+    one = asked_and_told(spec, 30, lambda: kept, delay=delay)
+    many = asked_and_told(spec, 30, SamplerHost, delay=delay)
+    assert [(t.params, t.notes) for t in one] == [(t.params, t.notes) for t in many]
+    generations = [
+        next(v for k, v in json.loads(t.notes).items() if k.endswith("generation"))
+        for t in one
+        if t.notes
+    ]
+    assert max(generations) >= 3, "it went on from generation to generation"
+    errors = [t.value for t in one if t.value is not None]
+    assert statistics.median(errors[-15:]) < 0.5 * statistics.median(errors[:15])
+
+
+def test_an_evolution_that_lost_its_notes_is_another_one():
+    """What the test above would not see if the notes were not needed."""
+    for sampler, options in NOTING[:2]:
+        spec = make_spec(sampler, options=options)
+        trials = asked_and_told(spec, 20, SamplerHost)
+        told = SamplerHost().ask(spec, 20, 2, trials)
+        for each in trials:
+            each.notes = ""
+        assert SamplerHost().ask(spec, 20, 2, trials).trials != told.trials
+
+
+def test_nsga2_learns_names_that_are_drawn_while_the_objective_runs():
+    spec = make_spec("nsga2", None, options='{"population_size": 8, "mutation_prob": 0.1}')
+    host, trials = SamplerHost(), []
+    for index in range(64):
+        [[_], _, [notes]] = [*host.ask(spec, index, 1, trials)]
+        running = trial(index, (), TrialState.RUNNING)
+        running.notes = notes
+        trials.append(running)
+        x = host.suggest(spec, running, "x", X, trials)
+        assert SamplerHost().suggest(spec, running, "x", X, trials) == x
+        value = abs(x - 4.0)
+        trials[index] = trial(index, (("x", x),), TrialState.PAUSED, [value])
+        trials[index].notes = notes
+    generations = [json.loads(t.notes)["NSGAIISampler:generation"] for t in trials]
+    assert generations == [k // 8 for k in range(64)]
+    errors = [t.value for t in trials]
+    assert statistics.mean(errors[-16:]) < 0.5 * statistics.mean(errors[:16])
+    # A name that no ancestor had is drawn all the same.
+    assert host.suggest(spec, running, "new", DEPTH, trials) in (1, 2, 3)
+
+
+# -- several objectives and constraints ------------------------------------------------------------
+
+BOTH = (Objective("other", "maximize"),)
+
+
+def told(points, further=lambda params: (), constraints=lambda params: ()):
+    trials = [
+        trial(k, params, TrialState.COMPLETED, [distance(dict(params))])
+        for k, params in enumerate(points)
+    ]
+    for each in trials:
+        each.further = further(dict(each.params))
+        each.constraints = constraints(dict(each.params))
+    return trials
+
+
+def spec_of(sampler, **fields):
+    options = '{"population_size": 10}' if sampler == "nsga2" else "{}"
+    plan = StrategySpec("full", max_epochs=1)
+    return replace(make_spec(sampler, options=options), strategy=plan, **fields)
+
+
+@pytest.mark.parametrize(("sampler", "n"), [("tpe", 12), ("gp", 3), ("nsga2", 12)])
+def test_samplers_trade_objectives_off(sampler, n):
+    """x near 4 is good for one, x near -4 for the other: between them is the front."""
+    spec = spec_of(sampler, further=BOTH)
+    points, *_ = SamplerHost().ask(make_spec("random"), 0, 60, [])
+    trials = told(points, further=lambda params: (-abs(params["x"] + 4.0),))
+    for each in trials:
+        each.notes = '{"NSGAIISampler:generation": 0}'
+    answer = SamplerHost().ask(spec, 1, n, trials)
+    inside = sum(-5.5 <= dict(params)["x"] <= 5.5 for params in answer.trials)
+    assert inside >= 0.7 * n, "chance would give 0.55"
+    assert answer == SamplerHost().ask(spec, 1, n, trials)
+
+
+@pytest.mark.parametrize(("sampler", "n"), [("tpe", 12), ("gp", 3), ("nsga2", 20)])
+def test_samplers_keep_away_from_what_violates_a_constraint(sampler, n):
+    """The best x is 4, and only x below 0 is allowed."""
+    spec = spec_of(sampler, constraints=(("x", 0.0),))
+    points, *_ = SamplerHost().ask(make_spec("random"), 0, 60, [])
+    trials = told(points, constraints=lambda params: (("x", params["x"]),))
+    for each in trials:
+        each.notes = '{"NSGAIISampler:generation": 0}'
+
+    def allowed():
+        answer = SamplerHost().ask(spec, 1, n, trials)
+        return sum(dict(params)["x"] <= 0.5 for params in answer.trials) / n
+
+    assert allowed() >= 0.65
+    for each in trials:
+        each.constraints = ()
+    assert allowed() <= 0.35
+
+
+@pytest.mark.parametrize(("sampler", "options"), [NOTING[0], NOTING[-1]])
+def test_an_evolution_compares_at_the_lowest_rung_which_all_of_a_generation_reach(sampler, options):
+    spec = make_spec(sampler, options=options)
+    trials = asked_and_told(spec, 20, SamplerHost)
+    before = SamplerHost().ask(spec, 20, 2, trials)
+    for each in trials[:25]:
+        each.values |= {2: 1e9, 3: -1e9}
+    assert SamplerHost().ask(spec, 20, 2, trials) == before
+    trials[25].values[1] = -1e9
+    trials[30].values[1] = -1e9
+    assert SamplerHost().ask(spec, 20, 2, trials) != before

@@ -68,6 +68,8 @@ def test_a_relative_home_becomes_absolute_because_services_run_elsewhere(tmp_pat
         ("PENSTOCK_FLOWER_PORT", "70000", "1 to 65535"),
         ("PENSTOCK_BROKER", "amqp://db", "redis://"),
         ("PENSTOCK_BROKER", "redis://", "redis://"),
+        ("PENSTOCK_LEDGER", "mysql://host/db", "postgresql://USER:PASSWORD@HOST/DATABASE"),
+        ("PENSTOCK_LEDGER", "ledger.db", "sqlite:///PATH"),
         ("PENSTOCK_STORE", "memory://x", "s3://bucket/path"),
         ("PENSTOCK_STORE", "simplecache::memory://x", "s3://bucket/path"),
         ("PENSTOCK_STORE", "s3:/bucket", "s3://bucket/path"),

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import optuna
+import penstock
 import pytest
 from fake_scheduler import FakeScheduler
 from penstock import FullBudget, Study, TrialFailed, UsageError, create_study, load_study
@@ -12,6 +13,7 @@ from penstock.app.results import best
 from penstock.app.settings import load
 from penstock.app.study import DETACH, SUBMITTED
 from penstock.scheduler.trial import TrialState
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SPACE = {"x": [3.0, 1.0, 2.0], "act": ["relu"]}
 GRID = {"sampler": "grid", "strategy": FullBudget(2)}
@@ -122,6 +124,23 @@ def test_callbacks_hear_of_each_trial_once_with_its_epochs(settings, started):
     assert heard[1][1].user_attrs["failure"] == "ValueError: no"
 
 
+def test_a_log_hears_of_epochs_and_once_only_when_the_study_is_watched_again(
+    settings, started, tmp_path
+):
+    log, heard = penstock.TensorBoardCallback(tmp_path / "tb"), []
+    with FakeScheduler(settings):
+        study = create_study(study_name="first", **GRID)
+        quiet(study, SPACE, callbacks=[log, lambda _, t: heard.append(t.number)])
+    load_study("first").wait(callbacks=[log])
+    assert heard == [0, 1, 2]
+    folders = sorted((tmp_path / "tb" / study.id).iterdir())
+    assert [folder.name for folder in folders] == ["0000", "0001", "0002"]
+    scalars = [EventAccumulator(str(folder)).Reload().Scalars("value") for folder in folders]
+    assert [[(e.step, e.value) for e in each] for each in scalars] == [
+        [(1, 3.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 2.0)],
+    ]  # fmt: skip
+
+
 def test_enqueued_configurations_travel_with_the_study_and_later_ones_by_themselves(
     settings, started
 ):
@@ -174,9 +193,43 @@ def test_a_taken_name_is_refused_unless_it_is_to_be_loaded(settings, started):
         heard = []
         quiet(again, SPACE, callbacks=[lambda _, t: heard.append(t.number)])
         assert heard == [0, 1, 2], "a script started anew takes its study up where it is"
-        with pytest.raises(UsageError, match="n_trials was 3 and is 2"):
-            quiet(again, SPACE, 2)
+        quiet(again, SPACE, 2)
+        with pytest.raises(UsageError, match=r"cannot be changed.*seed was 0 and is 1"):
+            quiet(create_study(study_name="first", load_if_exists=True, seed=1, **GRID), SPACE)
     assert [command["kind"] for command in scheduler.commands] == ["submit"]
+
+
+def test_more_trials_are_asked_for_in_all_or_on_top_and_fewer_change_nothing(settings, started):
+    with FakeScheduler(settings) as scheduler:
+        study = create_study(sampler="random", strategy=FullBudget(2))
+        quiet(study, SPACE, 3)
+        quiet(study, SPACE, 5)
+        quiet(study, SPACE, 3)
+        study.extend(by=2)
+        study.extend(to=9)
+        quiet(study, SPACE, 9)
+    submit, *extended = scheduler.commands
+    assert [(c["kind"], c["by"], c["to"]) for c in extended] == [
+        ("extend", None, 5), ("extend", 2, None), ("extend", None, 9),
+    ]  # fmt: skip
+    assert extended[0]["code"] == submit["study"]["code"], "as the script is now"
+    for wrong in ({}, {"by": 1, "to": 9}, {"by": 0}, {"to": 1.5}):
+        with pytest.raises(UsageError):
+            study.extend(**wrong)
+
+
+def test_a_study_is_paused_and_resumed_by_commands_to_services_that_may_have_to_be_started(
+    settings, started
+):
+    with FakeScheduler(settings) as scheduler:
+        study = create_study(**GRID)
+        with pytest.raises(UsageError, match="not submitted"):
+            study.pause()
+        quiet(study, SPACE)
+        study.pause()
+        study.resume()
+    assert [command["kind"] for command in scheduler.commands] == ["submit", "pause", "resume"]
+    assert len(started) == 3
 
 
 def test_two_who_take_one_name_at_once_are_told_apart_by_the_scheduler(settings, started):
@@ -195,8 +248,8 @@ def test_a_study_that_trained_no_trial_to_its_last_epoch_has_a_best_one_all_the_
         )
         for value, epoch in ((9.0, 1), (2.0, 3), (3.0, 3))
     ]
-    assert best(trials, "maximize") is trials[2]
-    assert best(trials, "minimize") is trials[1]
+    assert best(trials, ["maximize"]) is trials[2]
+    assert best(trials, ["minimize"]) is trials[1]
 
 
 def test_without_a_complete_trial_there_is_no_best_one(settings, started):

@@ -68,6 +68,17 @@ def submit(tmp_path):
         ("study_name: mine", "seed: 1.5", "line 3: seed = 1.5 is refused: allowed is a whole"),
         ("study_name: mine", "load_if_exists: no", "line 3: load_if_exists = 'no' is refused"),
         ("study_name: mine", "timeout: -1", "line 3: timeout = -1 is refused"),
+        ("study_name: mine", "directions: [minimize, up]", "line 3: directions[1] = 'up' is ref"),
+        (
+            "study_name: mine",
+            "constraints: {ms: fast}",
+            "line 3: constraints['ms'] = 'fast' is ref",
+        ),
+        (
+            "hidden: [8, 16]",
+            "hidden:\n        Int: {low: 8, high: 16, when: {act: relu}}",
+            "line 10: space['hidden'].when = 'act' is refused: allowed is the name of a list",
+        ),
         (
             "study_name: mine",
             "sampler: tpe\nsampler_options:\n  n_startup_trials: 1\n  multi: true",
@@ -163,5 +174,5 @@ def test_a_file_takes_no_arguments_and_must_be_there(submit, tmp_path):
 def test_every_strategy_can_be_named():
     public = {name for name in vars(strategies) if name[0].isupper()}
     made = {name for name in public if callable(getattr(strategies, name))}
-    assert set(_STRATEGIES) == made - {"StrategySpec", "UsageError"}
+    assert set(_STRATEGIES) == made - {"Sequence", "StrategySpec", "UsageError"}
     assert isinstance(_STRATEGIES["FullBudget"](), StrategySpec)

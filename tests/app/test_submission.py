@@ -9,6 +9,7 @@ import pytest
 from penstock import (
     ASHA,
     PASHA,
+    PBT,
     CurveStopping,
     Float,
     FullBudget,
@@ -94,7 +95,8 @@ STUDY_REFUSALS = [
     ({"metric": 3}, "metric = 3", "name of a metric"),
     ({"sampler": "annealing"}, "sampler = 'annealing'", "grid, random, qmc, tpe, bohb, gp"),
     ({"sampler": 3}, "sampler = 3", "grid, random, qmc, tpe, bohb, gp"),
-    ({"sampler": optuna.samplers.CmaEsSampler()}, "CmaEsSampler", "grid, random, qmc, tpe, bohb"),
+    ({"sampler": optuna.samplers.CmaEsSampler(independent_sampler=optuna.samplers.TPESampler())},
+     "CmaEsSampler", "without functions or objects of your own"),
     ({"sampler": optuna.samplers.TPESampler(n_startup_trials=0, group=False,
                                             multivariate=True), "sampler_options": {"x": 1}},
      "sampler_options['x']", "n_startup_trials"),
@@ -149,6 +151,11 @@ STRATEGY_REFUSALS = [
     (lambda: SuccessiveHalving(max_epochs=0), "SuccessiveHalving.max_epochs = 0", ">= 1"),
     (lambda: PASHA(max_epochs=9, eta=1), "PASHA.eta = 1", ">= 2"),
     (lambda: Hyperband(max_epochs=9, overlap=1), "Hyperband.overlap = 1", "True or False"),
+    (lambda: PBT(max_epochs=9, interval=10), "PBT.interval = 10", "at most max_epochs = 9"),
+    (lambda: PBT(max_epochs=9, quantile=0.6), "PBT.quantile = 0.6", "at most 0.5"),
+    (lambda: PBT(max_epochs=9, quantile="a"), "PBT.quantile = 'a'", "at most 0.5"),
+    (lambda: PBT(max_epochs=9, resample=2), "PBT.resample = 2", "0 to 1"),
+    (lambda: PBT(max_epochs=9, explore="lr"), "PBT.explore = 'lr'", "a list"),
     (lambda: MedianStopping(9, every=0), "MedianStopping.every = 0", ">= 1"),
     (lambda: CurveStopping(9, risk=1.0), "CurveStopping.risk = 1.0", "above 0 and below 1"),
     (
@@ -192,6 +199,24 @@ SUBMISSION_REFUSALS = [
         "batch size, 4",
     ),
     ("an objective in shards", {"code": objective, "shards": 2}, "shards = 2", "an objective"),
+    (
+        "an objective that is to lend its checkpoint",
+        {"code": objective, "strategy": PBT(max_epochs=9)},
+        "strategy = 'PBT'",
+        "it has none",
+    ),
+    (
+        "a population in which nobody is last",
+        {"strategy": PBT(max_epochs=9, quantile=0.1), "n_trials": 9},
+        "n_trials = 9",
+        "at least 10",
+    ),
+    (
+        "exploring what the space lacks",
+        {"strategy": PBT(max_epochs=9, explore=["speed"]), "n_trials": 9},
+        "PBT.explore = 'speed'",
+        "lr",
+    ),
     (
         "a statistical objective",
         {"code": objective, "exactness": "statistical"},
@@ -330,14 +355,15 @@ def test_optunas_own_samplers_are_understood():
 def test_a_tpe_with_code_in_its_options_is_refused():
     with pytest.warns(FutureWarning):
         sampler = optuna.samplers.TPESampler(gamma=lambda n: 3)
-    with pytest.raises(UsageError, match="TPESampler or GPSampler without functions"):
+    with pytest.raises(UsageError, match="without functions or objects"):
         plan(sampler=sampler)
 
 
 def test_differences_name_what_changed_and_overlook_an_edited_file():
     old = spec()
     assert differences(old, spec()) == []
-    assert differences(old, spec(n_trials=28)) == ["n_trials was 27 and is 28"]
+    assert differences(old, spec(seed=4)) == ["seed was 0 and is 4"]
+    assert differences(old, spec(n_trials=28)) == [], "up to so many in all"
     (moved,) = differences(old, spec(objective))[1:2]
     assert moved.startswith("code was")
 

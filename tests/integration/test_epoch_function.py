@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+from pathlib import Path
 
 import epoch_functions as functions
 import psutil
@@ -90,6 +92,29 @@ def test_with_its_trainers_killed_a_study_goes_on_from_its_checkpoints(site, kin
     # Only what was lost on the way is trained twice: nothing that was accepted before the kill.
     for trial, epoch in accepted:
         assert trained.count((str(int(trial)), str(epoch))) == 1
+
+
+def test_an_estimator_goes_on_where_its_trainers_were_killed(site, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    study = create_study(
+        direction="maximize", metric="accuracy", sampler="grid", strategy=FullBudget(20)
+    )
+    code = importlib.import_module("sklearn_partial_fit").train
+    study.submit(code, {"lr": [0.001, 0.01], "alpha": [1e-4], "hidden": [64]})
+    site.until(
+        lambda: max([row.epoch for row in site.reader.epochs(study.id)], default=0) >= 3,
+        60,
+        "a trial is in its middle",
+    )
+    for process in trainers(site):
+        process.kill()
+    assert site.wait(study.id, 120).status == "complete"
+    rows = [(row.trial, row.epoch) for row in site.reader.epochs(study.id)]
+    assert len(rows) == len(set(rows)) == 2 * 20
+    assert study.best_value > 0.9
+    stories = [site.penstock("story", trial) for trial in {trial for trial, _ in rows}]
+    assert any("died" in story for story in stories)
+    assert not any("computed again" in story for story in stories), "it never began anew"
 
 
 def test_when_the_studys_metric_is_never_reported_the_user_is_told_what_was(site):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.profiling.errors import UsageError
 from penstock.profiling.hull import hull
 
-positive = st.fractions(min_value=Fraction(1, 50), max_value=200, max_denominator=50)
+positive = st.integers(1, 400).map(lambda count: Fraction(count, 12))
 some_points = st.lists(st.tuples(positive, positive), min_size=1, max_size=12)
 
 
@@ -96,7 +96,7 @@ def test_no_average_of_two_points_is_above_the_hull(points):
             assert middle[1] <= curve.speed_for(middle[0])
 
 
-@given(some_points, st.fractions(min_value=0, max_value=1, max_denominator=60))
+@given(some_points, st.integers(0, 60).map(lambda part: Fraction(part, 60)))
 def test_width_for_is_the_inverse_of_speed_for(points, share):
     curve = hull(points)
     speed = share * curve.speeds[-1]

@@ -19,7 +19,7 @@ from penstock.scheduler.events import (
     TrialEnqueued,
     TrialReturned,
 )
-from penstock.scheduler.planning import REPLAN_EVERY
+from penstock.scheduler.planning import REPLAN_EACH, REPLAN_EVERY
 from penstock.scheduler.study import StrategySpec
 from penstock.scheduler.trial import TrialState
 
@@ -308,12 +308,12 @@ def test_a_trial_prefers_the_slot_where_it_is_warm(world):
     assert all(len(set(places)) == 1 for places in promoted)
 
 
-def test_the_policy_orders_who_waits_and_is_called_at_most_once_a_second(world):
+def test_the_policy_orders_who_waits_and_is_called_more_rarely_for_many_trials(world):
     world.send(PolicyChosen(at=0.0, policy="longest_first"))
-    running(world, n_trials=3, sampler="random")
+    running(world, n_trials=30, sampler="random")
     planned = world.engine.state.planned_at
     assert planned == 0.0
-    world.at = planned + REPLAN_EVERY / 2
+    world.at = planned + 30 * REPLAN_EACH / 2
     world.submit(spec(id="s-2", name="s2", n_trials=3))
     world.join("cpu.a.1")
     assert world.engine.state.planned_at == planned
@@ -335,3 +335,22 @@ def test_the_story_of_a_trial_names_events_causes_and_states(world):
     story = world.engine.story("s-1-0000")
     assert story[0].endswith("proposed enter waiting")
     assert f"EpochReported (answers {first.id}): running yield waiting" in story[2]
+
+
+def test_a_wish_takes_the_place_of_the_last_trial_that_has_not_begun_and_is_next():
+    """A sampler that is asked for all at once has proposed everything before the wish comes."""
+    world = World()
+    world.submit(spec(n_trials=4, sampler="random"))
+    world.join("cpu.a.0")
+    for x in (7, 8):
+        world.send(TrialEnqueued(at=1.0, study="s-1", params=(("x", x),)))
+    trials = world.engine.state.trials
+    assert [dict(trial.params)["x"] for trial in trials.values()] == [0, 0, 8, 7]
+    assert world.engine.state.ready == ["s-1-0003", "s-1-0002", "s-1-0001"]
+    world.send(TrialEnqueued(at=1.0, study="s-1", params=(("x", 0),)))
+    assert world.engine.state.ready == ["s-1-0003", "s-1-0002", "s-1-0001"], "it was to come"
+    with pytest.raises(Refused, match="have begun"):
+        world.send(TrialEnqueued(at=1.0, study="s-1", params=(("x", 9),)))
+    world.run()
+    order = [d.number for d in world.trace if isinstance(d, Dispatch) and d.segment.first == 1]
+    assert order == [0, 3, 2, 1]

@@ -22,18 +22,24 @@ from penstock.scheduler.events import (
     PolicyChosen,
     Replayed,
     StudyCancelled,
+    StudyClosed,
+    StudyExtended,
     StudyImported,
+    StudyPaused,
+    StudyResumed,
     Tick,
+    TrialAsked,
     TrialEnqueued,
     TrialReturned,
+    TrialTold,
     Undurable,
 )
 from penstock.scheduler.freeing import choose, freeable
-from penstock.scheduler.past import PastTrial
+from penstock.scheduler.past import Past, PastTrial
 from penstock.scheduler.policies import POLICIES
 from penstock.scheduler.retry import KINDS
-from penstock.scheduler.study import OVER, StrategySpec, StudyRecord
-from penstock.scheduler.trial import AcceptedEpoch, TrialState
+from penstock.scheduler.study import OVER, StrategySpec, StudyRecord, StudySpec, trial_id
+from penstock.scheduler.trial import AcceptedEpoch, Trial, TrialState
 
 NAMES = [f"cpu.a.{n}" for n in range(4)]
 PLANS = [
@@ -46,6 +52,8 @@ PLANS = [
     StrategySpec("hyperband", max_epochs=4, eta=2, overlap=False),
     StrategySpec("median", max_epochs=3),
     StrategySpec("curve", max_epochs=6, min_epochs=2),
+    StrategySpec("pbt", max_epochs=5, min_epochs=2, quantile=0.5),
+    StrategySpec("pbt", max_epochs=6, quantile=0.34),
 ]
 
 
@@ -59,12 +67,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.dispatched: list[Dispatch] = []
         self.machines: dict[str, set[str]] = {}
         self.recording: set[str] = set()
+        self.specs: dict[str, StudySpec] = {}
+        self.trials: dict[str, Trial] = {}
 
     def send(self, event):
         """An event counts, or is refused and changes nothing."""
         before = state_to_json(self.world.engine.state)
         self.ticked = isinstance(event, Tick)
         held, begun = set(self.world.engine.state.held), len(self.world.trace)
+        studies = self.world.engine.state.studies.items()
+        resting = {name for name, study in studies if study.status == "paused"}
         try:
             self.world.send(event)
         except Refused:
@@ -72,6 +84,9 @@ class EngineMachine(RuleBasedStateMachine):
         if not isinstance(event, DevicesGivenBack):
             sent = [d for d in self.world.trace[begun:] if isinstance(d, Dispatch)]
             assert held.isdisjoint(m.device for d in sent for m in d.segment.members)
+        if not isinstance(event, StudyResumed):
+            sent = [d for d in self.world.trace[begun:] if isinstance(d, Dispatch)]
+            assert resting.isdisjoint(d.study for d in sent), "a paused study was sent a segment"
         self.dispatched.extend(
             d for d in self.world.open.values() if d not in self.dispatched[-50:]
         )
@@ -93,26 +108,27 @@ class EngineMachine(RuleBasedStateMachine):
         width=st.sampled_from([1, 1, 2, 4]),
         change=st.sampled_from(["refuse", "record"]),
         exactness=st.sampled_from(["bitwise", "statistical"]),
+        contract=st.sampled_from(["empty"] * 4 + ["ask"]),
     )
-    def submit(self, plan, n, sampler, retries, width, change, exactness):
+    def submit(self, plan, n, sampler, retries, width, change, exactness, contract):
         self.studies += 1
         name = f"s-{self.studies}"
         if change == "record":
             self.recording.add(name)
-        self.world.submit(
-            spec(
-                plan,
-                id=name,
-                name=name,
-                n_trials=n,
-                sampler=sampler,
-                retries=retries,
-                max_width=width,
-                shards=8,
-                on_signature_change=change,
-                exactness=exactness,
-            )
+        self.specs[name] = spec(
+            plan,
+            id=name,
+            name=name,
+            n_trials=n,
+            sampler=sampler,
+            retries=retries,
+            max_width=width,
+            shards=8,
+            on_signature_change=change,
+            exactness=exactness,
+            contract="torch" if plan.name == "pbt" else contract,  # it forks what has states
         )
+        self.world.submit(self.specs[name])
 
     @rule(data=st.data(), status=st.sampled_from(OVER), epochs=st.integers(0, 3))
     def bring_in(self, data, status, epochs):
@@ -173,9 +189,9 @@ class EngineMachine(RuleBasedStateMachine):
         dispatch = self.some(data, self.world.open.values())
         epoch = self.world.engine.state.trials[dispatch.segment.trial].epoch + 1
         last = epoch == dispatch.segment.last
-        uri = f"u{epoch}" if dispatch.segment.fence % 2 else ""
         signature = "sig2" if other else "sig"
         event = self.world.epoch(dispatch, epoch, closes=closes or last)
+        uri = f"u{epoch}" if dispatch.segment.fence % 2 else event.uri
         self.send(replace(event, signature=signature, uri=uri))
 
     @precondition(lambda self: self.dispatched)
@@ -274,6 +290,49 @@ class EngineMachine(RuleBasedStateMachine):
             self.send(StudyCancelled(at=self.world.at, study=f"s-{self.studies}"))
 
     @rule(number=st.integers(1, 4))
+    def pause(self, number):
+        self.send(StudyPaused(at=self.world.at, study=f"s-{number}"))
+
+    @rule(number=st.integers(1, 4))
+    def resume(self, number):
+        self.send(StudyResumed(at=self.world.at, study=f"s-{number}"))
+
+    def asked(self):
+        studies = self.world.engine.state.studies.values()
+        return sorted(study.spec.id for study in studies if study.spec.contract == "ask")
+
+    @precondition(lambda self: self.asked())
+    @rule(data=st.data(), ahead=st.sampled_from([0, 0, 0, 1]))
+    def ask(self, data, ahead):
+        name = data.draw(st.sampled_from(self.asked()))
+        number = len(self.world.engine.state.studies[name].trials) + ahead
+        self.send(TrialAsked(at=self.world.at, study=name, number=number))
+
+    @precondition(lambda self: self.asked())
+    @rule(data=st.data(), trial=st.integers(0, 3), value=st.none() | st.floats(0, 1))
+    def tell(self, data, trial, value):
+        name = trial_id(data.draw(st.sampled_from(self.asked())), trial)
+        self.send(TrialTold(at=self.world.at, trial=name, value=value))
+
+    @rule(number=st.integers(1, 4))
+    def close(self, number):
+        self.send(StudyClosed(at=self.world.at, study=f"s-{number}"))
+
+    @rule(data=st.data(), to=st.integers(1, 12))
+    def extend(self, data, to):
+        """A study that runs, is paused, is over, or is none."""
+        name = data.draw(st.sampled_from([f"s-{n}" for n in range(1, self.studies + 2)]))
+        past = None
+        if name in self.world.engine.state.finished:
+            mine = sorted(t.id for t in self.trials.values() if t.study == name)
+            past = Past(1.0, tuple(self.trials[each] for each in mine))
+        known = self.specs.get(name, spec(id=name, name=name))
+        study = replace(known, n_trials=to)
+        self.send(StudyExtended(at=self.world.at, study=study, past=past))
+        if name in self.world.engine.state.studies:
+            self.specs[name] = self.world.engine.state.studies[name].spec
+
+    @rule(number=st.integers(1, 4))
     def enqueue(self, number):
         self.send(TrialEnqueued(at=self.world.at, study=f"s-{number}", params=(("x", 1),)))
 
@@ -289,6 +348,7 @@ class EngineMachine(RuleBasedStateMachine):
     def readers_see_the_devices_as_they_are_and_a_study_computed_alike(self):
         engine = self.world.engine
         changes = engine.take_changes()
+        self.trials |= changes.trials
         for row in changes.epochs:
             self.machines.setdefault(row.trial.rpartition("-")[0], set()).add(row.signature)
         for name, signatures in self.machines.items():
@@ -328,6 +388,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     def what_is_left_runs_to_its_end(self):
         """No trial is lost: with a fresh device every study still comes to an end."""
+        for name, study in list(self.world.engine.state.studies.items()):
+            if study.status == "paused":
+                self.world.send(StudyResumed(at=self.world.at, study=name))
+            if study.spec.contract == "ask":
+                self.world.send(StudyClosed(at=self.world.at, study=name))
         for name in list(self.world.engine.state.devices):
             self.world.send(DeviceLeft(at=self.world.at, device=name, reason="test"))
         self.world.at += 100

@@ -6,7 +6,7 @@ import pytest
 from penstock.scheduler.decisions import Parent
 from penstock.scheduler.retention import best_at_the_end, best_completed, retained
 from penstock.scheduler.strategy import rungs_of
-from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.study import Code, Objective, StrategySpec, StudySpec
 from penstock.scheduler.trial import Trial, TrialState
 
 
@@ -14,6 +14,13 @@ def trial(number=0, state=TrialState.RUNNING, value=None, epoch=0, states=()):
     parents = tuple(Parent(n, f"u{n}", f"h{n}") for n in sorted(states, reverse=True))
     name = f"s-{number:04d}"
     return Trial(name, "s", number, (), 0.0, state, epoch=epoch, value=value, parents=parents)
+
+
+def spec(direction, keep, *further):
+    code = Code("m:f", "/", "0" * 64)
+    return StudySpec(
+        "s", "s", "objective", code, "a", direction, 9, None, keep_checkpoints=keep, further=further
+    )
 
 
 def epochs(states):
@@ -43,10 +50,10 @@ def test_the_best_are_completed_trials_by_value_and_then_by_number():
     done = TrialState.COMPLETED
     trials = [trial(n, done, value) for n, value in enumerate([0.5, 0.9, 0.9, 0.1])]
     trials.append(trial(4, TrialState.STOPPED, 1.0))
-    assert best_completed(trials, 1.0, 2) == ["s-0001", "s-0002"]
-    assert best_completed(trials, -1.0, 1) == ["s-0003"]
-    assert best_at_the_end(trials, 1.0, 3) == ["s-0001", "s-0002", "s-0000"]
-    assert best_at_the_end(trials, 1.0, 0) == []
+    assert best_completed(trials, spec("maximize", 2)) == ["s-0001", "s-0002"]
+    assert best_completed(trials, spec("minimize", 1)) == ["s-0003"]
+    assert best_at_the_end(trials, spec("maximize", 3)) == ["s-0001", "s-0002", "s-0000"]
+    assert best_at_the_end(trials, spec("maximize", 0)) == []
 
 
 def test_without_a_completed_trial_the_best_of_those_trained_longest_are_kept():
@@ -57,4 +64,15 @@ def test_without_a_completed_trial_the_best_of_those_trained_longest_are_kept():
         trial(2, stopped, 0.5, epoch=3),
         trial(3, TrialState.FAILED, 1.0, epoch=3),
     ]
-    assert best_at_the_end(trials, 1.0, 2) == ["s-0002", "s-0001"]
+    assert best_at_the_end(trials, spec("maximize", 2)) == ["s-0002", "s-0001"]
+
+
+def test_of_several_objectives_the_front_is_kept_and_never_what_violates_a_constraint():
+    done, both = TrialState.COMPLETED, spec("maximize", 9, Objective("b", "minimize"))
+    trials = [trial(n, done, value) for n, value in enumerate([0.5, 0.9, 0.9, 0.1, 1.0])]
+    for each, size in zip(trials, [1.0, 7.0, 8.0, 2.0, 0.0], strict=True):
+        each.further = (size,)
+    trials[4].constraints = (("seconds", 0.5),)
+    assert best_at_the_end(trials, both) == ["s-0001", "s-0000"]
+    trials[4].constraints = (("seconds", 0.0),)
+    assert best_completed(trials, both) == ["s-0004"]

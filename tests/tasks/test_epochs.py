@@ -346,3 +346,23 @@ def test_only_a_function_of_the_trial_can_be_marked(code, words):
     with pytest.raises(UsageError) as refusal:
         epoch_function(code)
     assert words in str(refusal.value)
+
+
+def test_a_forked_trial_is_given_its_sources_checkpoint_and_must_load_it(trainer, store):
+    source = trainer.carry_out(segment(functions.adds, 1, 2, store=store, trial="s-0900"))
+    parents = known(trainer, source)["parents"][-1:]
+    task = {"store": store, "origin": 2, "parents": parents}
+    heard = trainer.carry_out(segment(functions.adds, 3, 1, trial="s-0901", **task))
+    assert epochs(heard) == [(3, True)]
+    assert 3 < values(heard)[0] - values(source)[-1] < 4, "its sum goes on from its source's"
+    heard = trainer.carry_out(segment(functions.never_loads, 3, 1, trial="s-0902", **task))
+    assert heard[-1]["kind"] == "checkpoint"
+    assert "loops without calling trial.load()" in heard[-1]["message"]
+
+
+def test_pbt_with_a_function_that_has_no_checkpoint_fails_with_a_clear_word(trainer, trial):
+    task = segment(functions.keeps_nothing, 1, 2, trial=trial, final=True, durable=True)
+    heard = trainer.carry_out(task)
+    assert epochs(heard) == [(1, False)], "the interval's last epoch needs one"
+    assert heard[-1]["kind"] == "checkpoint"
+    assert "PBT with a trainable that has no checkpoint" in heard[-1]["message"]

@@ -44,7 +44,8 @@ def test_an_objective_pauses_in_report_and_goes_on_in_place(trainer):
     params = {"x": 0.5, "kind": "b"}
     heard = trainer.carry_out(segment(trainees.objective, 6, 9, params=params, fence=3))
     assert epochs(heard) == [(6, False)]
-    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, "value": 50.0}
+    said = {"value": 50.0, "further": [], "constraints": {}}
+    assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, **said}
 
 
 def test_an_objective_in_another_trainer_starts_over_and_repeats_no_report(trainer):
@@ -80,6 +81,21 @@ def test_how_an_objective_ends_is_said_as_optuna_would(trainer):
     ]:
         (failed,) = trainer.carry_out(segment(code))
         assert (failed["op"], failed["kind"]) == ("failed", kind)
+        assert words in failed["message"]
+
+
+def test_an_objective_of_several_returns_as_many_numbers_and_reports_none(trainer):
+    two = {"also": ("b",), "params": {"x": 0.5}}
+    [said] = trainer.carry_out(segment(trainees.objective_of_two, **two))
+    assert (said["value"], said["further"]) == (0.5, [2.0])
+    assert said["constraints"] == {"memory": 0.5}
+    for code, also, words in [
+        (trainees.objective_of_two, (), "must return one number, not [0.5, 2]"),
+        (trainees.objective_of_two, ("b", "c"), "must return 3 numbers, one for each direction"),
+        (trainees.objective_of_two_reports, ("b",), "trial.report() is not for studies of several"),
+    ]:
+        (failed,) = trainer.carry_out(segment(code, **two | {"also": also}))
+        assert failed["op"] == "failed"
         assert words in failed["message"]
 
 

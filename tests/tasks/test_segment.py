@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import trainees
 from penstock.profiling.errors import TrialFailed
-from penstock.tasks import checkpoint
+from penstock.tasks import checkpoint, loop
+from penstock.tasks.failure import Lost
 from penstock.tasks.pipe import Run
 from penstock.tasks.segment import Segments
 from trainer_process import PATIENCE, segment
@@ -176,6 +177,93 @@ def test_a_store_that_cannot_be_reached_costs_checkpoints_and_no_training(traine
     (tmp_path / "file").touch()
     trainer.train(trainees.Small, store=f"file://{tmp_path}/file/store")
     assert [m["op"] for m in trainer.said] == ["epoch"]
+
+
+def fork(params, tmp_path, epoch=2, **source):
+    """The state of trial 0 after ``epoch``, as a task carries it that goes on from there."""
+    return {
+        "trial": "s-0004",
+        "params": params,
+        "origin": epoch,
+        "parents": [parent_after(epoch, source or params, tmp_path)],
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+@pytest.mark.parametrize("schedule", ["cosine", "steps", "plateau"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_forked_trial_has_the_bits_of_the_sources_epochs_and_then_its_own_parameters(
+    trainer, tmp_path, optimizer, schedule
+):
+    """By hand: the source's weights and moments, the heir's rate, batches, order and schedule."""
+    source = {"optimizer": optimizer, "schedule": schedule, "lr": 0.05, "batch_size": 20}
+    heir = source | {"lr": 0.02, "batch_size": 16}
+    task = fork(heir, tmp_path, **source)
+    epochs = trainer.train(trainees.Small, 3, 3, **task)
+
+    def start(params, number):
+        code = trainees.Small(params)
+        return loop.start(code, code.data(), 7, number)
+
+    first, direct = start(source, 0), start(heir, 4)
+    for _ in range(2):
+        loop.run_epoch(first, lambda *_: None)
+    direct.model.load_state_dict(first.model.state_dict())
+    direct.optimizer.state.update(
+        {
+            own: {
+                name: value.clone() if hasattr(value, "clone") else value
+                for name, value in there.items()
+            }
+            for own, there in zip(
+                direct.model.parameters(), first.optimizer.state.values(), strict=True
+            )
+        }
+    )
+    if schedule == "plateau":
+        direct.schedule.best = first.schedule.best
+        direct.schedule.num_bad_epochs = first.schedule.num_bad_epochs
+        direct.schedule.last_epoch = 2
+    else:
+        direct.schedule.step()
+        direct.schedule.step()
+    direct.epoch = 2
+    expected = []
+    for _ in range(3):
+        loop.run_epoch(direct, lambda *_: None)
+        expected.append(direct.hash())
+    assert hashes(epochs) == expected
+    assert [epoch["epoch"] for epoch in epochs] == [3, 4, 5]
+
+    # Elsewhere it is replayed, from the same file, to the same bits.
+    again = Trainer().train(trainees.Small, 5, 1, **task, expect=epochs[1]["state_hash"])
+    assert hashes(again) == expected[2:]
+
+
+def test_a_forked_trial_whose_source_cannot_be_read_is_never_trained_from_nothing(
+    trainer, tmp_path
+):
+    task = fork({}, tmp_path)
+    Path(task["parents"][0]["uri"].removeprefix("file://")).unlink()
+    with pytest.raises(Lost, match=r"state after epoch 2 is not in the store.*cannot be read"):
+        trainer.train(trainees.Small, 3, 1, **task)
+    with pytest.raises(Lost):
+        trainer.train(trainees.Small, 5, 1, **task, expect="its own epoch 4")
+
+
+def test_a_source_of_another_shape_is_refused_with_what_to_do(trainer, tmp_path):
+    with pytest.raises(TrialFailed, match=r"PBT\(explore=\[...\]\)") as failure:
+        trainer.train(trainees.Small, 3, 1, **fork({"width": 9}, tmp_path, width=8))
+    assert failure.value.kind == "fork"
+
+
+def test_an_epoch_that_others_may_go_on_from_is_in_the_store_before_it_counts(trainer, tmp_path):
+    epochs = trainer.train(
+        trainees.Small, 1, 2, final=True, durable=True, store=f"file://{tmp_path}"
+    )
+    assert epochs[0]["uri"] == ""
+    assert checkpoint.load(epochs[1]["uri"], epochs[1]["state_hash"])
+    assert trainer.durable.empty(), "it is not written twice"
 
 
 def test_a_segment_that_is_not_the_last_is_saved_only_when_due(trainer, monkeypatch):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
+from penstock.app.tables import TEXT
 
 revision = "0002"
 down_revision = "0001"
 
 
 def upgrade() -> None:
-    op.add_column("trial", sa.Column("members", sa.Text, nullable=False, server_default="[]"))
+    op.add_column("trial", sa.Column("members", TEXT, nullable=False, server_default="[]"))
     op.add_column("trial", sa.Column("dispatched_at", sa.Float))
-    op.add_column("epoch", sa.Column("members", sa.Text, nullable=False, server_default="[]"))
+    op.add_column("epoch", sa.Column("members", TEXT, nullable=False, server_default="[]"))

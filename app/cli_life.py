@@ -1,0 +1,58 @@
+"""``penstock pause``, ``resume``, ``extend``, ``cancel``: a study's life, in the user's hands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..profiling.errors import UsageError
+from .terminal import Known, client_of, reader_of, settings_of
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .queries import StudyRow
+
+
+def pause(name: Known) -> None:
+    """Pause a study: what runs ends its epoch, nothing is lost, and other studies go on."""
+    study, client = _study_and_client(name, over=False)
+    client.pause(study.id)
+    typer.echo(f"{study.name} is paused: penstock resume {study.id}")
+
+
+def resume(name: Known) -> None:
+    """Have a paused study go on."""
+    study, client = _study_and_client(name, over=False)
+    client.resume(study.id)
+    typer.echo(f"{study.name} goes on: penstock watch {study.id}")
+
+
+def extend(
+    name: Known,
+    by: Annotated[int | None, typer.Option(metavar="N", min=1, help="So many more trials.")] = None,
+    to: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Up to so many trials in all.")
+    ] = None,
+) -> None:
+    """Have a study go on to more trials, also one that is complete or was cancelled."""
+    if (by is None) == (to is None):
+        raise UsageError("give --by, how many more trials, or --to, how many in all")
+    study, client = _study_and_client(name, over=True)
+    n_trials = client.extend(study.id, by=by, to=to)
+    typer.echo(f"{study.name} goes on to {n_trials} trials: penstock watch {study.id}")
+
+
+def cancel(name: Known) -> None:
+    """Cancel a study. What has run stays, and can be read."""
+    study, client = _study_and_client(name, over=False)
+    client.cancel(study.id)
+    typer.echo(f"{study.name} is cancelled")
+
+
+def _study_and_client(name: str, *, over: bool) -> tuple[StudyRow, Client]:
+    settings = settings_of()
+    study = reader_of(settings).study(name)
+    if study.finished_at is not None and not over:
+        raise UsageError(f"{study.name} is {study.status} already")
+    return study, client_of(settings)

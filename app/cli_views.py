@@ -1,0 +1,27 @@
+"""``penstock dashboard``: other people's views of our studies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .terminal import reader_of
+
+
+def dashboard(
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = 8080,
+) -> None:
+    """Show all studies in optuna-dashboard, in the browser, until Ctrl-C. It only reads.
+
+    It needs the extra penstock[dashboard], and listens on this machine only.
+    """
+    from .dashboard import ADDRESS, serving
+
+    reader = reader_of()
+    reader.studies()  # says so here where nothing has run yet
+    with serving(reader, port) as server:
+        typer.echo(f"http://{ADDRESS}:{port}/dashboard")
+        server.serve_forever()

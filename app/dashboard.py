@@ -1,0 +1,60 @@
+"""optuna-dashboard over the ledger, on this machine only. It reads; what would write is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from ..profiling.errors import UsageError
+from .extras import need
+
+if TYPE_CHECKING:
+    from .queries import Reader
+
+ADDRESS = "127.0.0.1"
+READING = ("GET", "HEAD")
+#: What the dashboard shows its user where a button of its would write.
+REFUSAL = json.dumps({"reason": "Penstock's studies are read-only here"}).encode()
+
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+
+def serving(reader: Reader, port: int) -> WSGIServer:
+    """A server at ``port`` (0: a free one), to be run by ``serve_forever``.
+
+    UsageError where optuna-dashboard is not installed or the port is taken.
+    """
+    need("optuna_dashboard", "dashboard", "penstock dashboard")
+    import optuna_dashboard
+
+    from .optuna_storage import LedgerStorage
+
+    app = _read_only(optuna_dashboard.wsgi(LedgerStorage(reader)))
+    try:
+        return make_server(ADDRESS, port, app, _Server, _Handler)
+    except OSError as error:
+        raise UsageError.refuse("--port", port, f"a free port ({error.strerror})") from error
+
+
+def _read_only(app: Application) -> Application:
+    def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in READING:
+            return app(environ, start)
+        start("405 Method Not Allowed", [("Content-Type", "application/json")])
+        return [REFUSAL]
+
+    return answer
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a request: one that draws a large study does not hold up the others."""
+
+    daemon_threads = True
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
+        """Requests are not written to the terminal; errors are, by optuna-dashboard itself."""

@@ -1,0 +1,122 @@
+"""Accepted epochs into other people's logs (TensorBoard, MLflow): each once, and in order.
+
+Theory of operation. What is logged comes from the ledger, never from trainers: an epoch that was
+replayed, or reported by a worker that no longer counts, is not accepted twice and so not logged
+twice. Whoever watches a study also logs it. A log is asked how far it has a trial before the first
+of the trial's epochs is written, so that a watcher that was killed, or comes late, goes on where
+the log ends. Two watchers would both find the same end: a lock lets one of a kind log a study to
+one place at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from zlib import crc32
+
+from ..scheduler.trial import FINAL
+from . import locks
+
+if TYPE_CHECKING:
+    from .picture import View
+    from .queries import EpochRow, StudyRow, TrialRow
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A trial's metrics after an epoch, and when they were accepted (seconds)."""
+
+    epoch: int
+    at: float
+    metrics: Mapping[str, float]
+
+
+class Log(Protocol):
+    """Where one study is logged."""
+
+    def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
+        """Write those of ``points`` that are not there yet; ``over`` where no more will come."""
+
+
+class EpochCallback(ABC):
+    """Logs a study to one place while it is watched; given in ``optimize(callbacks=[...])``."""
+
+    #: What kind of log it is: the name of its extra.
+    kind: str
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it logs to."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise UsageError where it cannot log."""
+
+    @abstractmethod
+    def open(self, study: StudyRow) -> Log:
+        """The log of ``study``. BackendError where it does not answer."""
+
+
+class Feed:
+    """Hands each log what is new, from one look of a watcher to the next."""
+
+    def __init__(self, callbacks: Sequence[EpochCallback], run: Path) -> None:
+        self._callbacks = callbacks
+        self._run = run
+        self._held = contextlib.ExitStack()
+        self._logs: list[Log] | None = None
+        self._heard = 0
+        self._reached: dict[str, int] = {}
+        self._over: set[str] = set()
+
+    def look(self, view: View, epochs: Sequence[EpochRow]) -> None:
+        """Log what ``view`` has; ``epochs`` are all accepted ones, longer from look to look.
+
+        UsageError where another process logs this study to the same place.
+        """
+        if self._logs is None:
+            self._logs = [self._open(callback, view.study) for callback in self._callbacks]
+        points: dict[str, list[Point]] = {}
+        for row in epochs[self._heard :]:
+            points.setdefault(row.trial, []).append(Point(row.epoch, row.at, row.metrics))
+            self._reached[row.trial] = row.epoch
+        self._heard = len(epochs)
+        for trial in view.trials:
+            over = trial.state in FINAL
+            if over and trial.id in self._over and trial.id not in points:
+                continue
+            found = points.get(trial.id, [])
+            if over and trial.epoch == 0 and trial.value is not None:
+                # An objective that reported nothing on its way: its value is all there is.
+                at = trial.finished_at or trial.created_at
+                found = [Point(0, at, {view.study.metric: trial.value})]
+            # Trials are read after the epochs: the last ones may come with the next look.
+            over = over and self._reached.get(trial.id, 0) >= trial.epoch
+            if found or over:
+                for log in self._logs:
+                    log.write(trial, found, over=over)
+            if over:
+                self._over.add(trial.id)
+
+    def close(self) -> None:
+        self._held.close()
+
+    def _open(self, callback: EpochCallback, study: StudyRow) -> Log:
+        name = f"{callback.kind}-{study.id}-{crc32(callback.place.encode()):08x}"
+        self._held.enter_context(locks.hold(self._run, name))
+        return callback.open(study)
+
+
+@contextlib.contextmanager
+def feeding(callbacks: Sequence[EpochCallback], run: Path) -> Iterator[Feed]:
+    """A feed of these logs; ``run`` is the folder of locks."""
+    feed = Feed(callbacks, run)
+    try:
+        yield feed
+    finally:
+        feed.close()

@@ -1,0 +1,91 @@
+"""Where forked trials come from (population based training): a chart for the report, and words.
+
+A lane a trial, along the epochs that are its own. An arrow leads from the trial whose state was
+taken over, after the epoch where it was, to the one that goes on from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..scheduler.study import number_of
+from .figures import LANE, MARGIN, NARROW_LANE, Figure, colours, summary
+
+if TYPE_CHECKING:
+    from .queries import StudyRow, TrialRow
+
+SECTION = (
+    '<section id="lineage"><div class="head"><h2>Lineage</h2>'
+    "<p>A lane a trial, along its own epochs. An arrow leads from the trial whose state was taken"
+    " over to the one that goes on from it.</p>"
+    '<span class="legend">worst <i></i> best</span></div>'
+    '<div class="chart" data-figure="lineage"></div></section>'
+)
+
+
+def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
+    """The chart of a study with forked trials, None of another one."""
+    forked = [trial for trial in trials if trial.origin_trial is not None]
+    if not forked:
+        return None
+    colour = colours(study, trials)
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "x": [trial.origin_epoch or 0, trial.epoch],
+            "y": [trial.number, trial.number],
+            "text": summary(trial),
+            "hovertemplate": "%{text}<br>epoch %{x}<extra></extra>",
+            "line": {"color": colour[trial.id], "width": 4},
+            "marker": {"size": 6},
+        }
+        for trial in trials
+    ]
+    arrows: list[dict[str, Any]] = [
+        {
+            "x": trial.origin_epoch,
+            "y": trial.number,
+            "ax": trial.origin_epoch,
+            "ay": number_of(trial.origin_trial or ""),
+            "xref": "x",
+            "yref": "y",
+            "axref": "x",
+            "ayref": "y",
+            "text": "",
+            "showarrow": True,
+            "arrowhead": 2,
+            "arrowwidth": 1.3,
+            "arrowcolor": colour[trial.id],
+        }
+        for trial in forked
+    ]
+    lane = LANE if len(trials) <= 16 else NARROW_LANE
+    layout = {
+        "xaxis": {"title": {"text": "epoch"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "trial"}, "autorange": "reversed"},
+        "height": MARGIN + lane * len(trials),
+        "annotations": arrows,
+        "hovermode": "closest",
+    }
+    return {"data": traces, "layout": layout}
+
+
+def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
+    """What became of whose state, in sentences: the trial's own beginning, and who it lent to."""
+    said = []
+    if trial.origin_trial is not None:
+        source = number_of(trial.origin_trial)
+        said.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
+    heirs = [other for other in trials if other.origin_trial == trial.id]
+    said += [
+        f"trial {heir.number} goes on from its state after epoch {heir.origin_epoch}"
+        for heir in heirs
+    ]
+    said += [
+        f"it fell behind after epoch {trial.epoch}, and trial {other.number} took its place"
+        for other in trials
+        if other.replaces == trial.id
+    ]
+    return said

@@ -1,0 +1,96 @@
+"""A study that is over as the engine had it, read back from the ledger's tables.
+
+When a study ends the engine forgets it. An extension (``StudyExtended``) brings it back with what
+its samplers, its strategy and its trials that may still be promoted need; other readers use
+``queries``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Row, Select, select
+
+from ..profiling.errors import UsageError
+from ..scheduler.decisions import Member, Parent
+from ..scheduler.events import Proposed, StudyImported
+from ..scheduler.past import Past
+from ..scheduler.study import StudySpec
+from ..scheduler.trial import Failure, Trial, TrialState
+from . import codec
+from .tables import DURABLE, EPOCH, EVENT, STUDY, TRIAL
+
+Rows = Callable[[Select[Any]], Sequence[Row[Any]]]
+
+
+def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, Past]:
+    """The study with this id: what it was, its status, and its trials.
+
+    UsageError for one that was imported: its states in the store are another installation's.
+    """
+    [head] = rows(select(STUDY).where(STUDY.c.id == study))
+    brought = EVENT.c.study == study, EVENT.c.kind == StudyImported.__name__
+    if rows(select(EVENT.c.seq).where(*brought)):
+        raise UsageError(f"{head.name} was imported: it is over and stays so")
+    of_study = TRIAL.c.study == study
+    epochs, parents = defaultdict[str, list[Row[Any]]](list), defaultdict[str, list[Parent]](list)
+    known = select(EPOCH.c.trial, EPOCH.c.epoch, EPOCH.c.value, EPOCH.c.state_hash).add_columns(
+        EPOCH.c.signature
+    )
+    for row in rows(known.join(TRIAL).where(of_study).order_by(EPOCH.c.epoch)):
+        epochs[row.trial].append(row)
+    durable = select(DURABLE).join(TRIAL).where(of_study).order_by(DURABLE.c.epoch.desc())
+    for row in rows(durable):
+        parents[row.trial].append(Parent(row.epoch, row.uri, row.state_hash))
+    proposed = EVENT.c.study == study, EVENT.c.kind == Proposed.__name__
+    notes: list[str] = []
+    for row in rows(select(EVENT.c.kind, EVENT.c.body).where(*proposed).order_by(EVENT.c.seq)):
+        event = codec.decode(row.kind, row.body)
+        assert isinstance(event, Proposed)
+        notes += event.notes or [""] * len(event.trials)
+    trials = rows(select(TRIAL).where(of_study).order_by(TRIAL.c.number))
+    past = Past(
+        created_at=head.created_at,
+        trials=tuple(
+            replace(_trial(row, epochs[row.id], parents[row.id]), notes=notes[row.number])
+            for row in trials
+        ),
+    )
+    return codec.spec_from_json(head.spec), head.status, past
+
+
+def _trial(row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent]) -> Trial:
+    failure = None
+    if row.failure_kind is not None:
+        failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback or "")
+    last = epochs[-1] if epochs else None
+    return Trial(
+        id=row.id,
+        study=row.study,
+        number=row.number,
+        params=tuple(json.loads(row.params).items()),
+        created_at=row.created_at,
+        state=TrialState(row.state),
+        target=row.target,
+        epoch=row.epoch,
+        value=row.value,
+        state_hash=last.state_hash if last else "",
+        signature=last.signature if last else "",
+        members=tuple(Member(device, slot) for device, slot in json.loads(row.members)),
+        failure=failure,
+        finished_at=row.finished_at,
+        further=tuple(json.loads(row.further)),
+        constraints=tuple(json.loads(row.constraints).items()),
+        parents=tuple(parents),
+        values={each.epoch: _value(each.value) for each in epochs},
+        hashes={each.epoch: each.state_hash for each in epochs},
+    )
+
+
+def _value(stored: float | None) -> float:
+    return math.nan if stored is None else stored

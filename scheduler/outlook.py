@@ -1,0 +1,102 @@
+"""What the scheduler would do next, as plain values: who runs where, who waits for what, and until
+when, by measured times. It only reads the state; nothing here is promised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .state import Attempt, EngineState
+from .trial import TrialState
+
+Facts = dict[str, Any]
+
+
+def outlook(state: EngineState, at: float) -> Facts:
+    """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None: unknown.
+
+    ``dirty``: something has changed since the plan was made, so it is made anew when a slot is to
+    be filled.
+    """
+    running = [_running(state, fence, attempt, at) for fence, attempt in state.attempts.items()]
+    return {
+        "policy": state.policy,
+        "planned": None if state.planned_at is None else at - state.planned_at,
+        "dirty": state.dirty,
+        "running": running,
+        "waiting": _waiting(state, at),
+        "free": [f"{slot.device}/{slot.slot}" for slot in state.free_slots()],
+        "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
+        "studies": [_study(state, name) for name in state.studies],
+    }
+
+
+def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Facts:
+    """A trial keeps its slots until its target, unless it is cut: then for this epoch."""
+    segment = attempt.segment
+    trial, study = state.trials[segment.trial], state.studies[attempt.study]
+    seconds = state.costs.epoch_seconds(trial.study, trial.id)
+    epoch_ends = ends = None
+    if seconds is not None:
+        begun = attempt.dispatched_at + attempt.trained
+        epoch_ends = max(0.0, begun + seconds - at)
+        ends = epoch_ends + (0 if attempt.cut else trial.target - trial.epoch - 1) * seconds
+    why = "until its target"
+    if attempt.cut:
+        drained = any(state.closed(member.device) for member in segment.members)
+        why = "until this epoch's end: another width"
+        if not study.works:
+            why = "until this epoch's end: its study is paused"
+        elif drained:
+            why = "until this epoch's end: its device is taken out"
+    return {
+        "study": study.spec.name,
+        "trial": trial.number,
+        "fence": fence,
+        "slots": [f"{member.device}/{member.slot}" for member in segment.members],
+        "epoch": trial.epoch + 1,
+        "target": trial.target,
+        "epoch_ends": epoch_ends,
+        "ends": ends,
+        "why": why,
+    }
+
+
+def _waiting(state: EngineState, at: float) -> list[Facts]:
+    """In the order in which they get slots; those of paused studies get none."""
+    usable = {name for name in state.devices if state.usable(name)}
+    found, place = list[Facts](), 0
+    for name in state.ready:
+        trial = state.trials[name]
+        study = state.studies[trial.study]
+        why = f"place {place + 1} in line for a slot"
+        if not study.works:
+            why = "its study is paused"
+        elif not usable:
+            why = "no device may be used now"
+        elif usable <= study.refused.keys():
+            why = "no device that is there may be used for its study"
+        place += study.works
+        found.append(
+            {
+                "study": study.spec.name,
+                "trial": trial.number,
+                "epoch": trial.epoch,
+                "target": trial.target,
+                "width": state.widths.get(name, 1),
+                "waited": at - trial.since,
+                "why": why,
+            }
+        )
+    return found
+
+
+def _study(state: EngineState, name: str) -> Facts:
+    study = state.studies[name]
+    states = [state.trials[trial].state for trial in study.trials]
+    return {
+        "study": study.spec.name,
+        "status": study.status,
+        "to_propose": max(0, study.spec.n_trials - len(study.trials)),
+        "paused_trials": states.count(TrialState.PAUSED),
+    }

@@ -1,0 +1,28 @@
+"""The Pareto front: the results that no other one beats in every respect.
+
+One result dominates another if it is nowhere worse and somewhere better (Deb et al. 2002, section
+III). With one objective the front is the best value, and those equal to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def front(scores: Sequence[Sequence[float]]) -> list[int]:
+    """Which of ``scores`` (larger is better, one a row) are not dominated, in their order.
+
+    >>> front([(1.0, 5.0), (2.0, 4.0), (1.0, 4.0), (2.0, 4.0)])
+    [0, 1, 3]
+    """
+    found: list[int] = []
+    # In falling order only an earlier row can dominate a later one.
+    for place in sorted(range(len(scores)), key=lambda place: tuple(scores[place]), reverse=True):
+        if not any(_dominates(scores[other], scores[place]) for other in found):
+            found.append(place)
+    return sorted(found)
+
+
+def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    pairs = list(zip(one, other, strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)

@@ -1,0 +1,121 @@
+"""The Trainer of Hugging Face's transformers in an epoch function.
+
+What goes into the store is the checkpoint folder that the Trainer itself writes after each epoch,
+file by file, and what it goes on from is that folder again. Left out are ``training_args.bin``,
+which is a pickle that resuming does not read, and the states of the random generators: Penstock
+seeds these for each epoch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...profiling.errors import UsageError
+from ..epochs import EpochTrial
+from .passes import Passes, missing
+
+try:
+    from transformers import (
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+except ImportError as error:
+    raise missing("huggingface", error) from error
+
+_LEFT_OUT = ("training_args.bin", "rng_state.pth")
+
+
+class HuggingFaceCallback(TrainerCallback):
+    """Makes the epochs of a ``transformers.Trainer`` those of a trial::
+
+        report = penstock.HuggingFaceCallback(trial)
+        arguments = TrainingArguments(report.folder, save_strategy="epoch", ...)
+        trainer = Trainer(model, arguments, callbacks=[report], ...)
+        trainer.train(resume_from_checkpoint=report.checkpoint)
+
+    What the Trainer logs in an epoch is reported under its names (``eval_loss``). ``folder`` is a
+    temporary folder on the node, ``checkpoint`` the one to resume from; None where there is none.
+    """
+
+    def __init__(self, trial: EpochTrial) -> None:
+        self._passes = Passes(trial)
+        self._logged: dict[str, float] = {}
+        self.folder = self._passes.folder()
+        self.checkpoint: str | None = None
+        if self._passes.state is not None:
+            name: str = self._passes.state["name"]
+            place = Path(self.folder) / name
+            place.mkdir()
+            for file, content in self._passes.state["files"].items():
+                (place / file).write_bytes(content)
+            self.checkpoint, self._passes.state = str(place), None
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        """Refuse arguments under which there would be no whole checkpoint after each epoch."""
+        if args.save_strategy != "epoch":
+            allowed = '"epoch", so that a trial can go on after any epoch'
+            given = getattr(args.save_strategy, "value", args.save_strategy)
+            raise UsageError.refuse("save_strategy", given, allowed)
+        if args.save_only_model:
+            allowed = "False, so that a trial goes on with its optimizer"
+            raise UsageError.refuse("save_only_model", True, allowed)
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        self._passes.begin()
+        # What was trained so far, in epochs; None and 0 before the first step.
+        self._passes.check(
+            round(state.epoch or 0) + 1,
+            "call trainer.train(resume_from_checkpoint=report.checkpoint)",
+        )
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        self._logged |= logs or {}
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        """Report the epoch: the Trainer has evaluated and saved it."""
+        assert args.output_dir is not None  # where it has just saved
+        saved = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        files = {
+            file.name: file.read_bytes() for file in saved.iterdir() if file.name not in _LEFT_OUT
+        }
+        logged, self._logged = self._logged, {}
+        logged.pop("epoch", None)
+        self._passes.report(logged, {"name": saved.name, "files": files})
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        self._passes.tidy()

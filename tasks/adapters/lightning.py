@@ -1,0 +1,293 @@
+"""A LightningModule as a ``TorchTrainable``: Penstock owns the loop.
+
+Theory of operation. The module is taken apart into what a ``TorchTrainable`` is made of, so its
+epochs repeat bit by bit, at any width. Of Lightning only what has a place in Penstock's loop is
+served (``SERVED``). What else a module overrides, uses or returns is refused by its name before the
+first epoch, or when it is used: nothing is left out in silence. ``lightning_loop`` is for the rest.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
+
+from ...profiling.errors import TrialFailed, UsageError
+from ..contract import Data, TorchTrainable
+from .passes import missing
+
+try:
+    from pytorch_lightning import LightningDataModule, LightningModule
+except ImportError as error:
+    raise missing("lightning", error) from error
+
+#: What a module may define: Penstock's loop calls it, or no fit ever does.
+SERVED = {
+    "configure_optimizers",
+    "example_input_array",
+    "predict_dataloader",
+    "predict_step",
+    "prepare_data",
+    "print",
+    "setup",
+    "test_dataloader",
+    "test_step",
+    "train_dataloader",
+    "training_step",
+    "val_dataloader",
+    "validation_step",
+}
+_NEVER_IN_FIT = ("on_test_", "on_predict_", "to_")
+_ADVICE = (
+    "LightningTrainable cannot serve it: leave it out, or keep Lightning's own loop, in an epoch "
+    "function with penstock.LightningCallback"
+)
+
+
+def _unserved(name: str) -> TrialFailed:
+    return TrialFailed("inexact", f"{name}: {_ADVICE}")
+
+
+class LightningTrainable(TorchTrainable):
+    """A LightningModule whose loop is Penstock's: elastic, and exact to the bit::
+
+        class Tuned(penstock.LightningTrainable):
+            module = DigitsModule
+            datamodule = DigitsData
+
+    Both are called with those of the trial's parameters that they name, and may be methods too.
+    What ``validation_step`` logs is reported under its names.
+    """
+
+    #: Makes the LightningModule.
+    module: Callable[..., LightningModule]
+    #: Makes the LightningDataModule; None where the module has its dataloaders itself.
+    datamodule: Callable[..., LightningDataModule] | None = None
+
+    _monitor: str | None = None
+    _schedule: Any = None
+
+    def __init_subclass__(cls) -> None:
+        """Refuse at once what the classes alone show."""
+        for field, base in (("module", LightningModule), ("datamodule", LightningDataModule)):
+            made = getattr(cls, field, None)
+            if not isinstance(made, type):
+                continue
+            if not issubclass(made, base):
+                raise UsageError.refuse(field, made, f"a pytorch_lightning.{base.__name__}")
+            if (name := _overridden(made, base)) is not None:
+                raise UsageError(f"{made.__name__}.{name}: {_ADVICE}")
+
+    def data(self) -> Data:
+        """The data sets of the dataloaders; Penstock reads them, in an order of its own."""
+        source: LightningModule | LightningDataModule
+        source = self._module() if self.datamodule is None else self._datamodule()
+        source.prepare_data()
+        source.setup("fit")
+        train = _loader("train_dataloader", source.train_dataloader(), RandomSampler)
+        validation = _loader("val_dataloader", source.val_dataloader(), SequentialSampler)
+        assert train.batch_size is not None  # _loader has seen to it
+        assert validation.batch_size is not None
+        self.batch_size, self.eval_batch_size = train.batch_size, validation.batch_size
+        return Data(train.dataset, validation.dataset)
+
+    def model(self) -> LightningModule:
+        self._check_names()
+        module = self._module()
+        module.setup("fit")
+        if not module.automatic_optimization:
+            raise _unserved(f"{type(module).__name__}.automatic_optimization = False")
+        self._training = _step(module, "training_step")
+        self._validation = _step(module, "validation_step")
+        self._logs = _Logs()
+        vars(module)["log"] = self._logs.log
+        module.trainer = _NO_TRAINER
+        return module
+
+    def optimizer(self, model: torch.nn.Module) -> Optimizer:
+        assert isinstance(model, LightningModule)
+        optimizer, self._schedule, self._monitor = _configured(model.configure_optimizers())
+        return optimizer
+
+    def schedule(self, optimizer: Optimizer) -> Any:
+        return self._schedule
+
+    def loss(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        self._logs.values = {}
+        out = self._training(batch)
+        loss = out.get("loss") if isinstance(out, dict) else out
+        if not isinstance(loss, torch.Tensor):
+            raise _unserved(f"training_step returned {loss!r}, which is no loss")
+        return loss
+
+    def metrics(self, model: torch.nn.Module, batch: Any) -> Mapping[str, torch.Tensor | float]:
+        self._logs.values = {}
+        out = self._validation(batch)
+        values = self._logs.values
+        if self._monitor is not None and self._monitor not in values:
+            there = ", ".join(sorted(values))
+            raise TrialFailed("metric", f"no monitor {self._monitor!r}; those there are: {there}")
+        # What a plateau schedule is given. Not a number where the module has none: not reported.
+        found = values.get(self._monitor or "loss", values.get("val_loss", out))
+        if not isinstance(found, torch.Tensor | float):
+            found = math.nan
+        return {**values, "loss": found}
+
+    def _module(self) -> LightningModule:
+        made = self.module(**_named(self.module, self.params))
+        _check("module", made, LightningModule)
+        return made
+
+    def _datamodule(self) -> LightningDataModule:
+        assert self.datamodule is not None
+        made = self.datamodule(**_named(self.datamodule, self.params))
+        _check("datamodule", made, LightningDataModule)
+        return made
+
+    def _check_names(self) -> None:
+        """Refuse a parameter that nobody reads. Methods may read any."""
+        makers = [maker for maker in (self.module, self.datamodule) if maker is not None]
+        if not all(isinstance(maker, type) for maker in makers):
+            return
+        known = {"batch_size"}.union(*(_named(maker, self.params) for maker in makers))
+        for name in self.params:
+            if name not in known:
+                takers = " nor ".join(maker.__name__ for maker in makers)
+                raise UsageError(f"the space has {name!r}, which {takers} does not take")
+
+
+class _NoTrainer:
+    """Stands where a module's ``trainer`` does, and refuses whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _unserved(f"the module asks its trainer for {name}")
+
+
+_NO_TRAINER: Any = _NoTrainer()
+
+
+class _BatchIndex:
+    """Stands where ``batch_idx`` does: several processes share a batch, and none counts them."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise _unserved("the module reads batch_idx")
+
+    __index__ = __int__ = __float__ = __bool__ = __hash__ = __str__ = __format__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _refuse
+
+
+_BATCH_INDEX = _BatchIndex()
+
+
+class _Logs:
+    """Stands where a module's ``log`` does: one batch's values by name."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def log(self, name: str, value: Any, *_: Any, reduce_fx: Any = "mean", **__: Any) -> None:
+        if reduce_fx not in ("mean", torch.mean):
+            raise _unserved(f"log({name!r}, reduce_fx={reduce_fx!r})")
+        if isinstance(value, torch.nn.Module | dict):
+            # It would count in attributes, which do not move with a trial.
+            raise _unserved(f"log({name!r}) of a {type(value).__name__}, which is no number")
+        self.values[name] = value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _overridden(made: type, base: type) -> str | None:
+    """A name of ``base`` that ``made`` defines anew and that is not served; None if there is none.
+
+    A module's methods from ``torch.nn`` (``forward``, ``state_dict``) are its own.
+    """
+    for name in sorted(set(dir(base)) - set(dir(torch.nn.Module)) - SERVED):
+        if name.startswith("_") or name.startswith(_NEVER_IN_FIT):
+            continue
+        owner = next(kind for kind in made.__mro__ if name in vars(kind))
+        if not issubclass(base, owner):
+            return name
+    return None
+
+
+def _check(field: str, made: object, base: type) -> None:
+    if not isinstance(made, base):
+        raise UsageError.refuse(field, made, f"one that makes a pytorch_lightning.{base.__name__}")
+    if (name := _overridden(type(made), base)) is not None:
+        raise _unserved(f"{type(made).__name__}.{name}")
+
+
+def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``params`` that ``maker`` names as its arguments; no other is read."""
+    made_by = getattr(maker, "__init__") if isinstance(maker, type) else maker  # noqa: B009
+    if made_by in (LightningModule.__init__, LightningDataModule.__init__):
+        return {}  # they take anything, and nothing comes of it
+    wanted = inspect.signature(made_by).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in wanted):
+        return dict(params)
+    return {each.name: params[each.name] for each in wanted if each.name in params}
+
+
+def _step(module: LightningModule, name: str) -> Callable[[Any], Any]:
+    """The module's step as a function of a batch."""
+    if getattr(type(module), name) is getattr(LightningModule, name):
+        raise TrialFailed("inexact", f"{type(module).__name__} has no {name}, which is needed")
+    step = getattr(module, name)
+    names = list(inspect.signature(step).parameters)
+    if "dataloader_iter" in names or "dataloader_idx" in names:
+        raise _unserved(f"{name}({', '.join(names)})")
+    return step if len(names) == 1 else lambda batch: step(batch, _BATCH_INDEX)
+
+
+def _loader(name: str, loader: Any, sampler: type) -> DataLoader[Any]:
+    """A DataLoader whose batches Penstock can make itself. Raises ``TrialFailed`` (inexact)."""
+    if not isinstance(loader, DataLoader):
+        raise _unserved(f"{name}: {type(loader).__name__} in place of one DataLoader")
+    # Torch's own subclasses of a sampler take their share of it, as of weights or ranks.
+    if type(loader.sampler) is not sampler or getattr(loader.sampler, "replacement", False):
+        raise _unserved(f"{name}: {type(loader.sampler).__name__}, which is not {sampler.__name__}")
+    if loader.batch_size is None:
+        raise _unserved(f"{name}: a batch_sampler, or no batch_size")
+    if loader.collate_fn is not default_collate:
+        raise _unserved(f"{name}: collate_fn")
+    if loader.drop_last:
+        raise _unserved(f"{name}: drop_last=True")
+    return loader
+
+
+def _configured(found: Any) -> tuple[Optimizer, Any, str | None]:
+    """What ``configure_optimizers`` gave: one optimizer, its schedule, and what that monitors."""
+    schedule: Any = None
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
+        found, schedule = found
+    if isinstance(found, dict):
+        found, schedule = found["optimizer"], found.get("lr_scheduler")
+    found, schedule = _only("optimizers", found), _only("learning rate schedules", schedule)
+    if not isinstance(found, Optimizer):
+        raise _unserved(f"configure_optimizers gave {found!r}")
+    monitor = None
+    if isinstance(schedule, dict):
+        monitor = schedule.get("monitor")
+        for key, allowed in (("interval", "epoch"), ("frequency", 1)):
+            if schedule.get(key, allowed) != allowed:
+                raise _unserved(f"a learning rate schedule with {key}={schedule[key]!r}")
+        schedule = schedule["scheduler"]
+    if not isinstance(schedule, ReduceLROnPlateau):
+        return found, schedule, None
+    if monitor is None:
+        raise _unserved("ReduceLROnPlateau without monitor")
+    return found, schedule, monitor
+
+
+def _only(what: str, found: Any) -> Any:
+    if not isinstance(found, list | tuple):
+        return found
+    if len(found) > 1:
+        raise _unserved(f"several {what}")
+    return found[0] if found else None

@@ -1,0 +1,66 @@
+"""Lightning's own Trainer in an epoch function: whatever a module does, Lightning does it.
+
+What goes into the store is Lightning's own checkpoint, its values without their pickle, and what it
+goes on from is that again: loops, optimizers, schedules, the states of callbacks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ..epochs import EpochTrial
+from .passes import Passes, missing
+
+try:
+    from pytorch_lightning import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise missing("lightning", error) from error
+
+
+class LightningCallback(Callback):
+    """Makes the epochs of a Lightning ``Trainer`` those of a trial, in an epoch function.
+
+        report = penstock.LightningCallback(trial)
+        trainer = Trainer(max_epochs=-1, callbacks=[report], default_root_dir=report.folder, ...)
+        trainer.fit(module, data, ckpt_path=report.checkpoint)
+
+    All that was logged for the epoch is reported under its names. ``folder`` is a temporary folder
+    on the node, ``checkpoint`` the file to go on from; None where the trial begins.
+    """
+
+    def __init__(self, trial: EpochTrial) -> None:
+        self._passes = Passes(trial)
+        self._began = False
+        self.folder = self._passes.folder()
+        self.checkpoint: str | None = None
+        if self._passes.state is not None:
+            self.checkpoint = self._file()
+            torch.save(self._passes.state, self.checkpoint)
+            self._passes.state = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        # The order of the first epoch's examples is drawn before on_train_epoch_start.
+        self._passes.begin()
+        self._began = True
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not self._began:
+            self._passes.begin()
+        self._began = False
+        self._passes.check(
+            trainer.current_epoch + 1, "call trainer.fit(ckpt_path=report.checkpoint)"
+        )
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        file = self._file()
+        trainer.save_checkpoint(file)
+        state = torch.load(file, map_location="cpu", weights_only=True)
+        self._passes.report(trainer.callback_metrics, state)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._passes.tidy()
+
+    def _file(self) -> str:
+        return str(Path(self.folder) / "penstock.ckpt")

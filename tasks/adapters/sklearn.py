@@ -1,0 +1,129 @@
+"""Estimators of scikit-learn that learn by ``partial_fit``, in an epoch function.
+
+A checkpoint is what ``partial_fit`` has set on the estimator: NumPy arrays, numbers and texts as
+they are; objects of scikit-learn's own (the optimizer of a multi-layer perceptron, say) as the name
+of their class with their attributes, or with the arguments of its call where they have none. Only
+classes of scikit-learn are made again. So a checkpoint holds values, and no code.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from ...profiling.errors import UsageError
+from ..epochs import EpochTrial
+from .passes import Passes
+
+#: The key of a dict that stands for something else, and what it stands for.
+_KIND = "penstock kind"
+
+
+class PartialFit:
+    """An estimator whose ``partial_fit`` is called once in each epoch of a trial.
+
+    fit = penstock.PartialFit(trial, SGDClassifier(alpha=trial.params["alpha"]))
+    for epoch in fit.epochs():
+        fit.estimator.partial_fit(x, y, classes=range(10))
+        fit.report({"accuracy": fit.estimator.score(x_valid, y_valid)})
+    """
+
+    def __init__(self, trial: EpochTrial, estimator: BaseEstimator) -> None:
+        """``estimator`` is one that is not fitted yet. It becomes what it was after the last epoch.
+
+        Raises ``UsageError`` for an estimator without ``partial_fit``.
+        """
+        if isinstance(estimator, type) or not hasattr(estimator, "partial_fit"):
+            raise UsageError.refuse("estimator", estimator, "an estimator that has partial_fit")
+        self._passes = Passes(trial)
+        self.estimator: Any = estimator
+        if self._passes.state is not None:
+            restore(estimator, self._passes.state)
+            self._passes.state = None
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs to train, as ``EpochTrial.epochs``."""
+        while True:
+            yield self._passes.begin()
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        """Say how the epoch went, and store the estimator.
+
+        Raises ``UsageError`` naming the attribute that cannot be stored.
+        """
+        self._passes.report(metrics, state_of(self.estimator))
+
+
+def state_of(estimator: BaseEstimator) -> dict[str, Any]:
+    """What fitting has set on ``estimator``, in terms that a checkpoint can hold."""
+    given = estimator.get_params(deep=False)
+    return {
+        name: _packed(value) for name, value in sorted(vars(estimator).items()) if name not in given
+    }
+
+
+def restore(estimator: BaseEstimator, state: Mapping[str, Any]) -> None:
+    """Make ``estimator``, which is not fitted, the one that ``state_of`` gave ``state`` for."""
+    vars(estimator).update({name: _unpacked(value) for name, value in state.items()})
+
+
+def _packed(value: Any) -> Any:
+    """``value`` with what the store cannot keep named and taken apart; the rest as it is."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        return {_KIND: "texts", "texts": value.tolist(), "dtype": value.dtype.str}
+    if isinstance(value, np.random.RandomState):
+        shared = value is check_random_state(None)  # numpy.random's own, which Penstock seeds
+        return {_KIND: "generator", "state": None if shared else value.get_state(legacy=False)}
+    if isinstance(value, dict):
+        return {name: _packed(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_packed, value)) if type(value) in (list, tuple) else value
+    return _taken_apart(value) if type(value).__module__.startswith("sklearn.") else value
+
+
+def _taken_apart(value: Any) -> Any:
+    made = type(value)
+    packed: dict[str, Any] = {_KIND: "object", "class": f"{made.__module__}:{made.__qualname__}"}
+    if hasattr(value, "__dict__"):
+        return packed | {"vars": _packed(dict(sorted(vars(value).items())))}
+    # One written in Cython, as the losses are: it says by what call it is made again.
+    reduced = value.__reduce__()
+    return packed | {"call": _packed(reduced[1])} if reduced[0] is made else value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_unpacked, value))
+    if not isinstance(value, dict):
+        return value
+    kind = value.get(_KIND)
+    if kind == "texts":
+        return np.array(value["texts"], dtype=value["dtype"])
+    if kind == "generator":
+        generator = check_random_state(None if value["state"] is None else 0)
+        if value["state"] is not None:
+            generator.set_state(value["state"])
+        return generator
+    if kind == "object":
+        return _remade(value)
+    return {name: _unpacked(item) for name, item in value.items()}
+
+
+def _remade(packed: dict[str, Any]) -> Any:
+    name = packed["class"]
+    module, _, qualname = name.partition(":")
+    found = None
+    if module.startswith("sklearn."):
+        found = getattr(importlib.import_module(module), qualname, None)
+    if not isinstance(found, type) or found.__module__ != module:
+        raise UsageError(f"the trial's checkpoint names {name}, which is no class of scikit-learn")
+    if "call" in packed:
+        return found(*_unpacked(packed["call"]))
+    made: Any = object.__new__(found)
+    vars(made).update(_unpacked(packed["vars"]))
+    return made

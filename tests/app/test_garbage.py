@@ -1,0 +1,89 @@
+"""What is garbage: nothing that the ledger names, nothing that may yet be reported."""
+
+import os
+import time
+
+import pytest
+from drive_world import spec
+from penstock.app import garbage, store
+from penstock.app.garbage import find, size_of
+from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.serve import installation_key
+from penstock.app.settings import load
+from penstock.profiling.errors import BackendError
+from penstock.scheduler.decisions import Parent
+from penstock.scheduler.study import StudyRecord
+from penstock.scheduler.trial import Trial
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = load(home=tmp_path / "home")
+    settings.ensure_home()
+    return settings
+
+
+def aged(path, seconds, size=2000):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    os.utime(path, (time.time() - seconds,) * 2)
+    return path
+
+
+def commit(settings, status, uri):
+    """A study that stands so, one of whose states is in the store."""
+    ledger = SqlLedger.open(settings.ledger_url)
+    over = None if status == "running" else 2.0
+    trial = Trial("s-1-0000", "s-1", 0, (), 1.0)
+    durables = [(trial.id, Parent(1, uri, "h"), 1.0)]
+    record = StudyRecord(spec(), status, 1.0, over)
+    ledger.commit(Batch(studies=[record], trials=[trial], durables=durables))
+    ledger.close()
+
+
+@pytest.mark.parametrize(("status", "young_ones_too"), [("running", False), ("complete", True)])
+def test_files_without_a_row_go_and_while_a_study_lasts_only_old_ones(
+    settings, status, young_ones_too
+):
+    root = store.checkpoints(settings.store_url, installation_key(settings))
+    folder = type(settings.home)(root.removeprefix("file://"))
+    named, old, young, fresh = (folder / f"{letter * 64}.pt" for letter in "abcd")
+    for path, age in ((named, 1e6), (old, 1e6), (young, 3600.0), (fresh, 0.0)):
+        aged(path, age)
+    aged(folder / "notes.txt", 1e6)
+    commit(settings, status, named.as_uri())
+    expected = [old, young] if young_ones_too else [old]
+    found = list(find(settings))
+    assert [(each.name, each.size) for each in found] == [(p.as_uri(), 2000) for p in expected]
+    for each in found:
+        each.remove()
+    assert not list(find(settings))
+    assert named.exists()
+    assert fresh.exists()
+    assert (folder / "notes.txt").exists()
+
+
+def test_logs_that_nobody_writes_to_are_emptied_and_stay_open_for_who_may(settings):
+    commit(settings, "complete", "u")
+    quiet = aged(settings.logs / "trainer-a.log", garbage.LOG_AGE + 60)
+    busy = aged(settings.logs / "trainer-b.log", garbage.LOG_AGE - 60)
+    with quiet.open("ab") as writer:
+        [found] = find(settings)
+        found.remove()
+        writer.write(b"a word")
+    assert quiet.read_bytes() == b"a word"
+    assert busy.stat().st_size == 2000
+
+
+def test_where_nothing_has_run_nothing_is_made(settings):
+    with pytest.raises(BackendError, match="nothing has run here"):
+        list(find(settings))
+    assert not (settings.home / "key").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1400, "1.4 kB"), (3e15, "3000000.0 GB")],
+)
+def test_sizes_are_for_people(size, words):
+    assert size_of(size) == words

@@ -1,0 +1,287 @@
+"""More trials for a study that is over, through the loop and either ledger; what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from desk import Curve, Desk, command, said, submit
+from drive_world import device, spec
+from penstock.app.clock import SimulatedClock
+from penstock.app.ledger import MemoryLedger, SqlLedger
+from penstock.app.plan_view import plan_view
+from penstock.app.queries import Reader
+from penstock.app.runner import Runner, restore
+from penstock.app.samplers import SamplerHost
+from penstock.app.serve import Scheduler
+from penstock.app.settings import load
+from penstock.app.space import parse_space
+from penstock.scheduler.engine import Engine
+from penstock.scheduler.events import StudyExtended
+from penstock.scheduler.study import StrategySpec
+from rich.console import Console
+
+FULL = spec(StrategySpec("full", max_epochs=2), n_trials=3, sampler="random")
+GRID = replace(FULL, sampler="grid", space=parse_space({"x": [1, 2, 3, 4, 5]}))
+
+
+@pytest.fixture(params=["memory", "sql"])
+def ledger(request, tmp_path):
+    if request.param == "memory":
+        yield MemoryLedger()
+        return
+    opened = SqlLedger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield opened
+    opened.close()
+
+
+class Installation:
+    """A runner on one simulated device."""
+
+    def __init__(self, ledger):
+        self.desk = Desk(SimulatedClock(), [device()], Curve())
+        self.desk.inbox, self.desk.answered = [], []
+        self.ledger, self.sent = ledger, 0
+        self.runner = Runner(Engine(), ledger, self.desk, SamplerHost(), self.desk.clock)
+        self.runner.start()
+
+    def tell(self, kind, **body):
+        """Send a command; the answer."""
+        self.sent += 1
+        made = submit if kind == "submit" else lambda n, **body: command(n, kind, **body)
+        self.desk.inbox = [made(self.sent, **body)]
+        self.runner.turn(0.0)
+        return said(self.desk)[-1][1]
+
+    def run(self):
+        while self.runner.engine.state.studies:
+            self.runner.turn(1.0)
+
+
+@pytest.fixture
+def there(ledger):
+    return Installation(ledger)
+
+
+def test_a_study_that_is_over_goes_on_and_a_restart_knows_it_as_it_is(there):
+    assert there.tell("submit", study=FULL)["ok"]
+    there.run()
+    assert there.tell("extend", study="s-1", by=2) == {"ok": True, "n_trials": 5}
+    there.runner.turn(1.0)
+    assert restore(there.ledger).state == there.runner.engine.state
+    there.run()
+    assert there.tell("extend", study="s-1", to=6) == {"ok": True, "n_trials": 6}
+    there.run()
+    read, status, past = there.ledger.past("s-1")
+    assert (read, status) == (replace(FULL, n_trials=6), "complete")
+    assert [(t.number, t.state, t.epoch) for t in past.trials] == [
+        (number, "completed", 2) for number in range(6)
+    ]
+    assert restore(there.ledger).state == there.runner.engine.state
+
+
+def test_a_grid_goes_on_where_it_stopped_and_ends_where_it_ends(there):
+    there.tell("submit", study=GRID)
+    there.run()
+    there.tell("extend", study="s-1", to=9)
+    there.run()
+    _, status, past = there.ledger.past("s-1")
+    assert status == "complete"
+    assert [dict(trial.params)["x"] for trial in past.trials] == [1, 2, 3, 4, 5]
+
+
+def test_a_cancelled_study_goes_on_and_what_was_cancelled_stays_so(there):
+    there.tell("submit", study=FULL)
+    while not there.runner.engine.state.attempts:
+        there.runner.turn(0.1)
+    there.tell("cancel", study="s-1")
+    there.tell("extend", study="s-1", by=1)
+    there.run()
+    _, status, past = there.ledger.past("s-1")
+    assert (status, [trial.state for trial in past.trials]) == (
+        "complete",
+        ["cancelled"] * 3 + ["completed"],
+    )
+
+
+def test_what_ends_in_the_very_turn_of_the_command_is_read_after_it_is_written(there):
+    """The reports of the last epochs and the command come in one turn of the loop."""
+    there.tell("submit", study=replace(FULL, n_trials=1))
+    while not there.runner.engine.state.attempts:
+        there.runner.turn(0.1)
+    late = []
+    while len(late) < 2:
+        late += super(Desk, there.desk).receive(1.0)
+        if late and late[-1].body["closes"] and late[-1].body["epoch"] == 1:
+            there.desk.inbox, late = late, []
+            there.runner.turn(0.0)
+        elif late and late[-1].body["epoch"] == 2:
+            break
+    there.desk.inbox = [*late, command(99, "extend", study="s-1", by=1)]
+    there.runner.turn(0.0)
+    assert said(there.desk)[-1][1] == {"ok": True, "n_trials": 2}
+    [extended] = [e for _, e in there.ledger.replay() if isinstance(e, StudyExtended)]
+    assert [(t.epoch, t.state) for t in extended.past.trials] == [(2, "completed")]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"by": 0}, "by = 0"),
+        ({"to": 3}, "to = 3 is refused: allowed is more than the 3 trials of s"),
+        ({"to": "many"}, "to = 'many'"),
+        ({}, "by"),
+        ({"study": "nobody", "by": 1}, "there is no study nobody"),
+    ],
+)
+def test_an_extension_that_makes_no_sense_is_refused_with_the_reason(there, body, words):
+    there.tell("submit", study=GRID)
+    answers = [there.tell("extend", **{"study": "s-1"} | body)]
+    there.run()
+    answers.append(there.tell("extend", **{"study": "s-1"} | body))
+    assert all(words in answer["error"] for answer in answers), answers
+
+
+def test_a_study_that_failed_is_not_extended(there):
+    there.tell("submit", study=FULL)
+    while not (open_ := there.runner.engine.state.attempts):
+        there.runner.turn(0.1)
+    [fence] = open_
+    body = {"kind": "failed", "trial": "s-1-0000", "fence": fence, "failure": "inexact"}
+    there.desk.inbox = [type(command(1, "x"))("1-0", "reports", body | {"message": "no"})]
+    there.runner.turn(0.0)
+    assert "s failed and cannot be extended" in there.tell("extend", study="s-1", by=1)["error"]
+
+
+def test_a_study_is_paused_once_and_readers_see_it(there, tmp_path):
+    there.tell("submit", study=FULL)
+    assert "s is running already" in there.tell("resume", study="s-1")["error"]
+    assert there.tell("pause", study="s-1")["ok"]
+    assert "s is paused already" in there.tell("pause", study="s-1")["error"]
+    if isinstance(there.ledger, SqlLedger):
+        row = Reader(f"sqlite:///{tmp_path / 'ledger.db'}").study("s")
+        assert (row.status, row.finished_at) == ("paused", None)
+    for _ in range(20):
+        there.runner.turn(1.0)
+    assert not there.runner.engine.state.attempts
+    assert there.tell("resume", study="s-1")["ok"]
+    there.run()
+
+
+def test_both_ledgers_have_the_same_of_a_study_that_is_over(tmp_path):
+    found = []
+    for ledger in (MemoryLedger(), SqlLedger.open(f"sqlite:///{tmp_path / 'ledger.db'}")):
+        there = Installation(ledger)
+        there.tell("submit", study=replace(GRID, strategy=StrategySpec("asha", max_epochs=3)))
+        there.run()
+        _, _, past = ledger.past("s-1")
+        fields = ("id", "params", "state", "target", "epoch", "value", "values", "hashes")
+        fields += ("state_hash", "signature", "parents", "members", "created_at", "finished_at")
+        found.append([[getattr(trial, name) for name in fields] for trial in past.trials])
+        ledger.close()
+    assert json.dumps(found[0], default=str) == json.dumps(found[1], default=str)
+
+
+# -- ask and tell ----------------------------------------------------------------------------------
+
+ASKED = replace(
+    FULL, contract="ask", n_trials=1, strategy=StrategySpec(), sampler="grid",
+    space=parse_space({"x": [3, 1]}),
+)  # fmt: skip
+
+
+def test_a_study_is_asked_and_told_without_a_device_and_ends_when_it_is_closed(there):
+    there.desk.devices = []
+    there.tell("submit", study=ASKED)
+    asked = [there.tell("ask", study="s-1") for _ in range(3)]
+    assert asked[:2] == [
+        {"ok": True, "number": 0, "params": {"x": 3}},
+        {"ok": True, "number": 1, "params": {"x": 1}},
+    ]
+    assert "no configuration for trial 2" in asked[2]["error"], "the grid has two points"
+    assert there.tell("tell", study="s-1", number=1, value=0.5)["ok"]
+    assert there.tell("tell", study="s-1", number=0, value=None, reason="no")["ok"]
+    assert restore(there.ledger).state == there.runner.engine.state
+    assert there.tell("close", study="s-1")["ok"]
+    _, status, past = there.ledger.past("s-1")
+    assert (status, [(t.state, t.value) for t in past.trials]) == (
+        "complete",
+        [("failed", None), ("completed", 0.5)],
+    )
+    assert past.trials[0].failure.kind == "told"
+
+
+def test_a_repeated_ask_gets_the_same_trial_and_its_sampler_learns_what_was_told(there):
+    there.tell("submit", study=replace(ASKED, sampler="tpe"))
+    for _ in range(2):
+        there.desk.inbox = [command(7, "ask", study="s-1")]
+        there.runner.turn(0.0)
+    assert [answer["number"] for _, answer in said(there.desk)[1:]] == [0, 0]
+    there.tell("tell", study="s-1", number=0, value=1.0)
+    [trial] = there.runner.engine.state.trials.values()
+    assert (trial.state, trial.value) == ("completed", 1.0)
+    assert there.tell("enqueue", study="s-1", params={"x": 1})["ok"]
+    assert there.tell("ask", study="s-1")["params"] == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("tell", {"number": 0, "value": 2.0}, "trial 0 of s is completed already"),
+        ("tell", {"number": 9, "value": 2.0}, "trial = 9 is refused: allowed is one of the 2"),
+        ("tell", {"number": 1, "value": float("nan")}, "value = nan"),
+        ("tell", {"number": 1, "value": "much"}, "value = 'much'"),
+        ("tell", {"number": -1, "value": 1.0}, "trial = -1"),
+        ("pause", {}, "nothing of s runs here"),
+        ("extend", {"by": 3}, "ask() for more"),
+        ("ask", {"study": "s-2"}, "other trains its trials itself"),
+        ("tell", {"study": "s-2", "number": 0, "value": 1.0}, "other trains its trials itself"),
+    ],
+)
+def test_what_cannot_be_asked_or_told_is_refused_with_the_reason(there, kind, body, words):
+    there.tell("submit", study=ASKED)
+    there.tell("submit", study=replace(FULL, id="s-2", name="other"))
+    for _ in range(2):
+        there.tell("ask", study="s-1")
+    there.tell("tell", study="s-1", number=0, value=1.0)
+    assert words in there.tell(kind, **{"study": "s-1"} | body)["error"]
+    there.tell("close", study="s-1")
+    _, _, past = there.ledger.past("s-1")
+    assert [trial.state for trial in past.trials] == ["completed", "cancelled"]
+    assert "over already" in there.tell("ask", study="s-1")["error"]
+
+
+def test_a_plan_is_a_question_of_which_nothing_is_kept(there):
+    there.tell("submit", study=FULL)
+    while not there.runner.engine.state.attempts:
+        there.runner.turn(0.1)
+    before = there.runner.engine.state.seq
+    plan = there.tell("plan")["plan"]
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(plan_view(plan))
+    text = console.export_text()
+    assert "s/0" in text
+    assert "place 1 in line for a slot" in text
+    assert "s is running, 0 trials to be proposed" in text
+    assert there.runner.engine.state.seq == before
+    assert there.ledger.reply_to(f"c{there.sent}") is None
+    there.run()
+    assert plan_view(there.tell("plan")["plan"]).plain.startswith("no study is at work")
+
+
+def test_a_paused_study_keeps_no_services_up(there, tmp_path):
+    scheduler = Scheduler(load(home=tmp_path))
+    there.tell("submit", study=FULL)
+    while not there.runner.engine.state.attempts:
+        there.runner.turn(0.1)
+    there.tell("pause", study="s-1")
+    scheduler._busy_at = 1.0
+    assert not scheduler._idle(there.runner)
+    assert scheduler._busy_at > 1.0, "what runs ends its epoch"
+    while there.runner.engine.state.attempts:
+        there.runner.turn(1.0)
+    scheduler._busy_at = 1.0
+    scheduler._idle(there.runner)
+    assert scheduler._busy_at == 1.0

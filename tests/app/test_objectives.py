@@ -1,0 +1,181 @@
+"""Several objectives and constraints at the door: what is taken, what is refused and how."""
+
+import json
+
+import optuna
+import pytest
+from penstock import ASHA, Categorical, Float, FullBudget, Int, TorchTrainable, epoch_function
+from penstock.app.commands import to_event
+from penstock.app.submission import Plan, make_plan, make_spec
+from penstock.profiling.errors import UsageError
+from penstock.scheduler.state import EngineState
+from penstock.scheduler.study import Objective
+
+GOOD = {
+    "direction": None,
+    "metric": None,
+    "sampler": "tpe",
+    "sampler_options": None,
+    "strategy": FullBudget(3),
+    "seed": 0,
+    "epoch_timeout": None,
+    "retries": 0,
+    "directions": ["minimize", "maximize"],
+    "metrics": ["loss", "accuracy"],
+}
+SPACE = {
+    "optimizer": ["adam", "sgd"],
+    "lr": Float(1e-4, 1, log=True),
+    "momentum": Float(0.5, 0.9, when={"optimizer": "sgd"}),
+}
+
+
+class Net(TorchTrainable):
+    pass
+
+
+@epoch_function
+def loops(trial):
+    for _ in trial.epochs():
+        trial.report({"loss": 1.0})
+
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 1), 1.0
+
+
+def plan(**changes):
+    return make_plan(**GOOD | changes)
+
+
+def spec(code=Net, space=SPACE, **changes):
+    return make_spec(plan(**changes), "s-1", "s", code, space, 9)
+
+
+REFUSED = [
+    ({"directions": []}, "directions = []", "one entry an objective"),
+    ({"directions": "minimize"}, "directions = 'minimize'", "a list"),
+    ({"directions": ["minimize", "up"]}, "directions[1] = 'up'", "minimize or maximize"),
+    ({"directions": ["minimize"] * 3}, "metrics", "as many names as there are directions, 3"),
+    ({"metrics": ["loss", "loss"]}, "metrics", "names that differ"),
+    ({"metrics": ["loss", ""]}, "metrics[1] = ''", "the name of a metric"),
+    ({"metrics": "loss"}, "metrics = 'loss'", "a list"),
+    ({"directions": None}, "metrics", "None without directions"),
+    ({"direction": "minimize"}, "direction = 'minimize'", "give directions"),
+    ({"metric": "loss"}, "metric = 'loss'", "give metrics"),
+    ({"strategy": ASHA(max_epochs=9)}, "strategy = 'asha'", "FullBudget(...) or None"),
+    ({"sampler": "cmaes"}, "sampler = 'cmaes'", "nsga2 with several objectives"),
+    ({"sampler": optuna.samplers.CmaEsSampler()}, "sampler = 'cmaes'", "several objectives"),
+    ({"sampler": "bohb"}, "sampler = 'bohb'", "random, qmc, tpe, gp, nsga2"),
+    ({"constraints": {}}, "constraints = {}", "{'latency_ms': 20.0}"),
+    ({"constraints": ["ms <= 2"]}, "constraints", "a mapping of metrics to the highest value"),
+    ({"constraints": {"": 1}}, "a name in constraints", "the name of a metric"),
+    ({"constraints": {"ms": "2"}}, "constraints['ms'] = '2'", "a finite number"),
+    ({"constraints": {"ms": float("nan")}}, "constraints['ms']", "a finite number"),
+    ({"sampler": "cmaes", "sampler_options": {"popsize": 1}}, "popsize", ">= 2"),
+    ({"sampler": "nsga2", "sampler_options": {"population_size": 1}}, "population_size", ">= 2"),
+    ({"sampler": "nsga2", "sampler_options": {"mutation_prob": 1.5}}, "mutation_prob", "0 to 1"),
+    (
+        {"sampler": "cmaes", "sampler_options": {"lr_adapt": True, "with_margin": True}},
+        "with_margin, lr_adapt",
+        "one of these at a time",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "field", "allowed"), REFUSED)
+def test_objectives_and_constraints_that_cannot_be_are_refused(changes, field, allowed):
+    with pytest.raises(UsageError) as refusal:
+        plan(**changes)
+    assert field in str(refusal.value)
+    assert allowed in str(refusal.value)
+
+
+ONE = {"directions": None, "metrics": None, "metric": "loss"}
+NUMBERS = {"x": Float(0, 1), "n": Int(1, 9)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metrics": None}, "metrics=[...] with directions=[...]"),
+        ({"code": loops, "metrics": None}, "metrics=[...] with directions=[...]"),
+        (
+            {"code": objective, "space": None, "constraints": {"ms": 1}},
+            "it says trial.set_constraint(name, excess) itself",
+        ),
+        (ONE | {"sampler": "cmaes"}, "sampler = 'cmaes' is refused: allowed is grid, random, qmc"),
+        ({"sampler": "gp"}, "where a parameter is only there when another has certain values"),
+        (
+            ONE | {"sampler": "cmaes", "code": objective, "space": None},
+            "Float or Int, given to optimize(), with 'cmaes'",
+        ),
+        (ONE | {"sampler": "cmaes", "space": {"a": [1, 2]}}, "another where no parameter is a"),
+    ],
+)
+def test_a_study_whose_parts_do_not_go_together_is_refused(changes, words):
+    with pytest.raises(UsageError) as refusal:
+        spec(**changes)
+    assert words in str(refusal.value)
+
+
+def test_a_study_of_several_objectives_is_the_same_after_a_reload_and_over_the_wire():
+    made = spec(constraints={"ms": 20, "loss": 3})
+    assert made.objectives == (Objective("loss", "minimize"), Objective("accuracy", "maximize"))
+    assert made.constraints == (("ms", 20.0), ("loss", 3.0))
+    assert made.also == ("accuracy", "ms"), "what is reported besides the first metric"
+    again = make_spec(Plan.of(made), "s-1", "s", Net, SPACE, 9)
+    assert again == made
+    body = {"kind": "submit", "study": json.loads(json.dumps(_plain(made)))}
+    assert to_event(body, EngineState(), 1.0).study == made
+
+
+def _plain(made):
+    from penstock.app.codec import spec_to_json
+
+    return json.loads(spec_to_json(made))
+
+
+def test_the_scheduler_refuses_what_a_client_of_another_version_lets_through():
+    made = _plain(spec())
+    for changes, words in [
+        ({"strategy": made["strategy"] | {"name": "asha", "max_epochs": 9}}, "FullBudget"),
+        ({"sampler": "gp"}, "certain values"),
+        ({"further": [{"metric": "b", "direction": "up"}]}, "direction = 'up'"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            to_event({"kind": "submit", "study": made | changes}, EngineState(), 1.0)
+
+
+def test_an_objective_needs_no_names_for_its_values():
+    made = spec(objective, None, metrics=None, strategy=None)
+    assert [each.metric for each in made.objectives] == ["values_0", "values_1"]
+    assert spec(objective, None, metrics=None, directions=["maximize"]).metric == "value"
+
+
+def test_optunas_evolutionary_samplers_are_read_with_their_options():
+    samplers = optuna.samplers
+    one = ONE | {"strategy": None}
+    made = plan(sampler=samplers.CmaEsSampler(popsize=7, seed=3), **one)
+    assert (made.sampler, json.loads(made.sampler_options)["popsize"]) == ("cmaes", 7)
+    made = plan(sampler=samplers.NSGAIISampler(population_size=12, crossover_prob=0.5))
+    options = json.loads(made.sampler_options)
+    assert (made.sampler, options["population_size"], options["crossover_prob"]) == (
+        "nsga2",
+        12,
+        0.5,
+    )
+
+
+def test_a_parameter_that_is_not_always_there_is_beside_the_space():
+    made = spec()
+    assert [name for name, _ in made.space] == ["optimizer", "lr", "momentum"]
+    [condition] = made.conditions
+    assert (condition.name, condition.parent, condition.values) == (
+        "momentum",
+        "optimizer",
+        ("sgd",),
+    )
+    space = SPACE | {"more": Categorical([1, 2], when={"optimizer": ["sgd", "adam"], "flag": True})}
+    with pytest.raises(UsageError, match=r"space\['more'\].when = 'flag' is refused.*optimizer"):
+        spec(space=space)

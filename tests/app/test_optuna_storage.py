@@ -1,0 +1,214 @@
+"""Optuna's own tools over the ledger: its storage, and optuna-dashboard as it serves its API."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+
+import optuna
+import penstock
+import pytest
+from penstock.app.dashboard import serving
+from penstock.app.optuna_storage import LedgerStorage
+from penstock.app.results import Results
+from penstock.profiling.errors import UsageError
+from penstock.scheduler.study import StrategySpec
+from study_ledger import make_study, study_spec
+
+FULL = StrategySpec("full", max_epochs=3)
+
+
+class Counted:
+    """A reader that counts what is asked of it."""
+
+    def __init__(self, reader):
+        self._reader = reader
+        self.asked = []
+
+    def __getattr__(self, name):
+        self.asked.append(name)
+        return getattr(self._reader, name)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def reader(home):
+    second = study_spec(n_trials=27, id="second-1a2b", name="second", strategy=FULL)
+    return make_study(home, study_spec(n_trials=9), second, fails=(3,))
+
+
+@pytest.fixture
+def study(reader):
+    return optuna.load_study(study_name="digits", storage=LedgerStorage(reader))
+
+
+def test_optuna_loads_a_study_with_the_trials_that_penstock_shows(reader, study):
+    shown = Results(reader, "digits-1a2b").trials()
+    assert [t.params for t in study.trials] == [t.params for t in shown]
+    assert [t.state for t in study.trials] == [t.state for t in shown]
+    assert [t.intermediate_values for t in study.trials] == [t.intermediate_values for t in shown]
+    assert study.best_value == max(t.value for t in shown if t.state.name == "COMPLETE")
+    assert study.metric_names == ["accuracy"]
+    assert study.user_attrs["strategy"] == "asha"
+
+
+def test_two_studies_do_not_share_an_id_or_a_trials_id(reader):
+    storage = LedgerStorage(reader)
+    studies = {each.study_name: each._study_id for each in storage.get_all_studies()}
+    assert studies.keys() == {"digits", "second"}
+    trials = [t._trial_id for number in studies.values() for t in storage.get_all_trials(number)]
+    assert len(set(trials)) == 9 + 27
+    assert max(trials) < 2**53, "a browser's numbers are exact up to here"
+    for trial in trials:
+        assert storage.get_trial(trial)._trial_id == trial
+    again = {s.study_name: s._study_id for s in LedgerStorage(reader).get_all_studies()}
+    assert again == studies
+
+
+def test_optunas_importances_and_plots_read_it(reader):
+    study = optuna.load_study(study_name="second", storage=LedgerStorage(reader))
+    figure = optuna.visualization.plot_intermediate_values(study)
+    assert len(figure.data) == 26  # one failed
+    assert set(optuna.importance.get_param_importances(study)) == {"x", "lr", "activation"}
+
+
+def test_the_public_way_reads_this_installations_ledger(home, reader, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_HOME", str(home))
+    study = optuna.load_study(study_name="digits-1a2b", storage=penstock.storage())
+    assert len(study.trials) == 9
+    with pytest.raises(KeyError, match="no study 'digit'"):
+        optuna.load_study(study_name="digit", storage=penstock.storage())
+
+
+def test_what_would_write_is_refused(reader, study):
+    storage = LedgerStorage(reader)
+    with pytest.raises(UsageError, match=r"create_study\(\) makes one"):
+        optuna.create_study(storage=storage)
+    for write in (
+        study.ask,
+        lambda: study.optimize(lambda trial: 0.0, n_trials=1),
+        lambda: study.enqueue_trial({"x": 0.5}),
+        lambda: study.add_trial(study.trials[0]),
+        lambda: study.set_user_attr("a", 1),
+        lambda: optuna.delete_study(study_name="digits", storage=storage),
+        lambda: storage.set_trial_param(0, "x", 0.5, None),
+        lambda: storage.set_trial_intermediate_value(0, 1, 0.5),
+        lambda: storage.set_trial_user_attr(0, "a", 1),
+        lambda: storage.set_trial_system_attr(0, "a", 1),
+    ):
+        with pytest.raises(UsageError, match="to Optuna the ledger is read-only"):
+            write()
+
+
+def test_where_nothing_has_happened_nothing_is_read_again(tmp_path):
+    reader = Counted(make_study(tmp_path, study_spec(n_trials=9)))
+    storage = LedgerStorage(reader)
+    [study] = storage.get_all_studies()
+    first = storage.get_all_trials(study._study_id, deepcopy=False)
+    reader.asked.clear()
+    for _ in range(3):
+        storage.get_all_studies()
+        again = storage.get_all_trials(study._study_id, deepcopy=False)
+    assert set(reader.asked) == {"newest"}
+    assert all(a is b for a, b in zip(again, first, strict=True))
+
+
+def test_what_is_new_is_read_and_what_was_over_is_kept(tmp_path):
+    spec = study_spec(n_trials=9)
+    reader = make_study(tmp_path / "part", spec, turns=15)
+    storage = LedgerStorage(reader)
+    [study] = storage.get_all_studies()
+    before = {t.number: t for t in storage.get_all_trials(study._study_id, deepcopy=False)}
+    whole = make_study(tmp_path / "whole", spec)
+    storage._reader = whole  # the same study, later: one seed, one simulated history
+    for results in storage._results.values():
+        results._reader = whole
+    after = storage.get_all_trials(study._study_id, deepcopy=False)
+    assert len(after) == 9
+    over = [number for number, trial in before.items() if trial.user_attrs["state"] == "completed"]
+    lengths = {number: len(trial.intermediate_values) for number, trial in before.items()}
+    assert all(after[number] is before[number] for number in over)
+    assert any(len(after[number].intermediate_values) > n for number, n in lengths.items())
+
+
+@pytest.fixture
+def server(reader):
+    with serving(reader, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join(10)
+
+
+def ask(url, method="GET"):
+    request = urllib.request.Request(url, method=method, headers={"Accept-Encoding": ""})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def test_the_dashboard_serves_studies_and_trials_and_refuses_to_write(server, reader):
+    _, listed = ask(f"{server}/api/studies")
+    ids = {each["study_name"]: each["study_id"] for each in listed["study_summaries"]}
+    assert ids.keys() == {"digits", "second"}
+    _, detail = ask(f"{server}/api/studies/{ids['digits']}")
+    shown = Results(reader, "digits-1a2b").trials()
+    assert [t["state"] for t in detail["trials"]] == [t.state.name.capitalize() for t in shown]
+    values = [[point["value"] for point in t["intermediate_values"]] for t in detail["trials"]]
+    assert values == [list(t.intermediate_values.values()) for t in shown]
+    [best] = detail["best_trials"]
+    assert best["values"] == [max(t.value for t in shown if t.state.name == "COMPLETE")]
+    status, importances = ask(f"{server}/api/studies/{ids['second']}/param_importances")
+    assert status == 200
+    assert {i["name"] for i in importances["param_importances"][0]} == {"x", "lr", "activation"}
+    for plot in ("contour", "slice", "parallel_coordinate", "rank", "edf", "timeline"):
+        assert ask(f"{server}/api/studies/{ids['second']}/plot/{plot}")[0] == 200, plot
+    status, said = ask(f"{server}/api/studies/{ids['digits']}", "DELETE")
+    assert (status, said["reason"]) == (405, "Penstock's studies are read-only here")
+    assert ask(f"{server}/api/studies/{ids['digits']}")[0] == 200
+
+
+def test_a_browser_draws_a_study(server, reader, tmp_path):
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium here")
+    [number] = [
+        s._study_id for s in LedgerStorage(reader).get_all_studies() if s.study_name == "digits"
+    ]
+    quiet = ("--no-first-run", "--disable-background-networking", "--disable-sync")
+    page = subprocess.run(
+        [
+            *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *quiet),
+            *("--disable-component-update", f"--user-data-dir={tmp_path}", "--dump-dom"),
+            *("--virtual-time-budget=10000", f"{server}/dashboard/studies/{number}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert "digits" in page
+    assert "js-plotly-plot" in page
+
+
+def test_a_port_that_is_taken_and_a_dashboard_that_is_not_there_are_refused(
+    server, reader, monkeypatch
+):
+    port = int(server.rpartition(":")[2])
+    with pytest.raises(UsageError, match=f"--port = {port}"):
+        serving(reader, port)
+    monkeypatch.setattr("penstock.app.extras.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'penstock\[dashboard\]'"):
+        serving(reader, 0)

@@ -1,0 +1,46 @@
+"""A simulated transport that also hands over clients' commands, and keeps what it answers."""
+
+from __future__ import annotations
+
+import json
+
+from penstock.app.codec import spec_to_json
+from penstock.app.simulate import SimulatedTransport
+from penstock.app.transport import Message
+
+
+class Curve:
+    """A little better with every epoch."""
+
+    def resize(self, dispatch, spec):
+        return 0.0
+
+    def epoch(self, dispatch, spec, epoch):
+        return 0.3, ((dispatch.number * 7) % 5) / 5 + epoch / 100
+
+
+class Desk(SimulatedTransport):
+    """A transport that also hands over what a client sent, and keeps what it was answered."""
+
+    inbox: list
+    answered: list
+
+    def receive(self, timeout):
+        sent, self.inbox = self.inbox, []
+        return sent or super().receive(timeout)
+
+    def carry_out(self, *, answers=(), **decided):
+        self.answered.extend(answers)
+        super().carry_out(**decided)
+
+
+def command(number, kind, /, **body):
+    return Message(f"{number}-0", "commands", {"id": f"c{number}", "kind": kind, **body})
+
+
+def submit(number, study):
+    return command(number, "submit", study=json.loads(spec_to_json(study)))
+
+
+def said(desk):
+    return [(where, json.loads(text)) for where, text in desk.answered]

@@ -1,0 +1,62 @@
+"""The scheduler's outlook: what is said of who runs, who waits, and when a slot is free."""
+
+import json
+
+import pytest
+from drive_world import World, spec
+from penstock.scheduler.events import DevicesTakenOut, StudyPaused
+from penstock.scheduler.outlook import outlook
+from penstock.scheduler.study import StrategySpec
+
+
+@pytest.fixture
+def world():
+    """Three trials of 9 epochs on one device; the first has reported one, of 0.5 s, at 0.5."""
+    world = World()
+    world.submit(spec(StrategySpec("full", max_epochs=9), n_trials=3))
+    world.join("cpu.a.0")
+    world.run_segment()
+    return world
+
+
+def test_a_running_trial_is_expected_to_keep_its_slot_until_its_target(world):
+    seen = outlook(world.engine.state, world.at + 0.2)
+    [row] = seen["running"]
+    assert (row["study"], row["trial"], row["slots"]) == ("s", 0, ["cpu.a.0/0"])
+    assert (row["epoch"], row["target"], row["why"]) == (2, 9, "until its target")
+    assert row["epoch_ends"] == pytest.approx(0.3)
+    assert row["ends"] == seen["next_free"] == pytest.approx(0.3 + 7 * 0.5)
+    assert [(w["trial"], w["why"]) for w in seen["waiting"]] == [
+        (1, "place 1 in line for a slot"),
+        (2, "place 2 in line for a slot"),
+    ]
+    assert seen["free"] == []
+    assert json.loads(json.dumps(seen)) == seen
+
+
+def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
+    world.send(StudyPaused(at=world.at, study="s-1"))
+    seen = outlook(world.engine.state, world.at)
+    [row] = seen["running"]
+    assert row["why"] == "until this epoch's end: its study is paused"
+    assert row["ends"] == row["epoch_ends"] == pytest.approx(0.5)
+    assert {w["why"] for w in seen["waiting"]} == {"its study is paused"}
+    assert seen["studies"] == [
+        {"study": "s", "status": "paused", "to_propose": 0, "paused_trials": 0}
+    ]
+
+
+def test_who_waits_for_a_device_that_may_be_used_is_told_so(world):
+    world.send(DevicesTakenOut(at=world.at, devices=("cpu.a.0",)))
+    seen = outlook(world.engine.state, world.at)
+    assert seen["running"][0]["why"] == "until this epoch's end: its device is taken out"
+    assert {w["why"] for w in seen["waiting"]} == {"no device may be used now"}
+
+
+def test_without_a_measured_epoch_nothing_is_foretold():
+    world = World()
+    world.submit(spec(n_trials=1))
+    world.join("cpu.a.0", "cpu.b.0")
+    seen = outlook(world.engine.state, 1.0)
+    assert (seen["running"][0]["ends"], seen["next_free"]) == (None, None)
+    assert seen["free"] == ["cpu.b.0/0"]
