@@ -41,6 +41,8 @@ POLICIES = {
     "fifo": ("fifo", False),
     "longest_first": ("longest_first", False),
     "longest_first+wide": ("longest_first", True),
+    "static_fluid": ("static_fluid", True),
+    "dynamic_fluid": ("dynamic_fluid", True),
     "waterfill": ("waterfill", True),
 }
 

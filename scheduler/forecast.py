@@ -81,6 +81,8 @@ def forecast(
         asking = _arrive(line, now) + waiting
         asking.sort(key=lambda at: runs[at].priority)
         line.narrow = []
+        for at in asking:
+            _seat(line, runs[at])
         waiting = [at for at in asking if not _ask(line, at, now)]
         _look_again(line)
     if waiting:
@@ -107,6 +109,14 @@ def _arrive(line: _Line, now: float) -> list[int]:
         run.held = kept
         asking.append(at)
     return asking
+
+
+def _seat(line: _Line, run: _Run) -> None:
+    """A course of two widths leaves no time to wait: its narrow one comes before any wide one."""
+    lacking = run.course.narrow - run.held
+    if run.course.epochs and 0 < lacking <= line.free:
+        line.free -= lacking
+        run.held += lacking
 
 
 def _ask(line: _Line, at: int, now: float) -> bool:

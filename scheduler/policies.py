@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..profiling.errors import UsageError
 from .fifo import fifo
+from .fluid import dynamic_fluid, static_fluid
 from .longest_first import longest_first
 from .shuffle import shuffle
 from .snapshot import Policy
@@ -12,6 +13,8 @@ from .waterfill import waterfill
 POLICIES: dict[str, Policy] = {
     "fifo": fifo,
     "longest_first": longest_first,
+    "static_fluid": static_fluid,
+    "dynamic_fluid": dynamic_fluid,
     "waterfill": waterfill,
     "shuffle": shuffle,
 }

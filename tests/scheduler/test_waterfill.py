@@ -1,0 +1,134 @@
+"""Water-filling: courses and forecasts by hand, and what every plan promises."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
+from penstock.scheduler.courses import Course, Job, cheapest_course, curve_of, steady
+from penstock.scheduler.forecast import forecast
+from penstock.scheduler.snapshot import Candidate, Snapshot
+from penstock.scheduler.waterfill import drafts, waterfill
+
+#: 1, 1.8 and 2.4 times as fast on 1, 2 and 3 devices; four are slower than two (another node).
+SHAPE = ((1, 1.0), (2, 1 / 1.8), (3, 1 / 2.4), (4, 1 / 1.5))
+
+
+def job(name="a", epochs=10, *, level=1.0, shape=SHAPE, devices=4, price=0.0, **at):
+    there = {"boundary": 0.0, "held": 0, "last": 0} | at
+    curve = curve_of(shape, devices, there["last"])
+    return Job(name, epochs, level=level, curve=curve, price=price, **there)
+
+
+def test_the_fluid_bound_of_one_trial_is_its_time_at_its_fastest_width():
+    assert fluid_bound([(10.0, job().curve.hull)], 4) == pytest.approx(10 / 2.4)
+
+
+def test_the_fluid_bound_of_many_equal_trials_is_their_work_over_the_devices():
+    work = [(10.0, job().curve.hull)] * 8
+    assert fluid_bound(work, 4) == pytest.approx(20.0)
+
+
+def test_one_epoch_cannot_be_shared_between_two_widths():
+    """Three trials of one epoch on four devices: none can have 4/3 of a device.
+
+    To end within a second each needs two of them for 1 / 1.8 s: 3.33 device-seconds of 4 a second.
+    """
+    work = [(1, 1.0, SHAPE)] * 3
+    fluid = fluid_bound([(1.0, job().curve.hull)] * 3, 4)
+    whole = whole_epochs_bound(work, 4)
+    assert fluid < 0.8
+    assert whole == pytest.approx(2 / 1.8 * 3 / 4)
+
+
+def test_a_width_that_is_slower_than_a_narrower_one_is_not_planned_with():
+    assert curve_of(SHAPE, 4).widths == (1, 2, 3)
+    assert 4 in curve_of(SHAPE, 4, kept=4).factor
+
+
+def test_the_cheapest_course_is_narrow_where_there_is_time():
+    assert cheapest_course(job(), 10.0) == (10.0, steady(1))
+
+
+def test_with_less_time_a_part_of_the_epochs_is_run_wide():
+    """Ten epochs within eight seconds: five on two devices (2.78 s) and five on one."""
+    area, course = cheapest_course(job(), 8.0)
+    assert course == Course(1, 2, 5)
+    assert area == pytest.approx(5 * 2 / 1.8 + 5)
+
+
+def test_a_resize_that_costs_more_than_it_saves_is_not_planned():
+    _, course = cheapest_course(job(price=3.0), 8.0)
+    assert course == steady(2)
+
+
+def test_what_cannot_end_in_time_has_no_course():
+    assert cheapest_course(job(), 4.1) is None
+
+
+def test_devices_that_become_free_widen_a_trial_at_the_end_of_its_epoch():
+    """b ends at 2.5 s; a, at work since 0, is widened at 3 s and is then wide for four epochs."""
+    jobs = [job("a", 7), job("b", 1, level=2.5, shape=((1, 1.0),))]
+    done = forecast(jobs, 2, [Course(1, 2, 4), steady(1)], [1.0, 0.0])
+    assert done.widths == {"a": 1, "b": 1}
+    assert done.makespan == pytest.approx(3 + 4 / 1.8)
+
+
+def test_a_plan_that_waits_for_ever_is_none():
+    assert forecast([job()], 1, [steady(2)], [0.0]) is None
+
+
+works = st.lists(
+    st.tuples(st.integers(1, 9), st.floats(0.5, 20), st.floats(0.3, 1.0)), min_size=1, max_size=9
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(works, st.integers(1, 9), st.sampled_from([0.0, 0.3, 5.0]))
+def test_drafts_get_better_and_none_beats_the_bound(works, devices, price):
+    jobs = []
+    for at, (epochs, level, power) in enumerate(works):
+        shape = tuple((width, width**-power) for width in range(1, 7))
+        jobs.append(job(f"t{at}", epochs, level=level, shape=shape, devices=devices, price=price))
+    bound = fluid_bound([(each.work, each.curve.hull) for each in jobs], devices)
+    ends = [draft.forecast.makespan for draft in drafts(jobs, devices)]
+    assert ends == sorted(ends, reverse=True)
+    assert ends[-1] >= bound * (1 - 1e-6)
+    longest_first = sorted(jobs, key=lambda each: -each.epochs * each.level)
+    plain = forecast(longest_first, devices, [steady(1)] * len(jobs), list(range(len(jobs))))
+    assert ends[-1] <= plain.makespan * (1 + 1e-6)
+
+
+def candidate(name, epochs, **more):
+    there = {"level": 1.0, "shape": SHAPE} | more
+    return Candidate(name, "s", 0, epochs, 0.0, widest=4, **there)
+
+
+def test_a_trial_alone_gets_the_width_that_is_fastest_and_not_more():
+    plan = waterfill(Snapshot(0.0, (candidate("a", 10),), 4, devices=4))
+    assert plan.widths == {"a": 3}
+
+
+def test_unmeasured_trials_get_a_device_each():
+    waiting = tuple(candidate(f"t{k}", 3, level=None, shape=((1, 1.0),)) for k in range(3))
+    plan = waterfill(Snapshot(0.0, waiting, 4, devices=4))
+    assert plan.widths == {"t0": 1, "t1": 1, "t2": 1}
+
+
+def test_the_standing_plan_is_kept_where_no_other_is_better():
+    first = waterfill(Snapshot(0.0, tuple(candidate(f"t{k}", 9) for k in range(3)), 4, devices=4))
+    running = tuple(
+        candidate(
+            f"t{k}", 9, width=first.widths[f"t{k}"], boundary=0.5, course=first.courses[f"t{k}"]
+        )
+        for k in range(3)
+    )
+    after = Snapshot(0.0, (), 0, running, 0, devices=4, rule=first.rule, deadline=first.deadline)
+    assert waterfill(after).widths == first.widths
+
+
+def test_without_devices_nothing_is_planned():
+    plan = waterfill(Snapshot(0.0, (candidate("a", 3),), 0))
+    assert plan.order == ("a",)
+    assert not plan.courses
