@@ -13,13 +13,12 @@ import argparse
 import json
 import math
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 
 from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import simulate
@@ -29,11 +28,13 @@ from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
 from penstock.scheduler.courses import curve_of
 from penstock.scheduler.decisions import Dispatch
 from penstock.scheduler.full import FullBudget
+from penstock.scheduler.snapshot import Candidate, Snapshot
 from penstock.scheduler.strategy import Entry, TrialGroup
 from penstock.scheduler.study import Code, StrategySpec, StudySpec, trial_id
+from penstock.scheduler.waterfill import waterfill
 
 from . import _curves
-from ._instances import Instance, instances
+from ._instances import BATCHES, FAMILIES, Instance, instances
 from ._instances import Work as Trial
 
 #: name: (the engine's policy, whether trials may be wider than one device)
@@ -113,19 +114,17 @@ def bound(instance: Instance) -> float:
     return max(fluid, whole_epochs_bound(work, instance.devices))
 
 
-def makespan(instance: Instance, policy: str, mode: str = "exact") -> float:
-    """Simulated seconds."""
+def makespan(instance: Instance, policy: str, error: float = 0.0) -> float:
+    """Simulated seconds.
+
+    ``error``: each trial's work is taken for another, lognormal with this deviation.
+    """
     name, wide = POLICIES[policy]
     spec = _spec(len(instance.work), instance.devices if wide else 1)
     work = {trial_id(spec.id, number): trial for number, trial in enumerate(instance.work)}
     rng = Random(instance.name)
-    costs: CostTable
-    if mode == "learned":
-        costs = CostTable()
-    else:
-        error = 0.5 if mode == "noise" else 0.0
-        beliefs = {trial: math.exp(rng.gauss(0.0, error)) for trial in sorted(work)}
-        costs = Known(work=work, beliefs=beliefs, resize=instance.price)
+    beliefs = {trial: math.exp(rng.gauss(0.0, error)) for trial in sorted(work)}
+    costs = Known(work=work, beliefs=beliefs, resize=instance.price)
     devices = [Device(f"d{k}", "n", "cpu", (k,), None) for k in range(instance.devices)]
     training = Training(work, instance.price)
     budgets = tuple(trial.epochs for trial in instance.work)
@@ -158,57 +157,86 @@ def _spec(trials: int, width: int) -> StudySpec:
 
 
 def one(instance: Instance) -> dict[str, float]:
-    """Ratios of all policies on one instance, and CPU seconds of each."""
+    """Ratios of all policies on one instance; ``noise``: the default with wrong beliefs."""
     least = bound(instance)
-    row = {"bound": least}
-    for policy in POLICIES:
-        before = time.process_time()
-        row[policy] = makespan(instance, policy) / least
-        row[f"{policy} cpu"] = time.process_time() - before
-    row["noise"] = makespan(instance, "waterfill", "noise") / least
-    row["learned"] = makespan(instance, "waterfill", "learned") / least
+    row = {policy: makespan(instance, policy) / least for policy in POLICIES}
+    row["noise_0.5"] = makespan(instance, "waterfill", error=0.5) / least
     return row
+
+
+def replan_ms(trials: int, devices: int) -> float:
+    """CPU milliseconds of one plan of ``trials`` that all wait, median."""
+    rng = Random(f"penstock replan {trials}")
+    family = _curves.fitted()["imagenet", "aws"]
+    shapes = []
+    for batch in BATCHES["imagenet"]:
+        curve = family.curve(batch, min(devices, 64))
+        shapes.append(tuple((width, seconds / curve[0][1]) for width, seconds in curve))
+    waiting = tuple(
+        Candidate(
+            f"t{number}",
+            "s",
+            0,
+            rng.choice((1, 3, 9, 27)),
+            0.0,
+            widest=64,
+            level=100 * rng.lognormvariate(0, 0.5),
+            shape=rng.choice(shapes),
+        )
+        for number in range(trials)
+    )
+    snapshot = Snapshot(0.0, waiting, devices, (), devices, devices, resize=10.0)
+    times = []
+    for _ in range(5):
+        before = time.process_time()
+        waterfill(snapshot)
+        times.append(1e3 * (time.process_time() - before))
+    return median(times)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="36 instances instead of 504")
     parser.add_argument("--curves", type=Path, help="a folder of measured speed curves")
-    parser.add_argument("--each", type=int)
     given = parser.parse_args()
     curves = _curves.read(given.curves) if given.curves else _curves.fitted()
-    each = given.each or (6 if given.quick else 84)
-    todo = list(instances(each, curves))
+    todo = list(instances(6 if given.quick else 84, curves))
     began = time.perf_counter()
+    print(f"load before {os.getloadavg()[0]:.1f}")
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        rows = dict(zip([i.name for i in todo], pool.map(one, todo, chunksize=2), strict=True))
-    figures: dict[str, float] = {}
-    print(f"{len(rows)} instances, {time.perf_counter() - began:.0f} s")
-    for policy in (*POLICIES, "noise", "learned"):
-        ratios = sorted(row[policy] for row in rows.values())
-        figures[f"{policy}.ratio.mean"] = fmean(ratios)
-        figures[f"{policy}.ratio.p95"] = ratios[math.ceil(0.95 * len(ratios)) - 1]
-        figures[f"{policy}.ratio.max"] = ratios[-1]
-        cpu = sum(row.get(f"{policy} cpu", 0.0) for row in rows.values())
-        print(
-            f"{policy:20} {fmean(ratios):.3f} {figures[f'{policy}.ratio.p95']:.3f} {ratios[-1]:.3f} {cpu:.0f} s"
-        )
-    worst = sorted(todo, key=lambda i: -rows[i.name]["waterfill"])[:10]
-    for i in worst:
-        print({k: round(v, 3) for k, v in rows[i.name].items() if "cpu" not in k}, i.name, i.about)
-    for family in sorted({i.name.partition("-")[0] for i in todo}):
-        print(
-            family,
-            round(fmean(rows[i.name]["waterfill"] for i in todo if i.name.startswith(family)), 4),
-        )
-    figures["vs_longest_first.worst"] = max(
-        r["waterfill"] / r["longest_first"] for r in rows.values()
-    )
-    print(figures["vs_longest_first.worst"])
+        rows = list(pool.map(one, todo))
+    print(f"{len(rows)} instances in {time.perf_counter() - began:.0f} s, simulated\n")
+    figures: dict[str, float] = {"instances": len(rows)}
+    print(f"{'makespan / bound':20} {'mean':>7} {'p95':>7} {'max':>7}")
+    for name in rows[0]:
+        ratios = sorted(row[name] for row in rows)
+        kinds = (fmean(ratios), ratios[math.ceil(0.95 * len(ratios)) - 1], ratios[-1])
+        figures |= zip((f"{name}.ratio.{k}" for k in ("mean", "p95", "max")), kinds, strict=True)
+        print(f"{name:20} {kinds[0]:7.3f} {kinds[1]:7.3f} {kinds[2]:7.3f}")
+    for other in ("dynamic_fluid", "longest_first"):
+        worst = max(row["waterfill"] / row[other] for row in rows)
+        figures[f"vs_{other}.worst"] = worst
+        print(f"waterfill beside {other}: at worst {worst:.3f} times as long")
+    print("\nwaterfill's worst ten:")
+    order = sorted(range(len(rows)), key=lambda at: -rows[at]["waterfill"])
+    for at in order[:10]:
+        others = ", ".join(f"{name} {rows[at][name]:.3f}" for name in rows[at])
+        print(f"  {todo[at].name}: {todo[at].about}\n    {others}")
+    print("\nby family:")
+    for family in FAMILIES:
+        mine = [row for row, each in zip(rows, todo, strict=True) if each.name.startswith(family)]
+        means = ", ".join(f"{name} {fmean(row[name] for row in mine):.3f}" for name in rows[0])
+        print(f"  {family}: {means}")
+    print()
+    for trials, devices in ((200, 64), (2000, 1000), (20000, 10000)):
+        taken = replan_ms(trials, devices)
+        figures[f"replan_ms.{trials}x{devices}"] = taken
+        print(f"one plan of {trials} trials on {devices} devices: {taken:.0f} ms of CPU time")
+    print(f"load after {os.getloadavg()[0]:.1f}")
     if given.json:
-        given.json.write_text(json.dumps(figures, indent=1))
+        given.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

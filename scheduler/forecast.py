@@ -26,10 +26,14 @@ _TOGETHER = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When all have ended (seconds from now), and each trial's width from its next boundary on."""
+    """When all have ended (seconds from now), and each trial's width from its next boundary on.
+
+    ``late`` are the waiting trials that do not begin at once.
+    """
 
     makespan: float
     widths: dict[str, int]
+    late: set[str]
 
 
 @dataclass(slots=True)
@@ -56,14 +60,22 @@ class _Line:
     widths: dict[str, int] = field(default_factory=dict)
     makespan: float = 0.0
     narrow: list[int] = field(default_factory=list)
+    late: set[str] = field(default_factory=set)
 
 
 def forecast(
-    jobs: Sequence[Job], devices: int, courses: Sequence[Course], priorities: Sequence[float]
+    jobs: Sequence[Job],
+    devices: int,
+    courses: Sequence[Course],
+    priorities: Sequence[float],
+    *,
+    seated: bool = False,
 ) -> Forecast | None:
     """Run ``jobs`` on ``devices`` under ``courses``; a small priority goes first.
 
-    None where a job waits for ever, because its narrow width is more than there are devices.
+    ``seated``: at the beginning every course of two widths gets its narrow one before others get
+    anything, for it has no time to wait. None where a job waits for ever, because its narrow width
+    is more than there are devices.
     """
     runs = [
         _Run(job, course, (priority, at), job.epochs, job.held, job.last, course.epochs == 0)
@@ -75,19 +87,43 @@ def forecast(
         [(job.boundary, at, False) for at, job in enumerate(jobs)],
     )
     heapq.heapify(line.heap)
-    waiting: list[int] = []
+    waiting: list[int] = []  # by priority, the first one last
     while line.heap:
         now = line.heap[0][0]
-        asking = _arrive(line, now) + waiting
-        asking.sort(key=lambda at: runs[at].priority)
+        asking = _arrive(line, now)
+        asking.sort(key=lambda at: runs[at].priority, reverse=True)
+        if seated:
+            for at in reversed(asking):
+                _seat(line, runs[at])
+            seated = False
         line.narrow = []
-        for at in asking:
-            _seat(line, runs[at])
-        waiting = [at for at in asking if not _ask(line, at, now)]
+        waiting = _hand_out(line, now, asking, waiting)
+        if now <= _TOGETHER:
+            line.late = {runs[at].job.trial for at in waiting}
         _look_again(line)
     if waiting:
         return None
-    return Forecast(line.makespan, line.widths)
+    return Forecast(line.makespan, line.widths, line.late)
+
+
+def _hand_out(line: _Line, now: float, asking: list[int], waiting: list[int]) -> list[int]:
+    """Give free devices to those who ask at a boundary and who wait; returns who goes on waiting.
+
+    Both are by priority, the first one last. Who waits holds nothing, so without free devices there
+    is no need to ask them.
+    """
+    runs, passed = line.runs, []
+    while asking or (waiting and line.free):
+        from_waiting = bool(waiting) and line.free > 0
+        if asking and (not from_waiting or runs[asking[-1]].priority < runs[waiting[-1]].priority):
+            at = asking.pop()
+        else:
+            at = waiting.pop()
+        if not _ask(line, at, now):
+            passed.append(at)
+    if passed and waiting and runs[passed[-1]].priority > runs[waiting[-1]].priority:
+        return sorted(waiting + passed, key=lambda at: runs[at].priority, reverse=True)
+    return waiting + passed[::-1]
 
 
 def _arrive(line: _Line, now: float) -> list[int]:
@@ -112,7 +148,6 @@ def _arrive(line: _Line, now: float) -> list[int]:
 
 
 def _seat(line: _Line, run: _Run) -> None:
-    """A course of two widths leaves no time to wait: its narrow one comes before any wide one."""
     lacking = run.course.narrow - run.held
     if run.course.epochs and 0 < lacking <= line.free:
         line.free -= lacking

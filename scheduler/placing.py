@@ -2,8 +2,8 @@
 
 Theory of operation. A trial holds its slots until its target (the *standing plan*): an epoch that
 ends a segment short of it is followed by the next segment on the same slots, without calling a
-policy (``planning``). Slots that stay free pull the strategies of the running studies for promotions
-and new configurations.
+policy (``planning``). Slots that stay free pull the strategies of the running studies for
+promotions and new configurations.
 
 A trial whose width in the plan is another than the one it runs at is cut at the end of its epoch,
 and goes on at the new one. A member of a gang has a whole device to itself, all slots of it.

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .bounds import fluid_bound
 from .courses import Course, Job, cheapest_course, curve_of, steady
@@ -35,10 +36,17 @@ _TARGETS = (
 _BETWEEN = 12
 #: Trials times forecasts of one plan: of many trials fewer plans are tried, and lose less by it.
 _EFFORT = 2500
+#: Rules that are tried at every target over the bound.
+_FIRST = ("start, seated", "start", "longest")
 #: A plan that ends within this much of the bound is good enough.
 _NEAR = 1.002
 
-_Rule = Callable[[Job, Course, float], float]
+
+class Rule(NamedTuple):
+    """Who goes first: a small priority by job, course and target; ``seated`` as in ``forecast``."""
+
+    priority: Callable[[Job, Course, float], float]
+    seated: bool
 
 
 def _duration(job: Job, course: Course) -> float:
@@ -48,13 +56,25 @@ def _duration(job: Job, course: Course) -> float:
     return job.epochs * job.seconds(course.narrow)
 
 
-#: Priorities by name; the smaller goes first. ``start``: who must begin first to end in time.
-RULES: dict[str, _Rule] = {
-    "start": lambda job, course, target: (
-        target - _duration(job, course) - (1e-6 * target if job.held else 0.0)
-    ),
-    "long": lambda job, course, target: -_duration(job, course),
-    "area": lambda job, course, target: -_duration(job, course) * course.wide,
+def _start(job: Job, course: Course, target: float) -> float:
+    """When it must begin to end in time; who is at work goes on."""
+    return target - _duration(job, course) - (1e-6 * target if job.held else 0.0)
+
+
+def _longest(job: Job, course: Course, target: float) -> float:
+    return -_duration(job, course)
+
+
+def _largest(job: Job, course: Course, target: float) -> float:
+    return -_duration(job, course) * course.wide
+
+
+RULES = {
+    "start": Rule(_start, seated=False),
+    "start, seated": Rule(_start, seated=True),
+    "longest": Rule(_longest, seated=False),
+    "longest, seated": Rule(_longest, seated=True),
+    "largest": Rule(_largest, seated=False),
 }
 
 
@@ -69,11 +89,21 @@ class Draft:
 
 
 def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
-    """Plans of ``jobs``, each better than the one before."""
+    """Plans of ``jobs``, each better than the one before.
+
+    The first has all at the width that they have, or their narrowest, the longest first.
+    """
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
-    tries = max(2, min(3 * (len(_TARGETS) + _BETWEEN), _EFFORT // len(jobs)))
+    as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
+    plain = draft_of(jobs, devices, as_they_are, "longest", bound)
     best = math.inf
+    if plain is not None:
+        best = plain.forecast.makespan
+        yield plain
+    if all(len(job.curve.widths) == 1 for job in jobs):
+        return
+    tries = max(3, min(4 * (len(_TARGETS) + _BETWEEN), _EFFORT // len(jobs)))
 
     def tried(target: float, rules: Sequence[str]) -> Iterator[Draft]:
         nonlocal best, tries
@@ -86,29 +116,23 @@ def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
                 yield draft
 
     for over in _TARGETS:
-        if (tries <= 0 and best < math.inf) or bound * over > best:
+        if tries <= 0 or bound * over > best:
             break
-        yield from tried(bound * over, ("start", "long"))
-    as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
-    plain = draft_of(jobs, devices, as_they_are, "long", bound)
-    if plain is not None and plain.forecast.makespan < best * (1 - 1e-9):
-        best = plain.forecast.makespan
-        yield plain
+        yield from tried(bound * over, _FIRST)
     for k in range(1, _BETWEEN + 1):
         if tries <= 0 or best <= bound * _NEAR:
             break
         target = bound + (best - bound) * k / (_BETWEEN + 1)
-        yield from tried(target, (list(RULES)[k % 3],))
+        yield from tried(target, (list(RULES)[k % len(RULES)],))
 
 
 def draft_of(
     jobs: Sequence[Job], devices: int, courses: Sequence[Course], rule: str, target: float
 ) -> Draft | None:
     """``courses`` tried out; None where they cannot all run."""
-    priorities = [
-        RULES[rule](job, course, target) for job, course in zip(jobs, courses, strict=True)
-    ]
-    found = forecast(jobs, devices, courses, priorities)
+    priority, seated = RULES[rule]
+    priorities = [priority(job, course, target) for job, course in zip(jobs, courses, strict=True)]
+    found = forecast(jobs, devices, courses, priorities, seated=seated)
     return None if found is None else Draft(tuple(courses), rule, target, found)
 
 
@@ -181,8 +205,15 @@ def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: Draft) -> Plan:
     given = dict(
         zip((job.trial for job in jobs), zip(jobs, best.courses, strict=True), strict=True)
     )
-    rule = RULES[best.rule]
-    waiting = sorted(snapshot.waiting, key=lambda each: rule(*given[each.trial], best.target))
+    rule = RULES[best.rule].priority
+    # Who begins at once goes before who waits: the forecast has a place for all of them.
+    waiting = sorted(
+        snapshot.waiting,
+        key=lambda each: (
+            each.trial in best.forecast.late,
+            rule(*given[each.trial], best.target),
+        ),
+    )
     courses = {}
     for trial, (job, course) in given.items():
         # The epoch that it is in counts as well, in the engine's books.
