@@ -172,7 +172,7 @@ def test_the_live_view_shows_the_front_and_a_column_an_objective(reader, study, 
 
 def test_the_report_shows_the_front(reader, study, rows, numbers):
     epochs = reader.epochs(study.id)
-    page = render(study, rows, epochs, datetime.now(UTC))
+    page = render(study, rows, epochs, None, datetime.now(UTC))
     assert '<section id="pareto">' in page
     assert "seconds at most 8" in page
     assert page.count('<tr class="top"') == len(numbers)

@@ -127,7 +127,7 @@ def test_a_study_of_several_objectives_is_the_same_after_a_reload_and_over_the_w
     again = make_spec(Plan.of(made), "s-1", "s", Net, SPACE, 9)
     assert again == made
     body = {"kind": "submit", "study": json.loads(json.dumps(_plain(made)))}
-    assert to_event(body, EngineState(), 1.0).study == made
+    assert to_event(body, EngineState(), 1.0, {}.__getitem__).study == made
 
 
 def _plain(made):
@@ -144,7 +144,7 @@ def test_the_scheduler_refuses_what_a_client_of_another_version_lets_through():
         ({"further": [{"metric": "b", "direction": "up"}]}, "direction = 'up'"),
     ]:
         with pytest.raises(UsageError, match=words):
-            to_event({"kind": "submit", "study": made | changes}, EngineState(), 1.0)
+            to_event({"kind": "submit", "study": made | changes}, EngineState(), 1.0, {}.__getitem__)
 
 
 def test_an_objective_needs_no_names_for_its_values():

@@ -58,7 +58,7 @@ REFUSED = [
     ("study(space={'lr': Float(0.0, 1.0, log=True)})", "Float.low = 0.0", "above 0 where log"),
     ("study(space={'n': Int(0, 9, log=True)})", "Int.low = 0", ">= 1 where log"),
     ("study(space={})", "space = {}", "at least one name"),
-    ("study(sampler='annealing')", "sampler = 'annealing'", "grid, random, qmc, tpe, bohb, gp"),
+    ("study(sampler='annealing')", "sampler = 'annealing'", "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2"),
     ("study(strategy='hyperband')", "strategy = 'hyperband'", "ASHA(...)"),
     ("study(strategy=ASHA(max_epochs=9, eta=1))", "ASHA.eta = 1", ">= 2"),
     ("study(n_trials=0)", "n_trials = 0", ">= 1"),
@@ -115,7 +115,7 @@ def test_on_the_command_line_it_is_one_line_and_exit_status_2(site, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(f"{SCRIPT}    study(sampler='annealing')\n")
     said = site.penstock("run", script, status=2)
-    names = "grid, random, qmc, tpe, bohb, gp"
+    names = "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2"
     assert said == f"penstock: sampler = 'annealing' is refused: allowed is {names}\n"
 
 
