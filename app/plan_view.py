@@ -41,6 +41,8 @@ def _head(plan: Facts) -> str:
     words = [f"policy {plan['policy']}"]
     if plan["planned"] is not None:
         words.append(f"planned {duration(plan['planned'])} ago")
+    if plan["trouble"]:
+        words.append(f"{plan['trouble']}; the plan before stands")
     if plan["dirty"]:
         words.append("to be planned anew with the next free slot")
     if plan["free"]:

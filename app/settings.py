@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     devices: str = Field(
         default="auto", min_length=1, description="auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1"
     )
-    policy: str = Field(default="fifo", min_length=1, description="a scheduling policy's name")
+    policy: str = Field(default="waterfill", min_length=1, description="a scheduling policy's name")
     lease_ms: int = Field(default=5000, ge=300, le=600_000, description="300 to 600000 ms")
     claim_timeout: float = Field(
         default=6.0, ge=0.1, le=3600.0, description="0.1 to 3600 seconds until a task is claimed"

@@ -4,7 +4,8 @@ Theory of operation. Whatever changes the plan's input (a trial waits or is over
 went, an estimate moved, the wide part of a course ended) marks the plan dirty; it is computed anew
 when a slot is to be filled, at most once in ``REPLAN_EVERY`` seconds, and in between new trials
 queue in order of arrival. Of a plan with courses the engine keeps count: a trial's wide epochs
-become fewer as they are accepted, and at their end it is to be narrow.
+become fewer as they are accepted, and at their end it is to be narrow. Where a policy fails, the
+last good plan stands.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from ..profiling.errors import IllegalTransition
 from .courses import steady
 from .decisions import Member
 from .durables import Durables
@@ -51,17 +51,23 @@ class Planning(Durables):
             rule=state.rule,
             deadline=state.deadline,
         )
-        plan = find_policy(state.policy)(snapshot)
-        if sorted(plan.order) != sorted(ready):
-            raise IllegalTransition(f"policy {state.policy} dropped or invented waiting trials")
+        state.dirty = False
+        state.planned_at = self._at
+        try:
+            plan = find_policy(state.policy)(snapshot)
+            state.plan_error = ""
+        except Exception as error:  # whatever a policy raises; the last good plan stands
+            state.plan_error = f"policy {state.policy} failed: {error!r}"
+            return
         known = set(ready)
+        if set(plan.order) != known or len(plan.order) != len(ready):
+            state.plan_error = f"policy {state.policy} dropped or invented waiting trials"
+            return
         state.ready = [*plan.order, *(name for name in state.ready if name not in known)]
         state.widths = dict(plan.widths)
         state.shuffle = plan.shuffle
         state.courses = dict(plan.courses)
         state.rule, state.deadline = plan.rule, plan.deadline
-        state.dirty = False
-        state.planned_at = self._at
 
     def _ready(self) -> list[str]:
         """The waiting trials that may be given a slot: those of a paused study may not."""

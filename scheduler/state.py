@@ -151,7 +151,8 @@ class EngineState:
     few of them: what is needed to check a report of a durable state that comes late. ``held`` are
     the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are
     waiting trials in its order, ``widths`` what it gives each trial (1 where nothing is said),
-    ``shuffle``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``.
+    ``shuffle``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``. ``plan_error`` says how the
+    policy failed where it last did.
     """
 
     seq: int = 0
@@ -170,6 +171,7 @@ class EngineState:
     courses: dict[str, Course] = field(default_factory=dict)
     rule: str = ""
     deadline: float = 0.0
+    plan_error: str = ""
     dirty: bool = False
     planned_at: float | None = None
     costs: CostTable = field(default_factory=CostTable)

@@ -26,6 +26,7 @@ from .bounds import fluid_bound
 from .courses import Course, Job, cheapest_course, curve_of, steady
 from .forecast import Forecast, forecast
 from .snapshot import Candidate, Plan, Snapshot
+from .spread import LONG_ENOUGH
 
 #: Targets over the bound that are tried until one of them holds.
 _TARGETS = (
@@ -38,6 +39,8 @@ _BETWEEN = 12
 _EFFORT = 2500
 #: Rules that are tried at every target over the bound.
 _FIRST = ("start, seated", "start", "longest")
+#: The shape of what is not to be widened.
+_ONE = ((1, 1.0),)
 #: A plan that ends within this much of the bound is good enough.
 _NEAR = 1.002
 
@@ -174,6 +177,8 @@ def _typical(candidates: Sequence[Candidate]) -> float:
 
 
 def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) -> Job:
+    # Short epochs do not pay for the exchange between devices, and unknown ones may be short.
+    elastic = each.level is not None and each.level >= LONG_ENOUGH
     return Job(
         trial=each.trial,
         epochs=each.target - each.epoch - running,
@@ -181,7 +186,7 @@ def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) ->
         held=each.width if running else 0,
         last=each.width,
         level=guess if each.level is None else each.level,
-        curve=curve_of(each.shape, snapshot.devices, each.width),
+        curve=curve_of(each.shape if elastic else _ONE, snapshot.devices, each.width),
         price=snapshot.resize,
     )
 

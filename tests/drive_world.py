@@ -138,6 +138,7 @@ def check_invariants(engine: Engine) -> None:
                 (name, slot) for name in devices for slot in range(len(state.devices[name].fences))
             }
         assert {place for place, f in held.items() if f == fence} == members, "a slot too many"
+    assert not state.plan_error, state.plan_error
     running = {a.segment.trial for a in state.attempts.values()}
     assert len(running) == len(state.attempts), "a trial is in two places"
     assert len(set(state.ready)) == len(state.ready), "a trial waits twice"

@@ -144,7 +144,9 @@ def test_the_scheduler_refuses_what_a_client_of_another_version_lets_through():
         ({"further": [{"metric": "b", "direction": "up"}]}, "direction = 'up'"),
     ]:
         with pytest.raises(UsageError, match=words):
-            to_event({"kind": "submit", "study": made | changes}, EngineState(), 1.0, {}.__getitem__)
+            to_event(
+                {"kind": "submit", "study": made | changes}, EngineState(), 1.0, {}.__getitem__
+            )
 
 
 def test_an_objective_needs_no_names_for_its_values():

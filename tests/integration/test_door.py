@@ -58,7 +58,11 @@ REFUSED = [
     ("study(space={'lr': Float(0.0, 1.0, log=True)})", "Float.low = 0.0", "above 0 where log"),
     ("study(space={'n': Int(0, 9, log=True)})", "Int.low = 0", ">= 1 where log"),
     ("study(space={})", "space = {}", "at least one name"),
-    ("study(sampler='annealing')", "sampler = 'annealing'", "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2"),
+    (
+        "study(sampler='annealing')",
+        "sampler = 'annealing'",
+        "grid, random, qmc, tpe, bohb, gp, cmaes, nsga2",
+    ),
     ("study(strategy='hyperband')", "strategy = 'hyperband'", "ASHA(...)"),
     ("study(strategy=ASHA(max_epochs=9, eta=1))", "ASHA.eta = 1", ">= 2"),
     ("study(n_trials=0)", "n_trials = 0", ">= 1"),

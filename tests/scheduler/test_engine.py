@@ -19,7 +19,10 @@ from penstock.scheduler.events import (
     TrialEnqueued,
     TrialReturned,
 )
+from penstock.scheduler.outlook import outlook
 from penstock.scheduler.planning import REPLAN_EACH, REPLAN_EVERY
+from penstock.scheduler.policies import POLICIES
+from penstock.scheduler.snapshot import Plan
 from penstock.scheduler.study import StrategySpec
 from penstock.scheduler.trial import TrialState
 
@@ -319,6 +322,28 @@ def test_the_policy_orders_who_waits_and_is_called_more_rarely_for_many_trials(w
     assert world.engine.state.planned_at == planned
     world.at = planned + REPLAN_EVERY
     world.send(Tick(at=world.at))
+
+
+@pytest.mark.parametrize(
+    ("policy", "trouble"),
+    [
+        (lambda snapshot: 1 / 0, "division by zero"),
+        (lambda snapshot: Plan(()), "dropped or invented"),
+        (lambda snapshot: Plan(tuple(t.trial for t in snapshot.waiting) * 2), "dropped or"),
+    ],
+)
+def test_a_policy_that_fails_is_noted_and_the_plan_before_stands(
+    world, monkeypatch, policy, trouble
+):
+    monkeypatch.setitem(POLICIES, "plugin", policy)
+    world.send(PolicyChosen(at=0.0, policy="plugin"))
+    running(world, n_trials=3, sampler="random")
+    assert trouble in world.engine.state.plan_error
+    assert outlook(world.engine.state, 0.0)["trouble"] == world.engine.state.plan_error
+    world.send(PolicyChosen(at=world.at, policy="fifo"))
+    world.run()
+    assert world.finish.status == "complete"
+    assert not world.engine.state.plan_error
 
 
 def test_the_end_of_a_study_releases_its_paused_trials(world):
