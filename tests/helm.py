@@ -2,9 +2,9 @@
 
     python tests/helm.py CHART VALUES   # VALUES as JSON
 
-Helm comes as a library (helm-sdkpy), which can lint and install but not print. So this installs into
-a cluster that is not there: a server that says which kinds it knows, keeps what it is sent, and
-agrees. A process of its own, because the library brings another runtime.
+Helm comes as a library (helm-sdkpy), which can lint and install but not print. So this installs
+into a cluster that is not there: a server that says which kinds it knows, keeps what it is sent,
+and agrees. A process of its own, because the library brings another runtime.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Cluster(BaseHTTPRequestHandler):
             self.sent.append(json.loads(raw))
         self._answer(raw, kind, 201)
 
-    do_PUT = do_PATCH = do_POST
+    do_PUT = do_PATCH = do_POST  # noqa: N815 - as http.server calls them
 
     def _say(self, body, status=200):
         self._answer(json.dumps(body).encode(), "application/json", status)

@@ -1,21 +1,20 @@
-"""Programs of the system that tests run: where CI lacks one a test fails, elsewhere it is skipped."""
+"""Programs of the system that tests run."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
 
 def program(name: str, package: str) -> str:
-    """The path of ``name``, which Debian's ``package`` has."""
+    """The path of ``name``, which ``package`` brings."""
     found = shutil.which(name)
-    if found is None:
-        missing = f"there is no {name} here: apt install {package}"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
-    return found
+    return found or missing(f"there is no {name} here: install {package}")
 
 
-def promtool() -> str:
-    return program("promtool", "prometheus")
+def missing(what: str) -> NoReturn:
+    """Skip; but fail where all tests have to run."""
+    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(what)
