@@ -118,6 +118,6 @@ def test_every_file_is_in_the_readme():
     kept = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=DEPLOY)
     names = [name for name in kept.decode().split() if name != "README.md"]
     named = {name for name in names if f"({name})" in text}
-    folders = [name for name in set(re.findall(r"\((\S+)/\)", text))]
+    folders = set(re.findall(r"\((\S+)/\)", text))
     within = {name for name in names for folder in folders if name.startswith(f"{folder}/")}
     assert sorted(set(names) - named - within) == []
