@@ -59,9 +59,11 @@ clean: ## remove what these commands made, .venv included; studies are kept
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
+# Helm asks for Python 3.12 and runs on 3.11: it is a Go library, and what calls it is small.
 .venv/dev: .venv/installed
 	@echo "Installing what the tests need (once)"
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --ignore-requires-python helm-sdkpy
 	@touch $@
 
 .venv-peers/installed: benchmarks/peers/requirements.txt

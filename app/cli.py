@@ -288,6 +288,9 @@ def flower(
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
     ] = None,
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
 ) -> None:
     """Show queues, workers and tasks in Flower, in the browser."""
     from . import flower as flowers
@@ -297,9 +300,9 @@ def flower(
     settings.ensure_home()
     connect(settings).close()
     port = port or settings.flower_port
-    typer.echo(f"http://127.0.0.1:{port}/tasks  user {flowers.USER}")
+    typer.echo(f"http://{address}:{port}/tasks  user {flowers.USER}")
     typer.echo(f"the password is in {flowers.password_file(settings)}")
-    flowers.become(settings, port)
+    flowers.become(settings, port, address)
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -311,7 +314,7 @@ def metrics(
         int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
     ] = 9917,
 ) -> None:
-    """Serve figures for Prometheus until Ctrl-C: studies, trials, slots, devices, epochs."""
+    """Serve figures for Prometheus until Ctrl-C: studies, devices, epochs, how claims go."""
     from .metrics import serve
 
     _, thread = serve(settings_of(), address, port)

@@ -31,8 +31,8 @@ def password_file(settings: Settings) -> Path:
     return path
 
 
-def become(settings: Settings, port: int) -> NoReturn:
-    """Turn this process into Flower on 127.0.0.1: signals and the terminal are then its own.
+def become(settings: Settings, port: int, address: str = "127.0.0.1") -> NoReturn:
+    """Turn this process into Flower at ``address``: signals and the terminal are then its own.
 
     UsageError where it runs already.
     """
@@ -41,7 +41,7 @@ def become(settings: Settings, port: int) -> NoReturn:
     password = password_file(settings).read_text().strip()
     command = [sys.executable, "-P", "-m", __name__, "--quiet", "-A", "penstock", "flower"]
     options = {
-        "address": "127.0.0.1",
+        "address": address,
         "port": port,
         "read-only": True,
         "tasks-columns": COLUMNS,

@@ -26,14 +26,11 @@ from ..scheduler.past import Past
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import StudyRecord, StudySpec
 from ..scheduler.trial import AcceptedEpoch, Trial
-from . import codec
 from .database import Database, database_at, migrate
+from .history import History
 from .past import read_past
-from .tables import COMMAND, EVENT, SNAPSHOT
+from .tables import COMMAND
 from .writes import writes_for
-
-#: Events replayed a page at a time, so that the history need not fit in memory.
-_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,7 @@ class MemoryLedger:
         """Nothing to let go of: the record stays readable."""
 
 
-class SqlLedger:
+class SqlLedger(History):
     """The ledger in a database, by one connection that stays open. Not for several threads.
 
     After a ``BackendError`` of ``commit`` it is open whether the batch was written. A connection
@@ -150,18 +147,6 @@ class SqlLedger:
         with self._database.answering(), self._database.transaction(self._driver) as cursor:
             for statement, rows in self._writes.of(batch):
                 cursor.executemany(statement, rows)
-
-    def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
-        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).order_by(EVENT.c.seq).limit(_PAGE)
-        seen = after
-        while rows := self._rows(query.where(EVENT.c.seq > seen)):
-            for row in rows:
-                yield row.seq, codec.decode(row.kind, row.body)
-            seen = rows[-1].seq
-
-    def latest_snapshot(self) -> tuple[int, str] | None:
-        query = select(SNAPSHOT.c.seq, SNAPSHOT.c.body).order_by(SNAPSHOT.c.seq.desc()).limit(1)
-        return next(((row.seq, row.body) for row in self._rows(query)), None)
 
     def reply_to(self, command: str) -> str | None:
         query = select(COMMAND.c.reply).where(COMMAND.c.id == command)

@@ -1,7 +1,9 @@
 """Figures for Prometheus, read from the ledger whenever it asks: what is shown is what counts.
 
-It is a process of its own beside the scheduler, and only reads. A ledger that does not answer is a
-scrape that fails, which Prometheus shows as such.
+It is a process of its own beside the scheduler, and only reads. It follows the ledger's events by
+an engine of its own, which nobody obeys: so it knows what the scheduler knows, and what it counts
+is the same whenever it is started. A ledger that does not answer is a scrape that fails, which
+Prometheus shows as such. Only the tasks in the queues are the broker's word.
 """
 
 from __future__ import annotations
@@ -12,14 +14,28 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
-from ..profiling.errors import UsageError
+from ..profiling.errors import BackendError, UsageError
+from ..profiling.tally import Tally
+from ..scheduler.engine import Engine
+from ..scheduler.state import EngineState
 from ..scheduler.study import OVER
 from ..scheduler.trial import TrialState
-from . import locks
+from ..scheduler.wanted import devices_wanted
+from . import broker, locks, protocol
+from .codec import state_from_json, state_to_json
 from .queries import Reader
+from .runner import follow, restore
 from .settings import Settings
+
+#: Seconds that the broker has to say how long its queues are.
+BROKER_LIMIT = 2.0
 
 
 class Server(Protocol):
@@ -37,50 +53,110 @@ class Collector:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._reader = Reader(settings.ledger_url)
+        self._engine: Engine | None = None
+        # Scrapes come in threads of their own.
+        self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
         """Raises BackendError where the ledger does not answer."""
-        up = locks.is_running(self._settings.run, "scheduler")
-        yield GaugeMetricFamily("penstock_scheduler_up", "Whether the scheduler runs.", value=up)
-        yield from self._studies()
-        yield from self._devices()
-        epochs, seconds = self._reader.totals()
-        yield CounterMetricFamily("penstock_epochs", "Accepted epochs.", value=epochs)
-        words = "Seconds of training in accepted epochs."
-        yield CounterMetricFamily("penstock_epoch_seconds", words, value=seconds)
+        with self._lock:
+            state = self._newest()
+            families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
+            wanted = devices_wanted(state_from_json(state_to_json(state)))
+            words = "Devices that would have work at once if they joined."
+            families.append(GaugeMetricFamily("penstock_devices_wanted", words, value=wanted))
+        return [*families, *self._broker(state)]
 
-    def _studies(self) -> Iterable[Metric]:
-        studies = self._reader.studies()
-        counts = dict.fromkeys(("running", "paused", *OVER), 0) | Counter(
-            each.status for each in studies
-        )
+    def _newest(self) -> EngineState:
+        engine, self._engine = self._engine, None
+        if engine is None or self._reader.newest() < engine.state.seq:  # another ledger
+            engine = restore(self._reader)
+        else:
+            follow(engine, self._reader)
+        self._engine = engine
+        return engine.state
+
+    def _studies(self, state: EngineState) -> Iterable[Metric]:
+        statuses = Counter(study.status for study in self._reader.studies())
+        counts = dict.fromkeys(("running", "paused", *OVER), 0) | statuses
         yield _by("penstock_studies", "Studies by their status.", "status", counts)
-        states = {str(state): 0 for state in TrialState}
-        for study in studies:
-            if study.finished_at is None:
-                for trial in self._reader.trials(study.id):
-                    states[trial.state] += 1
-        yield _by(
-            "penstock_trials",
-            "Trials of studies that are not over, by their state.",
-            "state",
-            states,
-        )
+        states = dict.fromkeys(map(str, TrialState), 0)
+        states |= Counter(str(trial.state) for trial in state.trials.values())
+        words = "Trials of studies that are not over, by their state."
+        yield _by("penstock_trials", words, "state", states)
+        words = "Segments that were dispatched and are not closed."
+        yield GaugeMetricFamily("penstock_open_attempts", words, value=len(state.attempts))
 
-    def _devices(self) -> Iterable[Metric]:
-        devices = self._reader.devices()
-        words = "Devices by how they stand."
-        yield _by("penstock_devices", words, "state", Counter(each.state for each in devices))
-        there = {each.device.name: each.device.slots for each in devices if not each.gone}
-        busy = sum(device in there for device, _ in self._reader.running())
-        slots = {"busy": busy, "idle": max(0, sum(there.values()) - busy)}
-        yield _by("penstock_slots", "Slots of devices that have joined.", "state", slots)
+    def _devices(self, state: EngineState) -> Iterable[Metric]:
+        gone = Counter(each.state for each in self._reader.devices() if each.gone)
+        there = Counter(state.standing(name) for name in state.devices)
+        known = dict.fromkeys(("joined", "resting", "draining", "drained", "left", "held"), 0)
+        yield _by("penstock_devices", "Devices by how they stand.", "state", known | there | gone)
+        slots = dict.fromkeys(("busy", "idle", "resting", "draining", "drained"), 0)
+        for name, device in state.devices.items():
+            free = "idle" if state.usable(name) else state.standing(name)
+            for fence in device.fences:
+                slots["busy" if fence else free] += 1
+        words = "Slots of devices that are there: busy, idle, or free and not to be used."
+        yield _by("penstock_slots", words, "state", slots)
+
+    def _broker(self, state: EngineState) -> Iterable[Metric]:
+        """Whether broker and scheduler are there; and the queues, where the broker answers."""
+        queues = {
+            name: [("LLEN", known.device.queue(slot)) for slot in range(known.device.slots)]
+            for name, known in state.devices.items()
+        }
+        served = locks.is_running(self._settings.run, "scheduler")
+        lengths: dict[str, int] | None = None
+        try:
+            with broker.connect(self._settings, limit=BROKER_LIMIT) as client:
+                commands = [command for each in queues.values() for command in each]
+                first, *answers = protocol.execute(
+                    client, [("EXISTS", protocol.SCHEDULER), *commands]
+                )
+            answer = iter(answers)
+            lengths = {name: sum(next(answer) for _ in each) for name, each in queues.items()}
+            served = served or first == 1
+        except BackendError:
+            pass  # said by penstock_broker_up
+        yield GaugeMetricFamily(
+            "penstock_broker_up", "Whether the broker answers.", value=lengths is not None
+        )
+        yield GaugeMetricFamily(
+            "penstock_scheduler_up", "Whether the scheduler runs.", value=served
+        )
+        words = "Tasks in a device's queues that its worker has not fetched."
+        yield _by("penstock_queued_tasks", words, "device", lengths or {})
+
+
+def _tally(tally: Tally) -> Iterable[Metric]:
+    words = "What epochs came to. Repeated: accepted before, and computed again."
+    epochs = CounterMetricFamily("penstock_epochs", words, labels=["outcome"])
+    for outcome, count in tally.epochs.items():
+        epochs.add_metric([outcome], count)
+    yield epochs
+    words = "Seconds of training in accepted epochs."
+    yield CounterMetricFamily("penstock_epoch_seconds", words, value=tally.trained)
+    for name, words, histogram in (
+        (
+            "penstock_dispatch_to_claim_seconds",
+            "From a segment's dispatch to its claim, with the way of its first report.",
+            tally.to_claim,
+        ),
+        (
+            "penstock_claim_to_accept_seconds",
+            "From a segment's claim to its first accepted epoch.",
+            tally.to_accept,
+        ),
+    ):
+        buckets = histogram.cumulative()
+        yield HistogramMetricFamily(name, words, buckets=buckets, sum_value=histogram.total)
 
 
 def _by(name: str, words: str, label: str, values: dict[str, int]) -> Metric:
     family = GaugeMetricFamily(name, words, labels=[label])
     for value, count in values.items():
-        family.add_metric([str(value)], count)
+        family.add_metric([value], count)
     return family
 
 
@@ -89,6 +165,7 @@ def serve(settings: Settings, address: str, port: int) -> tuple[Server, threadin
 
     UsageError where that cannot be listened at.
     """
+    # Nothing is described beforehand: there may be no ledger yet, and then a scrape says so.
     registry = CollectorRegistry()
     registry.register(Collector(settings))
     try:

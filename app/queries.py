@@ -24,6 +24,7 @@ from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
 from . import codec
 from .database import database_at, revision
+from .history import History
 from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
@@ -156,7 +157,7 @@ class Work:
     since: float | None
 
 
-class Reader:
+class Reader(History):
     """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
 
     def __init__(self, url: str) -> None:
@@ -248,12 +249,6 @@ class Reader:
         """The number of the newest event, 0 before the first: where it is the same, all is."""
         [row] = self._rows(select(func.max(EVENT.c.seq)))
         return row[0] or 0
-
-    def totals(self) -> tuple[int, float]:
-        """How many epochs were accepted, and their seconds of training."""
-        [count] = self._rows(select(func.count(EPOCH.c.id)))
-        [seconds] = self._rows(select(func.sum(EPOCH.c.seconds)))
-        return count[0], seconds[0] or 0.0
 
     def named(self, uris: Sequence[str]) -> set[str]:
         """Those of ``uris`` that a durable state names: files that are in use."""

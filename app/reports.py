@@ -65,19 +65,17 @@ def _attempt(body: Mapping[str, Any], at: float) -> dict[str, Any]:
 
 def _epoch(body: Mapping[str, Any], at: float) -> Event:
     metrics = tuple((str(name), float(value)) for name, value in body["metrics"].items())
-    seconds = float(body["seconds"])
-    if not isfinite(seconds) or seconds < 0:
-        raise ValueError(f"seconds = {seconds}")
     return EpochReported(
         **_attempt(body, at),
         epoch=_whole(body, "epoch"),
         metrics=metrics,
         state_hash=_text(body, "state_hash"),
         signature=_text(body, "signature"),
-        seconds=seconds,
+        seconds=_seconds(body["seconds"]),
         closes=bool(body["closes"]),
         holder=_text(body, "holder"),
         uri=_text(body, "uri"),
+        claimed=_seconds(body.get("claimed", 0.0)),
     )
 
 
@@ -134,6 +132,13 @@ def _lost(body: Mapping[str, Any], at: float) -> Event:
         signature=_text(body, "signature"),
         expected=_text(body, "expected"),
     )
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not isfinite(seconds) or seconds < 0:
+        raise ValueError(f"seconds = {seconds}")
+    return seconds
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:

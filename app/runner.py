@@ -36,6 +36,7 @@ from ..scheduler.trial import Trial
 from . import commands
 from .clock import Clock
 from .codec import state_from_json, state_to_json
+from .history import History
 from .ledger import Batch, Ledger
 from .ports import Answer, Samplers, Transport
 from .reaper import Reaper
@@ -338,13 +339,19 @@ class Runner:
         )
 
 
-def restore(ledger: Ledger) -> Engine:
+def restore(ledger: Ledger | History) -> Engine:
     """The engine as the ledger has it: the newest snapshot, and the events since.
 
     Raises BackendError when the events do not fit this version's engine.
     """
     found = ledger.latest_snapshot()
     engine = Engine(state_from_json(found[1]) if found else None)
+    follow(engine, ledger)
+    return engine
+
+
+def follow(engine: Engine, ledger: Ledger | History) -> None:
+    """Have an engine that was restored take in the events since. Errors as ``restore``."""
     for seq, event in ledger.replay(engine.state.seq):
         try:
             engine.handle(event)
@@ -356,4 +363,3 @@ def restore(ledger: Ledger) -> Engine:
         if engine.state.seq != seq:
             raise BackendError(f"event {seq} of the ledger follows {engine.state.seq - 1}")
     engine.take_changes()
-    return engine

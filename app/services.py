@@ -25,9 +25,9 @@ from pathlib import Path
 
 import psutil
 
-from ..profiling.errors import PenstockError, UsageError
+from ..profiling.errors import BackendError, PenstockError, UsageError
 from ..profiling.urls import hide_password
-from . import broker, locks, store
+from . import broker, locks, protocol, store
 from .machine import devices_of
 from .settings import PREFIX, Settings
 
@@ -128,6 +128,27 @@ def ensure_up(
         for service in wish.services:
             _spawn(settings, service)
     return wish
+
+
+def is_served_by_others(settings: Settings) -> bool:
+    """Whether a scheduler that an operator runs serves the broker: then nothing is ours to start.
+
+    Raises BackendError when a broker that was chosen does not answer.
+    """
+    if settings.broker is None or wanted(settings) is not None:
+        return False
+    with broker.connect(settings) as client:
+        return protocol.is_served(client, settings.broker)
+
+
+def scheduler_answers(settings: Settings) -> bool:
+    """Whether a scheduler is at work: this state folder's own, or one that an operator runs."""
+    if locks.is_running(settings.run, "scheduler"):
+        return True
+    try:
+        return is_served_by_others(settings)
+    except BackendError:
+        return False
 
 
 def _check_same(settings: Settings) -> None:

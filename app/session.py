@@ -53,6 +53,8 @@ class Session:
         self.fenced_off = False
         #: The identities of a gang's trainers by rank; empty where there is only one.
         self.members: tuple[str, ...] = ()
+        #: When the claim was granted (monotonic seconds).
+        self.claimed_at = time.monotonic()
         self._text = text
         self._link = link
         self._show = show
@@ -166,7 +168,8 @@ class Session:
         self._set_due()
         if self.task.rank == 0:
             body = {name: line[name] for name in _EPOCH_FIELDS}
-            report = {"kind": "epoch", "holder": trainer.identity, **body}
+            claimed = round(time.monotonic() - self.claimed_at, 6)
+            report = {"kind": "epoch", "holder": trainer.identity, "claimed": claimed, **body}
             self._report(report, closes=closes)
         if not closes:
             return None

@@ -125,6 +125,7 @@ class SimulatedTransport:
                 "state_hash": f"simulated {dispatch.number}@{epoch}",
                 "signature": "simulated",
                 "seconds": seconds,
+                "claimed": at - self.clock.now() - self.overhead,
                 "closes": epoch == segment.last,
             }
             heapq.heappush(self._heap, (at, next(self._count), segment.fence, body))

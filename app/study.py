@@ -413,12 +413,9 @@ class Study:
     ) -> StudyRow:
         from .epoch_logs import feeding
         from .live import follow
-        from .locks import is_running
-        from .services import Keeper
+        from .services import Keeper, scheduler_answers
 
         reader, results = self._reading()
-        run = self._settings.run
-
         called, logs = _sorted(callbacks)
 
         def tell(row: TrialRow) -> None:
@@ -426,7 +423,7 @@ class Study:
                 callback(self, results.trial(row))
 
         # Whoever watches also sees to it that there is something to watch.
-        with feeding(logs, run) as feed, Keeper(self._settings):
+        with feeding(logs, self._settings.run) as feed, Keeper(self._settings):
             return follow(
                 reader,
                 self.id,
@@ -435,12 +432,14 @@ class Study:
                 show=show,
                 timeout=timeout,
                 at_timeout=at_timeout,
-                alive=lambda: is_running(run, "scheduler"),
+                alive=lambda: scheduler_answers(self._settings),
             )
 
     def _ensure_up(self, devices: str | None) -> None:
-        from .services import ensure_up
+        from .services import ensure_up, is_served_by_others
 
+        if devices is None and is_served_by_others(self._settings):
+            return
         ensure_up(self._settings, devices)
 
     def _send(self, spec: StudySpec, wishes: Sequence[Params]) -> None:

@@ -101,10 +101,10 @@ def client_of(settings: Settings) -> Client:
 
 
 def scheduler_runs(settings: Settings) -> bool:
-    """Whether this state folder's scheduler is up."""
-    from .locks import is_running
+    """Whether this state folder's scheduler is up, or one that an operator runs."""
+    from .services import scheduler_answers
 
-    return is_running(settings.run, "scheduler")
+    return scheduler_answers(settings)
 
 
 def present(

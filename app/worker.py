@@ -109,6 +109,7 @@ class Worker:
         except BackendError as error:
             answer = str(error)
         if answer == "ok":
+            session.claimed_at = time.monotonic()
             return None
         log.warning("%s was dropped at its claim: %s", session.task.task_id, answer)
         return {"dropped": answer}

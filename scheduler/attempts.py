@@ -92,6 +92,10 @@ class Attempts(Numerics):
         attempt.trained += event.seconds
         attempt.began = self._at
         self._follow(trial, len(members))
+        self.state.tally.saw("accepted")
+        self.state.tally.trained += event.seconds
+        if event.epoch == attempt.segment.first:
+            self.state.tally.saw_first(event.at - attempt.dispatched_at, event.claimed)
         if self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds, len(members)):
             self.state.dirty = True
         self._changes.trials[trial.id] = trial
@@ -151,6 +155,7 @@ class Attempts(Numerics):
 
     def _on_replayed(self, event: Replayed) -> None:
         self._check_fence(self._trial(event.trial), event.fence)
+        self.state.tally.saw("repeated", max(0, event.last - event.first + 1))
 
     def _on_trial_returned(self, event: TrialReturned) -> None:
         trial = self._trial(event.trial)
@@ -176,6 +181,7 @@ class Attempts(Numerics):
         trial.failures += 1
         failure = Failure(event.kind, event.message, event.traceback)
         self._close_attempt(trial)
+        self.state.tally.saw("failed")
         if event.kind == "died":
             self.state.faults.saw_loss()
         if event.kind in ENDS_STUDY:
@@ -235,7 +241,7 @@ class Attempts(Numerics):
                 device.backoff_until = self._at + rest
                 self._note_device(name, f"{device.losses} losses in a row")
         trial.losses += 1
-        self._revoke(trial)
+        self._revoke(trial, "lost")
         if retry_loss(trial.losses):
             self._move(study, trial, Step.LOSE)
             self._wait(trial, first=True)
@@ -259,7 +265,7 @@ class Attempts(Numerics):
             if trial.state in FINAL:
                 continue
             if trial.fence:
-                self._revoke(trial)
+                self._revoke(trial, "cancelled")
             self._move(study, trial, Step.CANCEL)
             self._decide(Release, trial=trial.id)
         self._finish(study, status)

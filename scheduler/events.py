@@ -181,6 +181,7 @@ class EpochReported(Event):
     ``seconds`` is training time of the epoch; ``state_hash`` covers model, optimiser, schedule and
     random state; ``signature`` is the numeric signature it was computed under; ``holder`` the
     trainer that has this state in memory. ``uri``: the state is in the store already, under it.
+    ``claimed``: seconds from the claim to this report, by the worker's clock; 0 where not known.
     """
 
     trial: str
@@ -193,6 +194,7 @@ class EpochReported(Event):
     closes: bool
     holder: str = ""
     uri: str = ""
+    claimed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,7 @@ class Undurable(Event):
 class Replayed(Event):
     """An attempt computes accepted epochs ``first`` to ``last`` again; ``reason``: why so many.
 
-    It changes nothing: the ledger keeps it for the trial's story.
+    It changes nothing but counts: the ledger keeps it for the trial's story.
     """
 
     trial: str

@@ -79,8 +79,9 @@ class Record:
         trial.fence = 0
         return attempt
 
-    def _revoke(self, trial: Trial) -> None:
-        """Close the trial's attempt and fence it off."""
+    def _revoke(self, trial: Trial, outcome: str = "revoked") -> None:
+        """Close the trial's attempt and fence it off; ``outcome`` as in ``profiling.tally``."""
+        self.state.tally.saw(outcome)
         fence = trial.fence
         ranks = len(self._close_attempt(trial).segment.members)
         self._decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)

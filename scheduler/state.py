@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..profiling.cost import CostTable
 from ..profiling.devices import Device
 from ..profiling.faults import FaultTable
+from ..profiling.tally import Tally
 from .asha import Asha
 from .courses import Course
 from .decisions import Ask, Member, Parent, Segment
@@ -176,6 +177,7 @@ class EngineState:
     planned_at: float | None = None
     costs: CostTable = field(default_factory=CostTable)
     faults: FaultTable = field(default_factory=FaultTable)
+    tally: Tally = field(default_factory=Tally)
 
     def free_slots(self) -> Iterator[Member]:
         """Slots that may take a segment, in the order in which their devices joined."""

@@ -9,11 +9,10 @@ from pathlib import Path
 from penstock.app.clock import SimulatedClock
 from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
-from penstock.app.runner import Runner
+from penstock.app.runner import Runner, restore
 from penstock.app.samplers import SamplerHost
 from penstock.app.simulate import SimulatedTransport
 from penstock.profiling.devices import Device
-from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import StudySubmitted
 from penstock.scheduler.study import Code, StrategySpec, StudySpec
 
@@ -77,14 +76,14 @@ def study_spec(name: str = "digits", n_trials: int = 9, **fields) -> StudySpec:
 
 
 def make_study(home: Path, *specs: StudySpec, fails=(), turns: int | None = None) -> Reader:
-    """Run studies (to their end, or for some turns) into ``home/ledger.db``; a reader of it."""
+    """Run studies (to their end, or for some turns) in ``home/ledger.db``; a reader of it."""
     home.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{home / 'ledger.db'}"
     ledger, clock = SqlLedger.open(url), SimulatedClock(START)
     devices = [Device(f"cpu.node.{n}", "node", "cpu", (n,), None) for n in range(2)]
     transport = SomeFail(clock, devices, Curves())
     transport.fails = fails
-    engine = Engine()
+    engine = restore(ledger)
     runner = Runner(engine, ledger, transport, SamplerHost(), clock)
     runner.start(*(StudySubmitted(at=clock.now(), study=spec) for spec in specs))
     while engine.state.studies and turns != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -11,16 +12,21 @@ from penstock.app.settings import load
 from penstock.profiling.errors import UsageError
 from prometheus_client.parser import text_string_to_metric_families
 from study_ledger import make_study, study_spec
+from system import program
 
 
 def scraped(server):
-    with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
-        families = text_string_to_metric_families(answer.read().decode())
+    families = text_string_to_metric_families(text_of(server))
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in families
         for sample in family.samples
     }
+
+
+def text_of(server):
+    with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
+        return answer.read().decode()
 
 
 @pytest.fixture
@@ -41,12 +47,63 @@ def test_what_prometheus_reads_is_what_the_ledger_has(server, tmp_path):
     found = scraped(server)
     assert found["penstock_studies", "complete"] == 1
     assert found["penstock_studies", "running"] == 0
-    assert found["penstock_epochs_total",] == len(epochs) > 9
+    assert found["penstock_epochs_total", "accepted"] == len(epochs) > 9
+    assert found["penstock_epochs_total", "failed"] == 1
+    assert found["penstock_epochs_total", "lost"] == 0
     assert found["penstock_epoch_seconds_total",] == pytest.approx(sum(e.seconds for e in epochs))
-    assert found["penstock_scheduler_up",] == 0
+    assert found["penstock_scheduler_up",] == found["penstock_broker_up",] == 0
     joined = [device for device in reader.devices() if not device.gone]
     assert found["penstock_slots", "idle"] == sum(device.device.slots for device in joined) > 0
-    assert found["penstock_trials", "running"] == 0
+    assert found["penstock_devices", "joined"] == len(joined)
+    assert found["penstock_open_attempts",] == found["penstock_trials", "running"] == 0
+    assert found["penstock_devices_wanted",] == 0
+
+
+def test_a_study_at_work_shows_what_waits_and_how_long_claims_take(server, tmp_path):
+    reader = make_study(tmp_path / "home", study_spec(n_trials=9), turns=12)
+    found = scraped(server)
+    assert found["penstock_open_attempts",] == found["penstock_slots", "busy"] == 2
+    assert found["penstock_slots", "idle"] == 0
+    # Nine trials in all: those that neither run nor have run could begin on devices of their own.
+    assert found["penstock_devices_wanted",] == 9 - sum(
+        trial.state != "waiting" for trial in reader.trials("digits-1a2b")
+    )
+    attempts = len({epoch.fence for epoch in reader.epochs("digits-1a2b")})
+    for name in ("dispatch_to_claim", "claim_to_accept"):
+        assert found[f"penstock_{name}_seconds_bucket", "+Inf"] == attempts > 0
+    # In the simulation a claim takes no time but the overhead, and each epoch takes 0.1 s.
+    assert found["penstock_dispatch_to_claim_seconds_bucket", "0.1"] == attempts
+    assert found["penstock_claim_to_accept_seconds_sum",] == pytest.approx(0.1 * attempts, rel=1e-3)
+
+
+def test_counts_go_on_when_the_ledger_does_and_are_the_same_in_another_process(server, tmp_path):
+    home = tmp_path / "home"
+    make_study(home, study_spec(n_trials=3))
+    before = scraped(server)
+    make_study(home, study_spec("second", n_trials=3, id="second-1a2b"))
+    after = scraped(server)
+    other, thread = serve(load(home=home), "127.0.0.1", 0)
+    try:
+        assert scraped(other) == after
+    finally:
+        other.shutdown()
+        other.server_close()
+        thread.join(10)
+    key = ("penstock_epochs_total", "accepted")
+    assert after[key] > before[key] > 0
+    (home / "ledger.db").unlink()
+    make_study(home, study_spec(n_trials=2))  # another ledger in the same place
+    assert 0 < scraped(server)[key] < before[key]
+
+
+def test_names_and_units_are_as_prometheus_wants_them(server, tmp_path):
+    make_study(tmp_path / "home", study_spec(n_trials=2))
+    text = text_of(server)
+    for family in text_string_to_metric_families(text):
+        assert family.name.startswith("penstock_") and family.documentation.endswith(".")
+        assert not family.name.endswith(("_total", "_ms", "_count"))
+    command = [program("promtool", "prometheus"), "check", "metrics"]
+    subprocess.run(command, input=text, text=True, timeout=30, check=True)
 
 
 def test_a_port_that_is_taken_is_refused(server, tmp_path):

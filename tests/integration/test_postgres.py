@@ -66,7 +66,7 @@ def test_a_database_that_is_away_is_named_and_the_study_goes_on_by_itself(tmp_pa
             assert not (tmp_path / "refused" / "run" / "up.json").exists()
 
             site.penstock("submit", script)
-            site.until(lambda: site.reader.totals()[0] > 5)
+            site.until(lambda: site.reader.newest() > 20)
             database.kill()
             said += [site.penstock(*words, status=3) for words in (("ls",), ("status", "away"))]
             assert all("cannot be used" in words for words in said[1:])

