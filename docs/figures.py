@@ -34,6 +34,13 @@ ROWS = (
     ("plans", "Random plans of widths, moves and replays, some on Celery workers", "{:,}"),
     ("mismatches", "of them, with other bits than on one device", "{}"),
     (
+        "waterfill.ratio.mean",
+        "Makespan beside the least possible, water-filling, simulated: mean of 504 instances",
+        "{:.3f} times",
+    ),
+    ("waterfill.ratio.p95", "the same, 95th percentile", "{:.3f} times"),
+    ("dynamic_fluid.ratio.mean", "the same of Fluid's algorithm: mean", "{:.3f} times"),
+    (
         "decide_early.epochs_share",
         "Curve stopping, simulated on LCBench's curves: epochs beside full training's",
         "{:.0%}",
