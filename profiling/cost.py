@@ -18,6 +18,8 @@ ALPHA = 0.3
 MOVED = 1.25
 #: Seconds of a resize before any was measured (docs/measured.md: 17 to 100 ms by the state's size).
 FIRST_RESIZE = 0.06
+#: An epoch is taken to last this long at least (seconds): what does nothing has no ratios.
+LEAST = 1e-6
 #: A width that was not measured is expected this many standard deviations slower than estimated.
 CAUTION = 0.5
 #: Seconds from the end of one segment to the first step of the next, before any was measured.
@@ -51,6 +53,7 @@ class CostTable:
         True where what follows from it is to be planned anew: it is the study's first at this
         width, or the mean there has moved.
         """
+        seconds = max(LEAST, seconds)
         # What a trial took at another width says nothing of this one.
         same = self.trial_widths.get(trial, 1) == width
         self.trials[trial] = _blend(self.trials.get(trial) if same else None, seconds)
