@@ -105,9 +105,13 @@ class Planning(Durables):
     def _waits_for_plan(self, trial: Trial) -> bool:
         """Whether a trial that the standing plan does not know is better begun under the next one.
 
-        That costs little where its epochs are long, beside the time until the next plan is due.
+        That costs little where its epochs are long, beside the time until the next plan is due. Only
+        where one will be made: ``Engine.wake_at`` asks for it.
         """
-        if not self.state.courses or trial.id in self.state.courses:
+        state = self.state
+        if not (state.dirty and state.elastic()):
+            return False
+        if not state.courses or trial.id in state.courses:
             return False
         seconds = self.state.costs.epoch_seconds(trial.study, trial.id)
         return seconds is not None and self._plan_due() - self._at < WORTH_WAITING * seconds
