@@ -47,7 +47,7 @@ from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
 from .objectives import DIRECTIONS, check_strategy
 from .sampler_options import SAMPLERS, check_space
-from .space import check_params, parameter, whole
+from .space import check_params, grid_size, parameter, whole
 
 KINDS = (
     "submit, cancel, pause, resume, extend, enqueue, ask, tell, close, import, drain, undrain, free"
@@ -185,6 +185,11 @@ def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: Find
         n_trials = there + whole("by", body["by"], low=1)
     else:
         n_trials = whole("to", body["to"], low=1)
+    if spec.sampler == "grid" and spec.space is not None:
+        size = grid_size(spec.space, spec.conditions)
+        if there >= size:
+            raise UsageError(f"all {size} points of the grid of {spec.name} are taken")
+        n_trials = min(n_trials, size)
     if n_trials <= there:
         raise UsageError.refuse("to", n_trials, f"more than the {there} trials of {spec.name}")
     return StudyExtended(at=at, study=replace(spec, n_trials=n_trials), past=past)

@@ -6,6 +6,7 @@ import os
 
 from ..profiling.devices import Device
 from ..profiling.discovery import Machine, find, look
+from ..profiling.errors import UsageError
 from ..profiling.nvml import NoNvml, Nvml, open_nvml
 from .settings import Settings
 
@@ -17,7 +18,9 @@ def machine(settings: Settings, nvml: Nvml) -> Machine:
 
 def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...]:
     """The devices that ``spec`` (by default the settings') means here. UsageError for none such."""
-    spec = spec or settings.devices
+    spec = settings.devices if spec is None else spec
+    if not isinstance(spec, str):
+        raise UsageError.refuse("devices", spec, "auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1")
     # CPU specs must not wait for a driver.
     nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
     return find(spec, machine(settings, nvml))

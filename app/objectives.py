@@ -26,7 +26,11 @@ def parse_objectives(
     if directions is None:
         if metrics is not None:
             raise UsageError.refuse("metrics", metrics, "None without directions: give metric")
-        return _metric("metric", metric), _direction("direction", direction or "minimize"), ()
+        return (
+            _metric("metric", metric),
+            _direction("direction", "minimize" if direction is None else direction),
+            (),
+        )
     for field, value in (("direction", direction), ("metric", metric)):
         if value is not None:
             raise UsageError.refuse(field, value, f"None where directions is given: give {field}s")

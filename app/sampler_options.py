@@ -62,6 +62,8 @@ def options_json(sampler: str, options: Mapping[str, Any]) -> str:
     """A sampler's options as JSON. Raises UsageError naming the sampler or the option."""
     if sampler not in SAMPLERS:
         raise UsageError.refuse("sampler", sampler, ", ".join(SAMPLERS))
+    if not isinstance(options, Mapping):
+        raise UsageError.refuse("sampler_options", options, "a mapping of names to values")
     known = _OPTIONS.get(sampler, {})
     for name, value in options.items():
         field = f"sampler_options[{name!r}]"

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
@@ -22,7 +23,7 @@ from ..scheduler.trial import TrialState
 from .boundary import to_the_user
 from .settings import Settings
 from .space import check_params, parse_space, whole
-from .submission import Plan, differences, make_asked_spec, make_spec
+from .submission import Plan, differences, make_asked_spec, make_spec, seconds
 from .warm_start import fitting, observation, of_frozen, of_study, shown
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Study:
         space: Mapping[str, Any] | None = None,
         n_trials: int | None = None,
         *,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[Callback] | None = None,
         devices: str | None = None,
         timeout: float | None = None,
         show_progress: bool = True,
@@ -126,8 +127,11 @@ class Study:
             TrialFailed: not one trial succeeded; it is the first one's failure.
             BackendError: the infrastructure does not answer.
         """
-        if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
-            raise UsageError.refuse("timeout", timeout, "seconds above 0, or None")
+        if timeout is not None:
+            timeout = seconds("timeout", timeout)
+        if isinstance(space, int):
+            raise UsageError.refuse("space", space, f"a mapping, or did you mean n_trials={space}?")
+        callbacks = _called(callbacks)
         for log in _sorted(callbacks)[1]:
             log.check()
         self.submit(func, space, n_trials, devices=devices)
@@ -511,8 +515,22 @@ def _sorted(
     return called, [each for each in callbacks if isinstance(each, EpochCallback)]
 
 
+def _called(callbacks: Any) -> Sequence[Callback]:
+    """What ``optimize`` is given for callbacks: None is none, as with Optuna."""
+    from .epoch_logs import EpochCallback
+
+    found = [] if callbacks is None else callbacks
+    allowed = "None, or a list of functions of (study, trial) and of Penstock's logs"
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        raise UsageError.refuse("callbacks", callbacks, allowed)
+    for each in found:
+        if not (callable(each) or isinstance(each, EpochCallback)):
+            raise UsageError.refuse("callbacks", each, allowed)
+    return found
+
+
 def _finite(value: Any) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value):
         raise UsageError.refuse("value", value, "a finite number, or none with state='fail'")
     return float(value)

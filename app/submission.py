@@ -97,9 +97,9 @@ def make_plan(
         if sampler in ONE_OBJECTIVE:
             able = ", ".join(name for name in SAMPLERS if name not in ONE_OBJECTIVE)
             raise UsageError.refuse("sampler", sampler, f"{able} with several objectives")
-    if exactness not in {None, *EXACTNESS}:
+    if exactness not in (None, *EXACTNESS):
         raise UsageError.refuse("exactness", exactness, f"{', '.join(EXACTNESS)} or None")
-    if on_signature_change not in {None, *ON_SIGNATURE_CHANGE}:
+    if on_signature_change not in (None, *ON_SIGNATURE_CHANGE):
         known = f"{', '.join(ON_SIGNATURE_CHANGE)} or None"
         raise UsageError.refuse("on_signature_change", on_signature_change, known)
     if not 0 <= whole("seed", seed) < 2**63:
@@ -111,7 +111,7 @@ def make_plan(
         sampler_options=options,
         strategy=strategy,
         seed=int(seed),
-        epoch_timeout=None if epoch_timeout is None else _seconds("epoch_timeout", epoch_timeout),
+        epoch_timeout=None if epoch_timeout is None else seconds("epoch_timeout", epoch_timeout),
         retries=whole("retries", retries, low=0),
         shards=None if shards is None else whole("shards", shards, low=1),
         max_width=_max_width(max_width, shards),
@@ -271,7 +271,8 @@ def _n_trials(
     return int(n_trials)
 
 
-def _seconds(field: str, value: Any) -> float:
+def seconds(field: str, value: Any) -> float:
+    """``value`` as seconds above 0; UsageError else."""
     allowed = "seconds above 0, or None"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError.refuse(field, value, allowed)

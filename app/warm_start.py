@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import UsageError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def observation(params: Any, value: Any, source: Any) -> Observation:
     """What ``add_trial`` was given, checked as far as can be without the study's space."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value):
         raise UsageError.refuse("value", value, "a finite number")
     if not isinstance(source, str) or not source:
