@@ -29,13 +29,10 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     front = front_of(study, trials)
     if not front:
         infeasible = sum(not trial.feasible for trial in trials)
-        if infeasible:
-            there = f"{infeasible} of {len(trials)} violate a constraint"
-            raise UsageError(
-                f"no trial of {study.name} with a result keeps its constraints: {there}"
-            )
-        why = ""
-        raise UsageError(f"no trial of {study.name} has a value yet, of {len(trials)}{why}")
+        why = (
+            f"keeps its constraints, {infeasible} violate one" if infeasible else "has a value yet"
+        )
+        raise UsageError(f"no trial of {study.name} {why}, of {len(trials)}")
     epochs, durables = reader.epochs(study.id), reader.durables(study.id)
     facts = [_trial(trial, epochs, durables) for trial in front]
     several = {

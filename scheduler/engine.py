@@ -114,7 +114,7 @@ class Engine(Asking):
         study.enqueued = list(event.enqueued)
         self.state.studies[spec.id] = study
         self._touch_study(study)
-        if spec.sampler in ORDER_FREE:
+        if spec.sampler in ORDER_FREE and spec.contract != "ask":
             self._pull_study(study, 0)  # what is known at once is planned with, whoever is first
         self._fill()
 

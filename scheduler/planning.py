@@ -105,8 +105,8 @@ class Planning(Durables):
     def _waits_for_plan(self, trial: Trial) -> bool:
         """Whether a trial that the standing plan does not know is better begun under the next one.
 
-        That costs little where its epochs are long, beside the time until the next plan is due. Only
-        where one will be made: ``Engine.wake_at`` asks for it.
+        That costs little where its epochs are long, beside the time until the next plan is due.
+        Only where one will be made: ``Engine.wake_at`` asks for it.
         """
         state = self.state
         if not (state.dirty and state.elastic()):
