@@ -47,7 +47,7 @@ def export(
 ) -> None:
     """Write a study to a file: all of it as JSON, or its trials as a table.
 
-    What is written as JSON can be imported. Parquet needs the extra penstock[parquet].
+    What is written as JSON can be imported. Parquet needs the extra 'parquet' of penstock.
     """
     from .archive import archive_of, to_json
     from .export_tables import epoch_table, to_csv, to_parquet, trial_table

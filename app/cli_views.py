@@ -16,7 +16,7 @@ def dashboard(
 ) -> None:
     """Show all studies in optuna-dashboard, in the browser, until Ctrl-C. It only reads.
 
-    It needs the extra penstock[dashboard], and listens on this machine only.
+    It needs the extra 'dashboard' of penstock, and listens on this machine only.
     """
     from .dashboard import ADDRESS, serving
 
