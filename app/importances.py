@@ -9,15 +9,15 @@ other way, PED-ANOVA, takes a hundredth of the time, and with 20 or 30 trials is
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 
 from ..scheduler.strategy import looks_of
+from .optuna_view import OneStudy
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -80,32 +80,9 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
         )
         for trial, value in found
     ]
-    study = optuna.Study("shares", _Ended(ended), sampler=optuna.samplers.RandomSampler(seed=0))
+    # It has one direction; which one is nothing to a variance.
+    storage = OneStudy(ended, [StudyDirection.MINIMIZE])
+    study = optuna.Study("shares", storage, sampler=optuna.samplers.RandomSampler(seed=0))
     evaluator = FanovaImportanceEvaluator(n_trees=TREES, seed=0)
     shares = get_param_importances(study, evaluator=evaluator)
     return {name: float(share) for name, share in shares.items()} or None
-
-
-class _Ended(InMemoryStorage):
-    """What an evaluator reads of a storage. Optuna's own writes a line to the log when made."""
-
-    def __init__(self, trials: list[FrozenTrial]) -> None:
-        super().__init__()
-        self._ended = trials
-
-    def get_study_id_from_name(self, study_name: str) -> int:
-        """There is one study."""
-        return 0
-
-    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        """It has one; which one is nothing to a variance."""
-        return [StudyDirection.MINIMIZE]
-
-    def get_all_trials(
-        self,
-        study_id: int,
-        deepcopy: bool = True,
-        states: Container[OptunaState] | None = None,
-    ) -> list[FrozenTrial]:
-        """The trials that were given."""
-        return [trial for trial in self._ended if states is None or trial.state in states]

@@ -155,12 +155,16 @@ def _attributes(trial: Trial) -> dict[str, Any]:
     return found
 
 
-class _Storage(InMemoryStorage):
-    """What a sampler reads of a storage, over a view."""
+class OneStudy(InMemoryStorage):
+    """The trials that it is given as a storage that samplers and evaluators read.
 
-    def __init__(self, view: View) -> None:
+    Making a study in Optuna's own costs a line in the log.
+    """
+
+    def __init__(self, trials: list[FrozenTrial], directions: list[StudyDirection]) -> None:
         super().__init__()
-        self._view = view
+        self._shown = trials
+        self._directions = directions
 
     def get_study_id_from_name(self, study_name: str) -> int:
         """There is one study."""
@@ -168,7 +172,7 @@ class _Storage(InMemoryStorage):
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
         """Its directions."""
-        return self._view.directions
+        return self._directions
 
     def get_all_trials(
         self,
@@ -176,8 +180,16 @@ class _Storage(InMemoryStorage):
         deepcopy: bool = True,
         states: Container[OptunaState] | None = None,
     ) -> list[FrozenTrial]:
-        """What the view shows."""
-        return [t for t in self._view.shown if states is None or t.state in states]
+        """All of them, or those in these states."""
+        return [trial for trial in self._shown if states is None or trial.state in states]
+
+
+class _Storage(OneStudy):
+    """What a sampler reads and notes, over a view."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view.shown, view.directions)
+        self._view = view
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         """CMA-ES and NSGA-II need this again. TPE notes its joint draw here, which nobody reads."""

@@ -34,8 +34,8 @@ def _blend(old: float | None, new: float) -> float:
 class CostTable:
     """Seconds an epoch by trial, by study and by width, and seconds of a segment and of a resize.
 
-    ``anchors`` are the means by study and width that ``shapes`` were made from: (width, seconds an
-    epoch there over those on one device).
+    ``shapes`` are (width, seconds an epoch there over those on one device), worked out from the
+    means that stood then: ``anchors``, by study and width.
     """
 
     trials: dict[str, float] = field(default_factory=dict)
@@ -103,6 +103,11 @@ class CostTable:
             return None, shape
         narrowest = min(known)
         return known[narrowest] / factors.get(narrowest, 1.0), shape
+
+    def seconds_at(self, study: str, trial: str, width: int) -> float | None:
+        """Expected seconds of one epoch of ``trial`` on ``width`` devices; None as ``expected``."""
+        level, shape = self.expected(study, trial, width)
+        return None if level is None else level * shape[-1][1]
 
     def _shape(self, study: str, widest: int) -> tuple[tuple[int, float], ...]:
         if widest == 1:

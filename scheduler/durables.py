@@ -101,9 +101,9 @@ class Durables(Record):
         self._retain(study, (*before, trial))
 
     def _retain(self, study: StudyState, trials: Iterable[Trial]) -> None:
+        asked = [ask.fork for ask in study.asks.values() if ask.fork is not None]
         for trial in trials:
             kept = retained(trial, self._edges(study, trial), best=trial.id in study.best)
-            asked = [ask.fork for ask in study.asks.values() if ask.fork is not None]
             lent = {fork.epoch for fork in asked if fork.source == trial.id}
             if lent:  # its heir is still to come
                 kept = tuple(s for s in trial.parents if s in kept or s.epoch in lent)

@@ -91,8 +91,7 @@ class Engine(Asking):
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
         waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
-        at_work = self.state.attempts or self._ready()
-        if self.state.dirty and at_work and self.state.elastic():
+        if self.state.dirty and self.state.elastic() and (self.state.attempts or self._ready()):
             waits.append(self._plan_due())
         waits += self._deadlines()
         return min(waits, default=None)

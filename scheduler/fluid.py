@@ -11,8 +11,7 @@ ends sooner, h(w') + price < h(w). (The paper's line 8 updates with w_i, which c
 must be meant.) Here c is 1: a trial has a device to itself.
 
 Known faults of the formula, kept: rounding down strands devices (four equal trials on five devices
-get one each); the lower bound can sum to more than there are, and then trials wait; and trials far
-from equal leave no room below 1 / c.
+get one each), and the lower bound can sum to more than there are, so that trials wait.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def choose(state: EngineState, n: int, *, at: float, within: float) -> tuple[str
 def _loss(state: EngineState, attempt: Attempt, at: float, within: float) -> float:
     """Seconds of training, summed over members, that end with nothing if it must stop in time."""
     segment = attempt.segment
-    spent = max(0.0, at - attempt.dispatched_at - attempt.trained)
-    epoch = state.costs.epoch_seconds(attempt.study, segment.trial)
-    if epoch is not None and epoch - spent <= within:
+    ends = state.epoch_ends(attempt)
+    if ends is not None and ends - at <= within:
         return 0.0
+    spent = max(0.0, at - attempt.began)
     return (spent + within) * len(segment.members)

@@ -36,11 +36,10 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     """A trial keeps its slots until its target, unless it is cut: then for this epoch."""
     segment = attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
-    seconds = state.costs.epoch_seconds(trial.study, trial.id)
-    epoch_ends = ends = None
-    if seconds is not None:
-        begun = attempt.dispatched_at + attempt.trained
-        epoch_ends = max(0.0, begun + seconds - at)
+    seconds = state.costs.seconds_at(trial.study, trial.id, len(segment.members))
+    epoch_ends, ends = state.epoch_ends(attempt), None
+    if epoch_ends is not None and seconds is not None:
+        epoch_ends = max(0.0, epoch_ends - at)
         ends = epoch_ends + (0 if attempt.cut else trial.target - trial.epoch - 1) * seconds
     why = "until its target"
     if attempt.cut:

@@ -91,11 +91,7 @@ class Planning(Durables):
             return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
         if trial.losses > 1:
             return 1  # whatever keeps its members apart, alone it goes on
-        planned = self.state.widths.get(trial.id, 1)
-        if planned == 0:  # it waits in the plan; devices that are free all the same are for it
-            course = self.state.courses[trial.id]
-            planned = course.wide if course.epochs else course.narrow
-        return min(widest, planned)
+        return min(widest, self.state.widths.get(trial.id, 1))
 
     def _widest(self, study: StudyState, trial: Trial) -> int:
         if study.spec.max_width == 1:
@@ -146,14 +142,7 @@ class Planning(Durables):
         costs = self.state.costs
         widest = self._widest(self.state.studies[trial.study], trial)
         level, shape = costs.expected(trial.study, trial.id, widest)
-        width = len(trial.members)
-        boundary = 0.0
-        if trial.fence and level is not None:
-            attempt = self.state.attempts[trial.fence]
-            taken = level * dict(shape).get(width, 1.0)
-            if attempt.resized and attempt.began == attempt.dispatched_at:
-                taken += costs.resize
-            boundary = max(0.0, attempt.began + taken - self._at)
+        ends = self.state.epoch_ends(self.state.attempts[trial.fence]) if trial.fence else None
         return Candidate(
             trial.id,
             trial.study,
@@ -161,11 +150,11 @@ class Planning(Durables):
             trial.target,
             trial.since,
             costs.epoch_seconds(trial.study, trial.id),
-            width,
+            len(trial.members),
             widest,
             costs.speeds(trial.study),
             level=level,
             shape=shape,
-            boundary=boundary,
+            boundary=0.0 if ends is None else max(0.0, ends - self._at),
             course=self.state.courses.get(trial.id),
         )

@@ -188,6 +188,16 @@ class EngineState:
                 if fence == 0:
                     yield Member(name, slot)
 
+    def epoch_ends(self, attempt: Attempt) -> float | None:
+        """When its present epoch is expected to end (the runner's clock); None if not known."""
+        width = len(attempt.segment.members)
+        seconds = self.costs.seconds_at(attempt.study, attempt.segment.trial, width)
+        if seconds is None:
+            return None
+        begun = attempt.began + seconds
+        just_resized = attempt.resized and attempt.began == attempt.dispatched_at
+        return begun + self.costs.resize if just_resized else begun
+
     def closed(self, device: str) -> bool:
         """Whether a joined device takes no new segment: its worker drains, or the operator does."""
         return self.devices[device].draining or device in self.held

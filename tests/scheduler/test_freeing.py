@@ -20,7 +20,7 @@ def begun(world, **ago):
     """Let the segment on device 0 (as ``_0``) have begun so many seconds ago."""
     for attempt in world.engine.state.attempts.values():
         [member] = attempt.segment.members
-        attempt.dispatched_at = -ago.get(f"_{member.device[-1]}", 0.0)
+        attempt.dispatched_at = attempt.began = -ago.get(f"_{member.device[-1]}", 0.0)
     return world.engine.state
 
 
@@ -37,13 +37,14 @@ def test_where_no_epoch_ends_in_time_the_one_that_has_just_begun_loses_least():
 
 def test_an_epoch_that_ends_before_the_deadline_loses_nothing():
     state = begun(busy(), _0=3.0, _1=1.0, _2=2.0)
-    state.costs.studies["s-1"] = 4.0
+    assert choose(state, 1, at=0.0, within=1.5) == ("cpu.a.1",)
+    state.costs.saw_epoch("s-1", "s-1-0000", 4.0, 1)
     assert choose(state, 1, at=0.0, within=1.5) == ("cpu.a.0",)
 
 
 def test_epochs_that_were_accepted_are_not_lost():
     state = begun(busy(), _0=3.0, _1=1.0, _2=2.0)
-    next(iter(state.attempts.values())).trained = 2.9
+    next(iter(state.attempts.values())).began = -0.1
     assert choose(state, 1, at=0.0, within=0.0) == ("cpu.a.0",)
 
 
@@ -53,14 +54,14 @@ def test_a_gang_is_lost_once_so_the_rest_of_it_comes_for_nothing():
     state = world.engine.state
     world.join("cpu.a.3")
     [(fence, lone)] = state.attempts.items()
-    lone.dispatched_at = -5.0
+    lone.dispatched_at = lone.began = -5.0
     members = (Member("cpu.a.1", 0), Member("cpu.a.2", 0))
     gang = Segment("s-1-0001", 1, 1, fence + 1, members)
-    state.attempts[fence + 1] = Attempt("1.0", "s-1", gang, -1.0)
+    state.attempts[fence + 1] = Attempt("1.0", "s-1", gang, -1.0, began=-1.0)
     for member in members:
         state.devices[member.device].fences[0] = fence + 1
     assert choose(state, 3, at=0.0, within=0.0) == ("cpu.a.3", "cpu.a.1", "cpu.a.2")
-    lone.dispatched_at = -1.5
+    lone.began = -1.5
     assert choose(state, 2, at=0.0, within=0.0) == ("cpu.a.3", "cpu.a.0")
 
 
