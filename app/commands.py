@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, replace
-from math import isfinite
+from dataclasses import replace
 from typing import Any
 
 from ..profiling.errors import UsageError
@@ -47,7 +46,7 @@ from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
 from .objectives import DIRECTIONS, check_strategy
 from .sampler_options import SAMPLERS, check_space
-from .space import check_params, grid_size, parameter, whole
+from .space import check_params, finite, grid_size, parameter, whole
 
 KINDS = (
     "submit, cancel, pause, resume, extend, enqueue, ask, tell, close, import, drain, undrain, free"
@@ -123,10 +122,11 @@ def _freed(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
 
 
 def _seconds(within: Any) -> float:
-    number = isinstance(within, int | float) and not isinstance(within, bool)
-    if not number or not isfinite(within) or not 0 <= within <= LONGEST_WITHIN:
-        raise UsageError.refuse("within", within, f"0 to {LONGEST_WITHIN:g} seconds")
-    return float(within)
+    allowed = f"0 to {LONGEST_WITHIN:g} seconds"
+    number = finite("within", within, allowed)
+    if not 0 <= number <= LONGEST_WITHIN:
+        raise UsageError.refuse("within", within, allowed)
+    return number
 
 
 def _devices(names: Any, known: Collection[str], what: str) -> tuple[str, ...]:
@@ -170,10 +170,9 @@ def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: Find
         spec, status, past = find(name)
         if status == "failed":
             raise UsageError(f"{spec.name} failed and cannot be extended: make a new study")
-        spec, there = (
-            replace(spec, code=Code(**body.get("code") or asdict(spec.code))),
-            len(past.trials),
-        )
+        there = len(past.trials)
+        if body.get("code"):
+            spec = replace(spec, code=Code(**body["code"]))
     else:
         spec = _at_work(state, name).spec
         there = spec.n_trials
@@ -264,13 +263,11 @@ def _of_asked(body: Mapping[str, Any], state: EngineState, study: StudyState, at
         raise UsageError.refuse("trial", number, f"one of the {len(study.trials)} asked for")
     if trial.state in FINAL:
         raise UsageError(f"trial {number} of {study.spec.name} is {trial.state} already")
-    value = body["value"]
-    if value is not None and (not isinstance(value, int | float) or not isfinite(value)):
-        raise UsageError.refuse("value", value, "a finite number, or None of one that failed")
+    value, allowed = body["value"], "a finite number, or None of one that failed"
     return TrialTold(
         at=at,
         trial=trial.id,
-        value=None if value is None else float(value),
+        value=None if value is None else finite("value", value, allowed),
         reason=str(body.get("reason", "")),
     )
 

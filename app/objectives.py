@@ -6,12 +6,12 @@ that is above it is never best. Where a metric must be at least something, repor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from ..profiling.errors import UsageError
 from ..scheduler.study import Objective, StrategySpec
+from .space import finite
 
 DIRECTIONS = ("minimize", "maximize")
 
@@ -64,11 +64,8 @@ def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
     for name, bound in given.items():
         if not isinstance(name, str) or not name:
             raise UsageError.refuse("a name in constraints", name, "the name of a metric")
-        number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
-        if not number or not math.isfinite(bound):
-            allowed = "a finite number, the highest value of this metric"
-            raise UsageError.refuse(f"constraints[{name!r}]", bound, allowed)
-        found.append((name, float(bound)))
+        allowed = "a finite number, the highest value of this metric"
+        found.append((name, finite(f"constraints[{name!r}]", bound, allowed)))
     return tuple(found)
 
 

@@ -9,9 +9,10 @@ from ..profiling.errors import BackendError, UsageError
 from ..scheduler.study import StrategySpec
 from .boundary import to_the_user
 from .codec import spec_from_json
+from .handle import in_trainer, reader_of, refuse_in_trainer
 from .settings import Settings
 from .settings import load as load_settings
-from .study import Study, in_trainer, reader_of, refuse_in_trainer
+from .study import Study
 from .submission import Plan, check_name, make_plan, new_id
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..profiling.errors import UsageError
 from ..scheduler.study import Condition
-from .space import Categorical, Space, grid_size, parameter, parse_space, whole
+from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
 
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2")
 #: Those that cannot take several objectives, and those that need all parameters at all times.
@@ -22,8 +22,7 @@ def _flag(field: str, value: Any) -> None:
 
 
 def _share(field: str, value: Any) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:
+    if not 0 <= finite(field, value, "0 to 1") <= 1:
         raise UsageError.refuse(field, value, "0 to 1")
 
 

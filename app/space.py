@@ -43,11 +43,11 @@ class Float:
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
-            _set(self, name, _finite(f"Float.{name}", getattr(self, name)))
+            _set(self, name, finite(f"Float.{name}", getattr(self, name)))
         _check_range("Float", self.low, self.high)
         _check_log("Float", self.log, self.low, floor="above 0")
         if self.step is not None:
-            step = _finite("Float.step", self.step)
+            step = finite("Float.step", self.step)
             if self.log:
                 raise UsageError.refuse("Float.step", step, "None where log=True")
             # Decimals, because 0.1 + 2 * 0.1 is not 0.3 in binary.
@@ -109,7 +109,7 @@ class Categorical:
         for index, choice in enumerate(choices):
             name = f"Categorical.choices[{index}]"
             if isinstance(choice, float):
-                _finite(name, choice)
+                finite(name, choice)
             elif choice is not None and not isinstance(choice, (str, int)):
                 raise UsageError.refuse(name, choice, "a string, a number, a boolean or None")
             if choice in choices[:index]:
@@ -233,7 +233,7 @@ def _inside(field: str, value: Any, given: Parameter) -> Scalar:
         if not isinstance(value, (str, int, float, type(None))) or value not in given.choices:
             raise UsageError.refuse(field, value, f"one of {list(given.choices)}")
         return given.choices[given.choices.index(value)]
-    number = whole(field, value) if isinstance(given, Int) else _finite(field, value)
+    number = whole(field, value) if isinstance(given, Int) else finite(field, value)
     if not given.low <= number <= given.high:
         raise UsageError.refuse(field, value, f"{given.low} to {given.high}")
     if given.step is not None and not _on_ladder(number, given.low, given.step):
@@ -279,13 +279,14 @@ def _from_optuna(name: str, value: Any) -> Parameter:
     raise UsageError.refuse(f"space[{name!r}]", value, _KINDS)
 
 
-def _finite(field: str, value: Any) -> float:
+def finite(field: str, value: Any, allowed: str = "a finite number") -> float:
+    """``value`` as a finite number, NumPy's and torch's too; else UsageError naming ``field``."""
     try:
         number = math.nan if isinstance(value, (bool, str)) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError.refuse(field, value, "a finite number")
+        raise UsageError.refuse(field, value, allowed)
     return number
 
 

@@ -26,7 +26,7 @@ from .conditions import parse_conditions
 from .contracts import check_asked, check_contract, contract_of
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
-from .space import Categorical, Space, grid_size, parameter, parse_space, whole
+from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
 
 #: Scripts that are nobody's study: what runs a notebook.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
@@ -274,8 +274,7 @@ def _n_trials(
 def seconds(field: str, value: Any) -> float:
     """``value`` as seconds above 0; UsageError else."""
     allowed = "seconds above 0, or None"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    number = finite(field, value, allowed)
+    if number <= 0:
         raise UsageError.refuse(field, value, allowed)
-    if not 0 < value < math.inf:
-        raise UsageError.refuse(field, value, allowed)
-    return float(value)
+    return number

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import UsageError
 from ..scheduler.study import Condition, Observation, StudySpec
 from .conditions import is_active
-from .space import Space, check_params
+from .space import Space, check_params, finite
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -24,12 +23,10 @@ if TYPE_CHECKING:
 
 def observation(params: Any, value: Any, source: Any) -> Observation:
     """What ``add_trial`` was given, checked as far as can be without the study's space."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value):
-        raise UsageError.refuse("value", value, "a finite number")
+    value = finite("value", value)
     if not isinstance(source, str) or not source:
         raise UsageError.refuse("source", source, "where it comes from, in words")
-    return Observation(check_params(None, params), float(value), source=source)
+    return Observation(check_params(None, params), value, source=source)
 
 
 def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:

@@ -35,7 +35,7 @@ ROWS = (
     ("mismatches", "of them, with other bits than on one device", "{}"),
     (
         "waterfill.ratio.mean",
-        "Makespan beside the least possible, water-filling, simulated: mean of 504 instances",
+        "Makespan beside a lower bound of it, water-filling, simulated: mean of 504 instances",
         "{:.3f} times",
     ),
     ("waterfill.ratio.p95", "the same, 95th percentile", "{:.3f} times"),

@@ -2,10 +2,10 @@
 
 Theory of operation. Whatever changes the plan's input (a trial waits or is over, a device came or
 went, an estimate moved, the wide part of a course ended) marks the plan dirty; it is computed anew
-when a slot is to be filled, at most once in ``REPLAN_EVERY`` seconds, and in between new trials
-queue in order of arrival. Of a plan with courses the engine keeps count: a trial's wide epochs
-become fewer as they are accepted, and at their end it is to be narrow. Where a policy fails, the
-last good plan stands.
+when a slot is to be filled, at most once in ``REPLAN_EACH`` seconds a trial, or in ``REPLAN_EVERY``
+where they are many, and in between new trials queue in order of arrival. Of a plan with courses the
+engine keeps count: a trial's wide epochs become fewer as they are accepted, and at their end it is
+to be narrow. Where a policy fails, the last good plan stands.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def test_the_reference_has_every_public_name():
     }
     assert named == set(penstock.__all__)
     study = next(what for cell, what in rows(REFERENCE, "Public names") if cell == "`Study`")
-    public = {name for name in vars(penstock.Study) if not name.startswith("_")}
+    public = {name for name in dir(penstock.Study) if not name.startswith("_")}
     assert set(coded(study)) == public
 
 

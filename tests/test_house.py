@@ -44,7 +44,7 @@ READERS_OF_THE_ENVIRONMENT = {
     "app/locks.py": "the lock that a service inherits from who started it",
     "app/machine.py": "which GPUs the user left visible",
     "app/settings.py": "the user's settings",
-    "app/study.py": "whether this is a trainer, in which no study may be started",
+    "app/handle.py": "whether this is a trainer, in which no study may be started",
     "app/worker.py": "what the node agent tells the worker that it starts",
     "tasks/exact.py": "how many threads the slot was given",
     "tasks/trainer.py": "what the worker tells the trainer that it starts",

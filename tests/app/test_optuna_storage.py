@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import threading
 import urllib.error
@@ -18,6 +17,7 @@ from penstock.app.results import Results
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.study import StrategySpec
 from study_ledger import make_study, study_spec
+from system import program
 
 FULL = StrategySpec("full", max_epochs=3)
 
@@ -181,9 +181,7 @@ def test_the_dashboard_serves_studies_and_trials_and_refuses_to_write(server, re
 
 
 def test_a_browser_draws_a_study(server, reader, tmp_path):
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium here")
+    chromium = program("chromium", "chromium")
     [number] = [
         s._study_id for s in LedgerStorage(reader).get_all_studies() if s.study_name == "digits"
     ]
