@@ -26,7 +26,7 @@ from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 7
+VERSION = 8
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -58,6 +58,9 @@ KINDS: dict[str, type[Event]] = {
     "AttemptFailed": events.AttemptFailed,
     "AttemptLost": events.AttemptLost,
     "PolicyChosen": events.PolicyChosen,
+    "WindowsMeasured": events.WindowsMeasured,
+    "Profiled": events.Profiled,
+    "Advised": events.Advised,
     "Tick": events.Tick,
 }
 _NAMES = {cls: name for name, cls in KINDS.items()}

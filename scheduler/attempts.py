@@ -92,6 +92,7 @@ class Attempts(Numerics):
         attempt.trained += event.seconds
         attempt.began = self._at
         self._follow(trial, len(members))
+        self._saw_training(study, trial, event.seconds)
         self.state.tally.saw("accepted")
         self.state.tally.trained += event.seconds
         if event.epoch == attempt.segment.first:
@@ -190,7 +191,9 @@ class Attempts(Numerics):
             self._decide(Release, trial=trial.id)
             study.message = f"{trial.id}: {event.message}"
             self._abandon(study, "failed")
-        elif retry_failure(event.kind, event.message, trial.failures, study.spec.retries):
+        elif self._unfit(study, trial, event) or retry_failure(
+            event.kind, event.message, trial.failures, study.spec.retries
+        ):
             self._move(study, trial, Step.RETRY)
             self._wait(trial, first=True)
             self._fill()

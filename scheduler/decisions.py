@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.faults import PRIOR
+from ..profiling.knobs import SystemConfig
 from .strategy import Fork
-from .study import Params
+from .study import Metrics, Params
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,9 @@ class Dispatch(Decision):
     average until it is lost: how often its state becomes durable follows from it.
     ``origin``: the epoch that a forked trial begins after, 0 where it is not one; the state there
     among ``parents`` is another trial's. ``durable``: the segment's last epoch counts only once its
-    state is in the store.
+    state is in the store. ``system`` is the system configuration that it runs with; ``probe`` are
+    those that it tries, for at most ``probe_seconds``, and ``profile`` says that its first epoch is
+    profiled (``tuning``).
     """
 
     study: str
@@ -78,6 +81,10 @@ class Dispatch(Decision):
     mtbf: float = PRIOR
     origin: int = 0
     durable: bool = False
+    system: SystemConfig = ()
+    probe: tuple[SystemConfig, ...] = ()
+    probe_seconds: float = 0.0
+    profile: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +139,28 @@ class Finish(Decision):
 
     study: str
     status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consult(Decision):
+    """Ask the history what workloads with a like profile ran best with."""
+
+    workload: str
+    profile: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remember(Decision):
+    """Write into the history what came out of a workload's race.
+
+    ``speedup`` is steps an hour under ``config`` over those under the default, ``profile`` that of
+    the default, ``machine`` the kind of slot; ``infeasible`` are configurations that cannot be run.
+    """
+
+    workload: str
+    machine: str
+    profile: Metrics
+    config: SystemConfig
+    speedup: float
+    windows: int
+    infeasible: tuple[SystemConfig, ...] = ()

@@ -8,11 +8,12 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Nine classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
-store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
-``Numerics`` sees to it that a study is computed alike everywhere, ``Attempts`` takes in what is
-reported, ``Extending`` interrupts studies and has them go on, ``Asking`` serves users who train by
-themselves, and ``Engine`` takes in what begins and ends: studies, trials, devices.
+Eleven classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in
+the store, ``Planning`` the plan, ``Tuning`` the system parameters, ``Placing`` gives slots to
+trials, ``Holding`` takes devices out for the operator, ``Numerics`` sees to it that a study is
+computed alike everywhere, ``Attempts`` takes in what is reported, ``Extending`` interrupts studies
+and has them go on, ``Asking`` serves users who train by themselves, and ``Engine`` takes in what
+begins and ends: studies, trials, devices.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .decisions import (
     Decision,
 )
 from .events import (
+    Advised,
     AttemptFailed,
     AttemptLost,
     DeviceDraining,
@@ -37,6 +39,7 @@ from .events import (
     EpochReported,
     Event,
     PolicyChosen,
+    Profiled,
     Proposed,
     Replayed,
     StudyCancelled,
@@ -54,6 +57,7 @@ from .events import (
     TrialReturned,
     TrialTold,
     Undurable,
+    WindowsMeasured,
 )
 from .placing import ORDER_FREE
 from .policies import find_policy
@@ -284,5 +288,8 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     TrialReturned: Engine._on_trial_returned,
     AttemptFailed: Engine._on_attempt_failed,
     AttemptLost: Engine._on_attempt_lost,
+    WindowsMeasured: Engine._on_windows_measured,
+    Profiled: Engine._on_profiled,
+    Advised: Engine._on_advised,
     Tick: Engine._on_tick,
 }

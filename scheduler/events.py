@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.devices import Device
+from ..profiling.knobs import SystemConfig
 from .past import Past, PastTrial
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 
@@ -195,6 +196,51 @@ class EpochReported(Event):
     holder: str = ""
     uri: str = ""
     claimed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some training steps under ``config`` between others under the default.
+
+    ``ratio`` is seconds a step over the default's there; ``wasted`` are the seconds that the window
+    and its share of the default's took beyond the training itself.
+    """
+
+    config: SystemConfig
+    ratio: float
+    wasted: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsMeasured(Event):
+    """An attempt measured system configurations; ``failed`` are those it could not run, and why."""
+
+    trial: str
+    fence: int
+    windows: tuple[Window, ...]
+    failed: tuple[tuple[SystemConfig, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled(Event):
+    """What was counted in an epoch of the trial: rates and ratios (docs/profiling.md).
+
+    What could not be measured is not among them.
+    """
+
+    trial: str
+    fence: int
+    epoch: int
+    values: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advised(Event):
+    """What the history says of a workload: a configuration to try, and why; () where none is."""
+
+    workload: str
+    config: SystemConfig
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,18 +15,18 @@ from dataclasses import replace
 from typing import Any, cast
 
 from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
-from .planning import Planning
 from .segments import segment_length
 from .state import Attempt, StudyState
 from .strategy import Entry, Fork, Pull
 from .study import OVER, shards_of
 from .trial import FINAL, Step, Trial, TrialState
+from .tuning import Tuning
 
 #: Samplers whose proposals do not depend on results, so they may be asked for ahead.
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 
-class Placing(Planning):
+class Placing(Tuning):
     """Gives free slots to trials, and pulls the strategies for more."""
 
     def _enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:
@@ -190,6 +190,7 @@ class Placing(Planning):
         )
         n = min(n, self._epochs_at(trial, len(members)))
         resized = len(trial.members) not in (0, len(members))
+        orders = self._orders(study, trial, members)
         self._move(study, trial, Step.DISPATCH)
         trial.dispatched_at = self._at
         self.state.fence += 1
@@ -217,6 +218,10 @@ class Placing(Planning):
             mtbf=self.state.faults.mtbf / len(segment.members),
             origin=trial.begin,
             durable=self._to_be_durable(study, trial, segment.last),
+            system=orders.system,
+            probe=orders.probe,
+            probe_seconds=orders.seconds,
+            profile=orders.profile,
         )
         self.state.attempts[segment.fence] = Attempt(
             dispatch.id, study.spec.id, segment, self._at, began=self._at, resized=resized

@@ -20,6 +20,7 @@ from .pbt import Pbt
 from .stopping import Stopping
 from .study import Params, StudyRecord, StudySpec
 from .trial import AcceptedEpoch, Trial
+from .workloads import Tuned
 
 
 @dataclass(slots=True)
@@ -153,7 +154,7 @@ class EngineState:
     the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are
     waiting trials in its order, ``widths`` what it gives each trial (1 where nothing is said),
     ``shuffle``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``. ``plan_error`` says how the
-    policy failed where it last did.
+    policy failed where it last did. ``tuned`` are the workloads whose system parameters are known.
     """
 
     seq: int = 0
@@ -178,6 +179,7 @@ class EngineState:
     costs: CostTable = field(default_factory=CostTable)
     faults: FaultTable = field(default_factory=FaultTable)
     tally: Tally = field(default_factory=Tally)
+    tuned: dict[str, Tuned] = field(default_factory=dict)
 
     def free_slots(self) -> Iterator[Member]:
         """Slots that may take a segment, in the order in which their devices joined."""

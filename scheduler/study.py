@@ -18,6 +18,10 @@ EXACTNESS = ("bitwise", "statistical")
 #: What becomes of an epoch under another signature than the one before it (``numerics``).
 ON_SIGNATURE_CHANGE = ("refuse", "record")
 
+#: Whether system parameters are tuned: not at all; with exact knobs and what is known already; or
+#: by probing, with all knobs that the study's exactness allows (``tuning``).
+SYSTEM = ("off", "reuse", "tune")
+
 
 @dataclass(frozen=True, slots=True)
 class Code:
@@ -104,7 +108,8 @@ class StudySpec:
     ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
     ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
     above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
-    ``observations`` were there before it (warm start).
+    ``observations`` were there before it (warm start). ``system`` is one of ``SYSTEM``, ``knobs``
+    which system parameters may be turned (None: the usual ones).
     """
 
     id: str
@@ -132,6 +137,8 @@ class StudySpec:
     further: tuple[Objective, ...] = ()
     constraints: tuple[tuple[str, float], ...] = ()
     conditions: tuple[Condition, ...] = ()
+    system: str = "off"
+    knobs: tuple[str, ...] | None = None
 
     @property
     def objectives(self) -> tuple[Objective, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..profiling.errors import IllegalTransition
+from ..profiling.knobs import SystemConfig
 from .decisions import Member, Parent
 from .study import Metrics, Params
 
@@ -123,6 +124,7 @@ class Trial:
     ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest
     values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
     it holds), ``notes`` what the sampler keeps with it (JSON). ``enqueued``: it is the user's.
+    ``system`` is the system configuration that it runs with (``tuning``).
     """
 
     id: str
@@ -154,6 +156,7 @@ class Trial:
     further: tuple[float, ...] = ()
     constraints: Metrics = ()
     notes: str = ""
+    system: SystemConfig = ()
 
     @property
     def feasible(self) -> bool:

@@ -1,0 +1,129 @@
+"""Knobs: the system parameters that a trial may run with, and which of them may be turned when.
+
+A *SystemConfig* is the tuple of (knob, value) that differ from the default, by name; () is the
+default. A knob is *exact* (no bit of a result depends on it), *rounding* (sums are taken in another
+order) or *numerics* (numbers are stored otherwise). What may be turned when follows from that: an
+exact knob after any epoch; a rounding knob before a bitwise trial's first epoch, and then never
+again; numerics only where the user names them, in a statistical study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product
+from math import log2
+
+from .errors import UsageError
+
+Value = str | int | bool
+SystemConfig = tuple[tuple[str, Value], ...]
+
+#: How far a knob's turning may reach.
+KINDS = ("exact", "rounding", "numerics")
+#: Configurations that are tried for one workload at most, those with the fewest changes first.
+MOST_ARMS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What a trial runs on: a device's kind (``cpu``, ``cuda``) and the cores of one slot."""
+
+    kind: str
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One system parameter: its ``kind``, its default in words, and the values to be tried.
+
+    ``named``: only where the user asks for it by name, since it costs much to try or changes more
+    than the last bits.
+    """
+
+    name: str
+    kind: str
+    default: str
+    values: Callable[[Spot], tuple[Value, ...]]
+    named: bool = False
+
+
+def _fewer_threads(spot: Spot) -> tuple[Value, ...]:
+    """Powers of two below the slot's cores, which are the default."""
+    if spot.kind != "cpu" or spot.cores < 2:
+        return ()
+    return tuple(2**power for power in range(int(log2(spot.cores - 1)) + 1))
+
+
+def _workers(spot: Spot) -> tuple[Value, ...]:
+    return (1, 2) if spot.cores > 1 else (1,)
+
+
+def _on_cuda(value: Value) -> Callable[[Spot], tuple[Value, ...]]:
+    return lambda spot: (value,) if spot.kind == "cuda" else ()
+
+
+KNOBS = {
+    knob.name: knob
+    for knob in (
+        Knob("threads", "rounding", "the slot's cores", _fewer_threads),
+        Knob("memory_format", "rounding", "contiguous", lambda _: ("channels_last",)),
+        Knob("loader_workers", "exact", "0: examples are read by the trainer", _workers),
+        Knob("pin_memory", "exact", "off", _on_cuda(True)),
+        Knob("compile", "rounding", "off", lambda _: (True,), named=True),
+        Knob("autocast", "numerics", "off", lambda _: ("bfloat16",), named=True),
+        Knob("tf32", "numerics", "off", _on_cuda(True), named=True),
+    )
+}
+
+
+def check_knobs(names: Iterable[str] | None, exactness: str) -> tuple[str, ...] | None:
+    """``names`` as a user gives them, None for the usual ones; UsageError for unknown ones.
+
+    Numerics are refused in a ``bitwise`` study.
+    """
+    if names is None:
+        return None
+    given = (names,) if isinstance(names, str) else tuple(names)
+    for name in given:
+        if name not in KNOBS:
+            raise UsageError.refuse("knobs", names, f"a list of {', '.join(KNOBS)}, or None")
+        if KNOBS[name].kind == "numerics" and exactness == "bitwise":
+            allowed = f'no {name} in a bitwise study: create_study(exactness="statistical")'
+            raise UsageError.refuse("knobs", names, allowed)
+    return tuple(dict.fromkeys(given))
+
+
+def arms(
+    spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None
+) -> tuple[SystemConfig, ...]:
+    """All configurations of knobs of these ``kinds`` but the default, fewest changes first.
+
+    ``names`` are the knobs that may be turned, None: all that need not be named.
+
+    >>> arms(Spot("cpu", 2), ["rounding"], ("threads",))
+    ((('threads', 1),),)
+    """
+    wanted = [
+        knob
+        for knob in sorted(KNOBS.values(), key=lambda knob: knob.name)
+        if knob.kind in kinds and (not knob.named if names is None else knob.name in names)
+    ]
+    choices = [(None, *((knob.name, value) for value in knob.values(spot))) for knob in wanted]
+    found = [tuple(pair for pair in drawn if pair) for drawn in product(*choices)]
+    return tuple(sorted((c for c in found if c), key=len)[:MOST_ARMS])
+
+
+def part(config: SystemConfig, *kinds: str) -> SystemConfig:
+    """What of ``config`` is of these kinds."""
+    return tuple((name, value) for name, value in config if KNOBS[name].kind in kinds)
+
+
+def merged(*configs: SystemConfig) -> SystemConfig:
+    """One configuration of all, later ones winning."""
+    return tuple(sorted({name: value for config in configs for name, value in config}.items()))
+
+
+def words(config: SystemConfig) -> str:
+    """``threads 1, memory_format channels_last``; ``the default`` for none."""
+    return ", ".join(f"{name} {value}" for name, value in config) or "the default"

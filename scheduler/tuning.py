@@ -1,0 +1,214 @@
+"""System parameters tuned while hyperparameters are: what a segment runs with, and what it tries.
+
+Theory of operation. Trials of one *workload* (code, batch bucket, shards; on one kind of slot) are
+one another's neighbours: what is the fastest system configuration for one is it for all. So there
+is one race a workload (``profiling.racing``). A trial that begins may be given configurations to
+try: its trainer measures windows of steps under each of them between windows under the default, and
+says what came out. Exact knobs are tried inside the epoch; others before the first one, on a copy
+that is thrown away, at no more than ``PROBE_SHARE`` of the workload's seconds. The winner is what
+later trials begin with, and running ones too as far as it is exact: a bitwise trial keeps the
+others for life, and its signature says which.
+
+What the history knows of workloads with a like profile arrives as an event (``Advised``), and is an
+arm as any other: it has to be faster here, too. A winner is measured again now and then; one that
+is no longer faster loses its place, and the race is run anew. A trial that fails under a
+configuration before its first epoch ended is sent again with the default, and the configuration
+never is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..profiling.knobs import Spot, SystemConfig, arms, merged, part
+from ..profiling.racing import Race
+from .decisions import Consult, Member, Remember
+from .events import Advised, AttemptFailed, Profiled, WindowsMeasured
+from .planning import Planning
+from .record import Refused
+from .study import StudySpec
+from .trial import Trial, TrialState
+from .workloads import Tuned, workload_of
+
+if TYPE_CHECKING:
+    from .state import StudyState
+
+#: Of a workload's seconds of training, known and expected, what windows may take that are thrown
+#: away; and seconds below which a probe is not begun.
+PROBE_SHARE = 0.02
+PROBE_LEAST = 0.02
+#: Probes in a row that nothing came of, after which none is sent: the code cannot be measured.
+SILENT = 3
+#: Trials that begin under a winner between two that measure it again.
+RECHECK = 25
+#: Workloads remembered; the least recently used one is forgotten.
+WORKLOADS_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a segment runs with, what it tries for how many seconds, whether it is profiled."""
+
+    system: SystemConfig = ()
+    probe: tuple[SystemConfig, ...] = ()
+    seconds: float = 0.0
+    profile: bool = False
+
+
+class Tuning(Planning):
+    """Chooses system configurations, and learns from what was measured of them."""
+
+    def _orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> Orders:
+        """What the next segment of ``trial`` on ``members`` is sent with."""
+        spec = study.spec
+        if spec.system == "off" or spec.contract != "torch":
+            return Orders()
+        spot = self._spot(members[0])
+        _, tuned = self._tuned(spec, trial, spot)
+        fresh = not trial.signature
+        if fresh and trial.epoch == trial.begin:
+            trial.system = tuned.race.chosen
+            tuned.begun += 1
+        elif spec.exactness == "statistical":
+            trial.system = tuned.race.chosen
+        else:
+            kept = part(trial.system, "rounding", "numerics")
+            trial.system = merged(part(tuned.race.chosen, "exact"), kept)
+        profile = not tuned.profile and not trial.system and len(members) == 1
+        if not fresh or len(members) > 1 or self._busy(tuned):
+            return Orders(trial.system, profile=profile)
+        self._enter_arms(tuned, spec, spot)
+        probe = tuned.race.open() if not tuned.race.over else ()
+        if tuned.race.over and tuned.race.chosen and tuned.begun > RECHECK:
+            probe = (tuned.race.chosen,)
+        seconds = self._probe_seconds(tuned, study)
+        if probe and tuned.silent < SILENT and seconds >= PROBE_LEAST:
+            tuned.probing = trial.id
+            # Measured against the default, so the trial that measures begins with it.
+            trial.system = ()
+            return Orders((), probe, seconds, profile)
+        return Orders(trial.system, profile=profile)
+
+    def _on_windows_measured(self, event: WindowsMeasured) -> None:
+        trial = self._trial(event.trial)
+        self._check_fence(trial, event.fence)
+        if not event.windows and not event.failed:
+            raise Refused("no window was measured")
+        study = self.state.studies[trial.study]
+        _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
+        tuned.probing, tuned.silent = "", 0
+        if tuned.race.over and self._has_had_its_day(tuned, event):
+            tuned.race, tuned.remembered = Race(), None
+            return
+        race = tuned.race
+        for window in event.windows:
+            race.saw(window.config, window.ratio)
+            tuned.spent += window.wasted
+        for config, why in event.failed:
+            race.fails(config, why)
+        race.judge()
+        self._tell(study.spec, trial, tuned)
+
+    def _on_profiled(self, event: Profiled) -> None:
+        trial = self._trial(event.trial)
+        self._check_fence(trial, event.fence)
+        study = self.state.studies[trial.study]
+        key, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
+        if tuned.profile or trial.system:
+            return
+        tuned.profile = event.values
+        self._decide(Consult, workload=key, profile=event.values)
+
+    def _on_advised(self, event: Advised) -> None:
+        tuned = self.state.tuned.get(event.workload)
+        if tuned is None:
+            raise Refused(f"workload {event.workload} is no longer known")
+        tuned.advice = event.why
+        tuned.race.enter([event.config])
+
+    def _unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
+        """Whether it failed under a configuration that it had begun with: that is not its fault."""
+        config = trial.system
+        if not config or trial.signature or trial.epoch > trial.begin:
+            return False
+        _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
+        tuned.race.fails(config, f"{event.kind}: {event.message}")
+        trial.system = ()
+        self._tell(study.spec, trial, tuned)
+        return True
+
+    def _saw_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
+        if study.spec.system == "off":
+            return
+        _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
+        tuned.trained += seconds
+        if tuned.probing == trial.id:
+            # Its first epoch has ended; what it measured came before that, or never will.
+            tuned.probing = ""
+            tuned.silent += 1
+
+    # -- the races -------------------------------------------------------------------------------
+
+    def _tuned(self, spec: StudySpec, trial: Trial, spot: Spot) -> tuple[str, Tuned]:
+        key = f"{workload_of(spec, trial)}/{spot.kind}{spot.cores}"
+        known = self.state.tuned
+        tuned = known.pop(key, None) or Tuned()
+        known[key] = tuned
+        if len(known) > WORKLOADS_KEPT:
+            known.pop(next(iter(known)))
+        return key, tuned
+
+    def _spot(self, member: Member) -> Spot:
+        device = self.state.devices[member.device].device
+        return Spot(device.kind, max(1, len(device.cores) // device.slots))
+
+    def _busy(self, tuned: Tuned) -> bool:
+        """Whether a trial measures for this workload now."""
+        trial = self.state.trials.get(tuned.probing)
+        if trial is None or trial.state is not TrialState.RUNNING:
+            tuned.probing = ""
+        return bool(tuned.probing)
+
+    def _enter_arms(self, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
+        if spec.system == "tune" and not tuned.race.arms:
+            kinds = ("exact", "rounding", *(["numerics"] if spec.exactness != "bitwise" else []))
+            tuned.race.enter(arms(spot, kinds, spec.knobs))
+
+    def _probe_seconds(self, tuned: Tuned, study: StudyState) -> float:
+        """Seconds of windows that may be thrown away now."""
+        spec, costs = study.spec, self.state.costs
+        each = costs.studies.get(spec.id)
+        if each is None:
+            return 0.0
+        ahead = sum(t.target - t.epoch for t in self._trials_of(study) if t.target > t.epoch)
+        first = spec.strategy.max_epochs if spec.strategy.name == "full" else None
+        unborn = max(0, spec.n_trials - len(study.trials))
+        ahead += unborn * (first or spec.strategy.min_epochs)
+        return PROBE_SHARE * (tuned.trained + each * ahead) - tuned.spent
+
+    def _has_had_its_day(self, tuned: Tuned, event: WindowsMeasured) -> bool:
+        """Whether a winner is slower than the default in every new window."""
+        tuned.begun = 0
+        own = [w.ratio for w in event.windows if w.config == tuned.race.chosen]
+        return bool(own) and min(own) > 1
+
+    def _tell(self, spec: StudySpec, trial: Trial, tuned: Tuned) -> None:
+        """Have the history know a winner, or that there is none, once."""
+        race = tuned.race
+        if not race.over or tuned.remembered == race.chosen or not tuned.profile:
+            return
+        tuned.remembered = race.chosen
+        speedup = next((arm.speedup for arm in race.arms if arm.config == race.chosen), 1.0)
+        spot = self._spot(trial.members[0])
+        key, _ = self._tuned(spec, trial, spot)
+        self._decide(
+            Remember,
+            workload=key,
+            machine=f"{spot.kind}{spot.cores}",
+            profile=tuned.profile,
+            config=race.chosen,
+            speedup=speedup,
+            windows=sum(arm.n for arm in race.arms),
+            infeasible=tuple(arm.config for arm in race.arms if arm.infeasible),
+        )

@@ -1,0 +1,52 @@
+"""Workloads: what trials have in common that share a system configuration, and what is known."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from math import log2
+
+from ..profiling.knobs import SystemConfig
+from ..profiling.racing import Race
+from .study import Metrics, StudySpec, shards_of
+from .trial import Trial
+
+
+@dataclass(slots=True)
+class Tuned:
+    """What is known of one workload. ``probing`` is the trial that measures for it, or empty.
+
+    ``trained`` and ``spent`` are seconds of epochs, and of windows that were thrown away.
+    ``begun`` counts trials since the winner was measured last; ``silent`` probes without an answer.
+    ``profile`` is that of its first profiled epoch, under the default; ``advice`` why it has the
+    arm that it was advised to try. ``remembered`` is what the history was last told.
+    """
+
+    race: Race = field(default_factory=Race)
+    probing: str = ""
+    silent: int = 0
+    trained: float = 0.0
+    spent: float = 0.0
+    begun: int = 0
+    profile: Metrics = ()
+    advice: str = ""
+    remembered: SystemConfig | None = None
+
+
+def workload_of(spec: StudySpec, trial: Trial) -> str:
+    """A digest (16 hex digits) for code, batch bucket, shards and what may be turned: nobody can
+    read a user's names or data from it.
+    """
+    params = dict(trial.params)
+    batch = params.get("batch_size", spec.batch_size)
+    bucket = round(log2(batch)) if isinstance(batch, (int, float)) and batch > 0 else 0
+    names = (
+        spec.code.target.rpartition(":")[2],
+        spec.code.digest,
+        str(bucket),
+        str(shards_of(spec, trial.params)),
+        spec.system,
+        ",".join(spec.knobs or ("usual",)),
+        spec.exactness,
+    )
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]
