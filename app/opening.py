@@ -39,6 +39,8 @@ def create_study(
     keep_checkpoints: int = 1,
     exactness: str | None = None,
     on_signature_change: str | None = None,
+    system: str = "reuse",
+    knobs: Sequence[str] | None = None,
     load_if_exists: bool = False,
     warm_start: Any = None,
 ) -> Study:
@@ -77,6 +79,11 @@ def create_study(
             (another torch, thread count, device class). ``refuse``: that device is not used.
             ``record``: it counts, and is shown as a break. None: ``refuse`` where bitwise, else
             ``record``.
+        system: whether the system parameters of a ``TorchTrainable``'s trials are tuned while they
+            run. ``reuse``: only what cannot change a result, where the history of this installation
+            knows better than the default. ``tune``: they are measured, too, and also those that
+            change the order of sums; a bitwise trial keeps these for life. ``off``: never.
+        knobs: which system parameters may be turned (docs/system.md); None: the usual ones.
         load_if_exists: take up the study of this name if there is one.
         warm_start: studies whose results the sampler learns from: a name, a study of Penstock's or
             of Optuna's, or a list of them, of the same direction. They are copied when this one is
@@ -99,6 +106,8 @@ def create_study(
         keep_checkpoints=keep_checkpoints,
         exactness=exactness,
         on_signature_change=on_signature_change,
+        system=system,
+        knobs=knobs,
         directions=directions,
         metrics=metrics,
         constraints=constraints,

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from ..profiling.errors import UsageError
+from ..profiling.knobs import KNOBS, SystemConfig
 from ..scheduler.events import (
     AttemptFailed,
     AttemptLost,
     Durable,
     EpochReported,
     Event,
+    Profiled,
     Replayed,
     TrialReturned,
     Undurable,
+    Window,
+    WindowsMeasured,
 )
 from ..scheduler.retry import KINDS
 
@@ -101,6 +105,34 @@ def _replayed(body: Mapping[str, Any], at: float) -> Event:
     )
 
 
+def _windows(body: Mapping[str, Any], at: float) -> Event:
+    windows = []
+    for config, ratio, wasted in body["windows"]:
+        if not 0 < float(ratio) < inf:
+            raise ValueError(f"ratio = {ratio}")
+        windows.append(Window(_config(config), float(ratio), _seconds(wasted)))
+    return WindowsMeasured(
+        **_attempt(body, at),
+        windows=tuple(windows),
+        failed=tuple((_config(config), str(why)) for config, why in body["failed"]),
+    )
+
+
+def _config(given: Any) -> SystemConfig:
+    config = tuple((str(name), value) for name, value in given)
+    unknown = [name for name, _ in config if name not in KNOBS]
+    if unknown:
+        raise ValueError(f"knobs {unknown}")
+    return config
+
+
+def _profiled(body: Mapping[str, Any], at: float) -> Event:
+    values = tuple((str(name), float(value)) for name, value in body["values"].items())
+    if not all(isfinite(value) for _, value in values):
+        raise ValueError(f"values = {values}")
+    return Profiled(**_attempt(body, at), epoch=_whole(body, "epoch"), values=values)
+
+
 def _returned(body: Mapping[str, Any], at: float) -> Event:
     value = body["value"]
     return TrialReturned(
@@ -160,6 +192,8 @@ _READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
     "durable": _durable,
     "undurable": _undurable,
     "replayed": _replayed,
+    "windows": _windows,
+    "profiled": _profiled,
     "returned": _returned,
     "failed": _failed,
     "lost": _lost,

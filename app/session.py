@@ -193,6 +193,14 @@ class Session:
             body = {name: line[name] for name in ("first", "last", "reason")}
             self._report({"kind": "replayed", **body}, closes=False)
 
+    def _hear_windows(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        body = {name: line[name] for name in ("windows", "failed")}
+        self._report({"kind": "windows", **body}, closes=False)
+
+    def _hear_profiled(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        body = {name: line[name] for name in ("epoch", "values")}
+        self._report({"kind": "profiled", **body}, closes=False)
+
     def _hear_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
         self._set_due()  # nothing that the code does takes this long
         self._show(str(line["text"]))
@@ -261,6 +269,8 @@ class Session:
         "prepared": _hear_prepared,
         "progress": _hear_progress,
         "replayed": _hear_replayed,
+        "windows": _hear_windows,
+        "profiled": _hear_profiled,
         "waiting": _hear_waiting,
         "suggest": _hear_suggest,
         "returned": _hear_returned,

@@ -6,15 +6,17 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import UsageError
+from ..profiling.knobs import check_knobs
 from ..scheduler.study import (
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
+    SYSTEM,
     Code,
     Condition,
     Objective,
@@ -54,6 +56,8 @@ class Plan:
     on_signature_change: str | None = None
     further: tuple[Objective, ...] = ()
     constraints: tuple[tuple[str, float], ...] = ()
+    system: str = "off"
+    knobs: tuple[str, ...] | None = None
     space: Space | None = None
 
     @classmethod
@@ -81,6 +85,8 @@ def make_plan(
     directions: Any = None,
     metrics: Any = None,
     constraints: Mapping[str, float] | None = None,
+    system: str = "reuse",
+    knobs: Sequence[str] | None = None,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions, metrics)
@@ -102,6 +108,8 @@ def make_plan(
     if on_signature_change not in (None, *ON_SIGNATURE_CHANGE):
         known = f"{', '.join(ON_SIGNATURE_CHANGE)} or None"
         raise UsageError.refuse("on_signature_change", on_signature_change, known)
+    if system not in SYSTEM:
+        raise UsageError.refuse("system", system, ", ".join(SYSTEM))
     if not 0 <= whole("seed", seed) < 2**63:
         raise UsageError.refuse("seed", seed, "0 to 2**63 - 1")
     return Plan(
@@ -120,6 +128,8 @@ def make_plan(
         on_signature_change=on_signature_change,
         further=further,
         constraints=parse_constraints(constraints),
+        system=system,
+        knobs=check_knobs(knobs, exactness or "bitwise"),
         space=space,
     )
 
@@ -162,6 +172,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         further=plan.further,
         constraints=plan.constraints,
         conditions=conditions,
+        system=plan.system if contract == "torch" else "off",
+        knobs=plan.knobs,
     )
 
 

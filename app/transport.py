@@ -261,6 +261,10 @@ class RedisTransport:
                 mtbf=dispatch.mtbf,
                 origin=dispatch.origin,
                 durable=dispatch.durable,
+                system=dispatch.system,
+                probe=dispatch.probe if rank == 0 else (),
+                probe_seconds=dispatch.probe_seconds,
+                profile=dispatch.profile and rank == 0,
                 epoch_timeout=spec.epoch_timeout,
                 lease_ms=self._lease_ms,
             )

@@ -22,6 +22,7 @@ KINDS = {
     "diverged": "a replayed epoch does not have the bits that were accepted",
     "checkpoint": "population based training lacks a checkpoint that the code should make or load",
     "fork": "the trial cannot go on from another one's state",
+    "system": "the trial cannot run under its system configuration",
     "died": "the trainer process died",
     "timeout": "an epoch took longer than the study's epoch_timeout",
 }

@@ -19,6 +19,7 @@ never is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..profiling.knobs import Spot, SystemConfig, arms, merged, part
@@ -68,26 +69,28 @@ class Tuning(Planning):
         _, tuned = self._tuned(spec, trial, spot)
         fresh = not trial.signature
         if fresh and trial.epoch == trial.begin:
-            trial.system = tuned.race.chosen
+            trial.system = tuned.chosen
             tuned.begun += 1
         elif spec.exactness == "statistical":
-            trial.system = tuned.race.chosen
+            trial.system = tuned.chosen
         else:
             kept = part(trial.system, "rounding", "numerics")
-            trial.system = merged(part(tuned.race.chosen, "exact"), kept)
+            trial.system = merged(tuned.exact.chosen, kept)
         profile = not tuned.profile and not trial.system and len(members) == 1
         if not fresh or len(members) > 1 or self._busy(tuned):
             return Orders(trial.system, profile=profile)
         self._enter_arms(tuned, spec, spot)
-        probe = tuned.race.open() if not tuned.race.over else ()
-        if tuned.race.over and tuned.race.chosen and tuned.begun > RECHECK:
-            probe = (tuned.race.chosen,)
+        probe = tuple(c for race in tuned.races if not race.over for c in race.open())
+        if tuned.over and tuned.begun > RECHECK:
+            probe = tuple(race.chosen for race in tuned.races if race.chosen)
         seconds = self._probe_seconds(tuned, study)
         if probe and tuned.silent < SILENT and seconds >= PROBE_LEAST:
             tuned.probing = trial.id
-            # Measured against the default, so the trial that measures begins with it.
-            trial.system = ()
-            return Orders((), probe, seconds, profile)
+            # Measured against the default, so the trial that measures begins with that.
+            tried = [tuned.race_of(config) for config in probe]
+            still = [race for race in tuned.races if not any(race is each for each in tried)]
+            trial.system = merged(*(race.chosen for race in still))
+            return Orders(trial.system, probe, seconds, profile)
         return Orders(trial.system, profile=profile)
 
     def _on_windows_measured(self, event: WindowsMeasured) -> None:
@@ -98,16 +101,17 @@ class Tuning(Planning):
         study = self.state.studies[trial.study]
         _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
         tuned.probing, tuned.silent = "", 0
-        if tuned.race.over and self._has_had_its_day(tuned, event):
-            tuned.race, tuned.remembered = Race(), None
+        if tuned.over and self._has_had_its_day(tuned, event):
+            tuned.exact, tuned.others, tuned.remembered = Race(), Race(), None
             return
-        race = tuned.race
         for window in event.windows:
-            race.saw(window.config, window.ratio)
+            tuned.race_of(window.config).saw(window.config, window.ratio)
             tuned.spent += window.wasted
         for config, why in event.failed:
-            race.fails(config, why)
-        race.judge()
+            tuned.race_of(config).fails(config, why)
+        for race in tuned.races:
+            if race.arms:
+                race.judge()
         self._tell(study.spec, trial, tuned)
 
     def _on_profiled(self, event: Profiled) -> None:
@@ -125,7 +129,7 @@ class Tuning(Planning):
         if tuned is None:
             raise Refused(f"workload {event.workload} is no longer known")
         tuned.advice = event.why
-        tuned.race.enter([event.config])
+        tuned.enter([event.config])
 
     def _unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Whether it failed under a configuration that it had begun with: that is not its fault."""
@@ -133,7 +137,9 @@ class Tuning(Planning):
         if not config or trial.signature or trial.epoch > trial.begin:
             return False
         _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
-        tuned.race.fails(config, f"{event.kind}: {event.message}")
+        for race, reach in zip(tuned.races, (("exact",), ("rounding", "numerics")), strict=True):
+            if part(config, *reach):
+                race.fails(part(config, *reach), f"{event.kind}: {event.message}")
         trial.system = ()
         self._tell(study.spec, trial, tuned)
         return True
@@ -171,9 +177,10 @@ class Tuning(Planning):
         return bool(tuned.probing)
 
     def _enter_arms(self, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
-        if spec.system == "tune" and not tuned.race.arms:
-            kinds = ("exact", "rounding", *(["numerics"] if spec.exactness != "bitwise" else []))
-            tuned.race.enter(arms(spot, kinds, spec.knobs))
+        if spec.system == "tune" and not (tuned.exact.arms or tuned.others.arms):
+            also = ("numerics",) if spec.exactness == "statistical" else ()
+            tuned.exact.enter(arms(spot, ("exact",), spec.knobs))
+            tuned.others.enter(arms(spot, ("rounding", *also), spec.knobs))
 
     def _probe_seconds(self, tuned: Tuned, study: StudyState) -> float:
         """Seconds of windows that may be thrown away now."""
@@ -190,16 +197,18 @@ class Tuning(Planning):
     def _has_had_its_day(self, tuned: Tuned, event: WindowsMeasured) -> bool:
         """Whether a winner is slower than the default in every new window."""
         tuned.begun = 0
-        own = [w.ratio for w in event.windows if w.config == tuned.race.chosen]
+        own = [w.ratio for w in event.windows if w.config == tuned.race_of(w.config).chosen]
         return bool(own) and min(own) > 1
 
     def _tell(self, spec: StudySpec, trial: Trial, tuned: Tuned) -> None:
         """Have the history know a winner, or that there is none, once."""
-        race = tuned.race
-        if not race.over or tuned.remembered == race.chosen or not tuned.profile:
+        if not tuned.over or tuned.remembered == tuned.chosen or not tuned.profile:
             return
-        tuned.remembered = race.chosen
-        speedup = next((arm.speedup for arm in race.arms if arm.config == race.chosen), 1.0)
+        tuned.remembered = tuned.chosen
+        everyone = [arm for race in tuned.races for arm in race.arms]
+        speedup = prod(
+            arm.speedup for race in tuned.races for arm in race.arms if arm.config == race.chosen
+        )
         spot = self._spot(trial.members[0])
         key, _ = self._tuned(spec, trial, spot)
         self._decide(
@@ -207,8 +216,8 @@ class Tuning(Planning):
             workload=key,
             machine=f"{spot.kind}{spot.cores}",
             profile=tuned.profile,
-            config=race.chosen,
+            config=tuned.chosen,
             speedup=speedup,
-            windows=sum(arm.n for arm in race.arms),
-            infeasible=tuple(arm.config for arm in race.arms if arm.infeasible),
+            windows=sum(arm.n for arm in everyone),
+            infeasible=tuple(arm.config for arm in everyone if arm.infeasible),
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log2
 
-from ..profiling.knobs import SystemConfig
+from ..profiling.knobs import SystemConfig, merged, part
 from ..profiling.racing import Race
 from .study import Metrics, StudySpec, shards_of
 from .trial import Trial
@@ -14,15 +15,18 @@ from .trial import Trial
 
 @dataclass(slots=True)
 class Tuned:
-    """What is known of one workload. ``probing`` is the trial that measures for it, or empty.
+    """What is known of one workload.
 
-    ``trained`` and ``spent`` are seconds of epochs, and of windows that were thrown away.
+    Exact configurations race among themselves, and so do the ``others``, which are for a trial's
+    whole life: a trial has the winners of both. ``probing`` is the trial that measures now, or
+    empty. ``trained`` and ``spent`` are seconds of epochs, and of windows that were thrown away.
     ``begun`` counts trials since the winner was measured last; ``silent`` probes without an answer.
     ``profile`` is that of its first profiled epoch, under the default; ``advice`` why it has the
     arm that it was advised to try. ``remembered`` is what the history was last told.
     """
 
-    race: Race = field(default_factory=Race)
+    exact: Race = field(default_factory=Race)
+    others: Race = field(default_factory=Race)
     probing: str = ""
     silent: int = 0
     trained: float = 0.0
@@ -31,6 +35,29 @@ class Tuned:
     profile: Metrics = ()
     advice: str = ""
     remembered: SystemConfig | None = None
+
+    @property
+    def races(self) -> tuple[Race, Race]:
+        return self.exact, self.others
+
+    @property
+    def chosen(self) -> SystemConfig:
+        """What is known to be the fastest."""
+        return merged(self.exact.chosen, self.others.chosen)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to be tried."""
+        return all(race.over or not race.arms for race in self.races)
+
+    def enter(self, configs: Iterable[SystemConfig]) -> None:
+        """Have configurations race, their exact parts apart from the rest."""
+        for config in configs:
+            self.exact.enter([part(config, "exact")])
+            self.others.enter([part(config, "rounding", "numerics")])
+
+    def race_of(self, config: SystemConfig) -> Race:
+        return self.exact if part(config, "exact") == config else self.others
 
 
 def workload_of(spec: StudySpec, trial: Trial) -> str:

@@ -7,7 +7,6 @@ of kind ``inexact``: it would befall every trial, so it ends the study.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from ..profiling.errors import TrialFailed
 from ..profiling.signature import machine_of
 from .failure import GangLost, Unlike, user_traceback
 from .messages import SegmentTask
+from .system import device_threads
 
 _NO_KERNEL = re.compile(r"^(.*?) does not have a deterministic implementation")
 
@@ -33,7 +33,7 @@ def configure(*, deterministic: bool = True) -> None:
     # Filling uninitialised memory only helps code that reads it, and costs each allocation.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
+    torch.set_num_threads(device_threads())
 
 
 @contextmanager

@@ -3,28 +3,30 @@
 Theory of operation. An epoch's bits depend on the state before it and on (study seed, trial number,
 epoch), nothing else: the order of examples is a permutation keyed by these; torch's generator is
 seeded before every step, keyed by the step as well; ``random`` and ``numpy.random``, which only
-user code draws from, once an epoch. Evaluation draws from keys of its own and changes no state, so
-a replayed epoch may leave it out.
+user code draws from, once an epoch, or before every step where user code reads (``reading``).
+Which stretch of an epoch a step is in changes no bit of it (``stretches``). Evaluation draws from
+keys of its own and changes no state, so a replayed epoch may leave it out.
 """
 
 from __future__ import annotations
 
-import random
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sized
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import Dataset
 
 from ..profiling.errors import TrialFailed
 from .keys import key
+from .reading import in_memory, length, read, seed_cpu
 from .shards import Sums, cut, refuse
 from .state import state_hash
+from .stretches import Stretch
+from .system import System
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,7 +41,11 @@ Tick = Callable[[int, int, int], None]
 
 @dataclass(slots=True)
 class Training:
-    """A trial in the middle of its life: everything that an epoch reads and changes."""
+    """A trial in the middle of its life: everything that an epoch reads and changes.
+
+    ``stretches`` are those of the next epoch's steps that are run under other configurations than
+    ``system``, to be measured; none at other times.
+    """
 
     code: TorchTrainable
     data: Data
@@ -54,6 +60,8 @@ class Training:
     statistical: bool = False
     gang: Gang | None = None
     epoch: int = 0
+    system: System = field(default_factory=System)
+    stretches: list[Stretch] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         """The state after ``epoch``: references to live tensors, copy before training goes on."""
@@ -104,6 +112,15 @@ class Training:
             ) from error
         self.epoch = epoch
 
+    def reshape(self, system: System) -> None:
+        """Go on under another system configuration."""
+        if (self.system.channels_last, self.system.get("compile")) != (
+            system.channels_last,
+            system.get("compile"),
+        ):
+            system.shape(self.model)
+        self.system = system
+
     def hash(self) -> str:
         return state_hash(self.state())
 
@@ -129,6 +146,7 @@ def start(
     shards: int = 1,
     *,
     statistical: bool = False,
+    system: System | None = None,
 ) -> Training:
     """A trial before its first epoch, initialised by (seed, number) on this trainer's device.
 
@@ -136,7 +154,10 @@ def start(
     """
     device = device_here()
     _seed_all(device, "init", seed, number)
+    system = system or System()
     model = code.model().to(device)
+    if system:
+        system.shape(model)
     optimizer = code.optimizer(model)
     schedule = code.schedule(optimizer)
     batch_size = int(code.params.get("batch_size", code.batch_size))
@@ -154,6 +175,7 @@ def start(
         number,
         shards,
         statistical,
+        system=system,
     )
 
 
@@ -184,52 +206,78 @@ def _train(run: Training, tick: Tick) -> float:
     order = torch.randperm(examples, generator=generator)
     batches = torch.split(order, run.batch_size)
     run.model.train()
-    gradients = _by_batch(run, batches) if run.shards == 1 else _by_shard(run, batches)
     total = torch.zeros((), device=run.device)
-    for step, batch in enumerate(batches, 1):
-        tick(run.epoch, step, len(batches))
-        loss = next(gradients)
-        run.code.clip(run.model)
-        run.optimizer.step()
-        total += loss * len(batch)
-    next(gradients, None)
+    for stretch in run.stretches or [Stretch(run.system, 0, len(batches))]:
+        gradients = _by_batch(run, batches, stretch)
+        if run.shards > 1:
+            gradients = _by_shard(run, batches, stretch)
+        for step in range(stretch.first, stretch.stop):
+            tick(run.epoch, step + 1, len(batches))
+            stretch.tick()
+            loss = next(gradients)
+            run.code.clip(run.model)
+            run.optimizer.step()
+            total += loss * len(batches[step])
+        next(gradients, None)
+        stretch.tick()
     return float(total.item()) / examples
 
 
-def _by_batch(run: Training, batches: tuple[Tensor, ...]) -> Iterator[Tensor]:
+def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:
     """The gradients of one whole batch after another, left in the model; yields its loss."""
     names = (run.seed, run.number, run.epoch)
+    steps = range(stretch.first + 1, stretch.stop + 1)
     # All at once: a hash between two steps finds cold caches, 40 us instead of 1. 0 is the shard.
-    seeds = [key("step", *names, step, 0) for step in range(1, len(batches) + 1)]
-    read = _batches(run.data.train, batches, run.device)
+    seeds = [key("step", *names, step, 0) for step in steps]
+    parts = batches[stretch.first : stretch.stop]
+    reads = [key("read", *names, step, 0) for step in steps]
+    batch_of = read(run.data.train, parts, reads, run.device, **stretch.system.reading())
+    seed_step = _seed if in_memory(run.data.train) is not None else _seed_everything
+    computing = run.system.computing(run.device)
     for seed in seeds:
-        _seed(run.device, seed)
-        batch, _ = next(read)
+        batch, _ = next(batch_of)
+        seed_step(run.device, seed)
         run.optimizer.zero_grad(set_to_none=True)  # before the forward pass, which takes its memory
-        loss = run.code.loss(run.model, batch)
+        with computing:
+            loss = run.code.loss(run.model, batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         yield loss.detach()
 
 
-def _by_shard(run: Training, batches: tuple[Tensor, ...]) -> Iterator[Tensor]:
+def _by_shard(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:
     """As ``_by_batch``, over the batch's shards: this process's share of them, or all."""
     names = (run.seed, run.number, run.epoch)
     sums = Sums(run.model, run.gang, loose=run.statistical)
-    steps = range(1, len(batches) + 1)
+    steps = range(stretch.first + 1, stretch.stop + 1)
     seeds = [[key("step", *names, step, shard) for shard in range(run.shards)] for step in steps]
-    for step, batch in zip(steps, batches, strict=True):
-        parts = cut(len(batch), run.shards, run.batch_size)
-        share = sums.begin(len(parts))
-        examples = tuple(batch[parts[shard].start : parts[shard].stop] for shard in share)
-        read = _batches(run.data.train, examples, run.device)
+    computing = run.system.computing(run.device)
+    batch_of = _shares(run, batches, stretch)
+    for step, seed in zip(steps, seeds, strict=True):
+        batch = batches[step - 1]
+        share = sums.begin(len(cut(len(batch), run.shards, run.batch_size)))
         for shard in share:
-            _seed_everything(run.device, seeds[step - 1][shard])  # reading may draw numbers too
-            part, size = next(read)
-            loss = run.code.loss(run.model, part)
+            part, size = next(batch_of)
+            _seed_everything(run.device, seed[shard])
+            with computing:
+                loss = run.code.loss(run.model, part)
             sums.take(shard, loss, size / len(batch))
         yield sums.finish()
         if step in {1, len(batches)}:
             sums.check()
+
+
+def _shares(
+    run: Training, batches: tuple[Tensor, ...], stretch: Stretch
+) -> Iterator[tuple[Any, int]]:
+    """The shards that are this process's, batch after batch, as they are read."""
+    examples, keys = [], []
+    for step in range(stretch.first, stretch.stop):
+        parts = cut(len(batches[step]), run.shards, run.batch_size)
+        mine = range(len(parts)) if run.gang is None else run.gang.share(len(parts))
+        for shard in mine:
+            examples.append(batches[step][parts[shard].start : parts[shard].stop])
+            keys.append(key("read", run.seed, run.number, run.epoch, step + 1, shard))
+    return read(run.data.train, examples, keys, run.device, **stretch.system.reading())
 
 
 def _evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
@@ -239,16 +287,19 @@ def _evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     names = (run.seed, run.number, run.epoch)
     batches = torch.split(torch.arange(examples), code.eval_batch_size)
     mine = range(len(batches)) if run.gang is None else run.gang.share(len(batches))
-    read = _batches(data, batches[mine.start : mine.stop], run.device)
+    parts = batches[mine.start : mine.stop]
+    keys = [key(f"read {part}", *names, i) for i in mine]
+    batch_of = read(data, parts, keys, run.device, channels_last=run.system.channels_last)
+    seeded = in_memory(data) is None  # each read leaves torch seeded
     rows: list[tuple[dict[str, Any], int]] = []
 
     _seed_all(run.device, part, *names)
     model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), run.system.computing(run.device):
         for i in mine:
-            if run.shards > 1:  # members draw for the batches they have
+            batch, size = next(batch_of)
+            if run.shards > 1 or seeded:  # members draw for the batches they have
                 _seed_all(run.device, part, *names, i)
-            batch, size = next(read)
             values = dict(code.metrics(model, batch))
             if part == "validation" and "loss" not in values:
                 values["loss"] = code.loss(model, batch)
@@ -276,57 +327,6 @@ def _wide(value: Tensor | float) -> Tensor | float:
     return value.detach().double() if isinstance(value, torch.Tensor) else float(value)
 
 
-def _batches(
-    data: Dataset[Any], parts: tuple[Tensor, ...], device: torch.device
-) -> Iterator[tuple[Any, int]]:
-    """The examples at each part of indices as a batch on ``device``, and how many they are."""
-    tensors = _tensors(data)
-    for part in parts:
-        if tensors is None:
-            batch = default_collate([data[i] for i in part.tolist()])
-        else:
-            batch = tuple(tensor[part] for tensor in tensors)
-        yield (batch if device.type == "cpu" else _to(batch, device)), len(part)
-
-
-def _tensors(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
-    """The tensors of a ``TensorDataset``, which need no collation; None for other datasets."""
-    return data.tensors if type(data) is TensorDataset else None
-
-
-def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:
-    """``data`` as the loop reads it: checked, and a subset of tensors made tensors once.
-
-    Raises ``TrialFailed`` (data) for a dataset without length, indices or examples.
-    """
-    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
-        raise TrialFailed(
-            "data",
-            f"{name} data must be a map-style dataset with a length, not {type(data).__name__}",
-        )
-    if length(data) == 0:
-        raise TrialFailed("data", f"{name} data is empty")
-    if type(data) is Subset and (tensors := _tensors(data.dataset)) is not None:
-        indices = torch.as_tensor(list(data.indices))
-        return cast("Dataset[Any]", TensorDataset(*(tensor[indices] for tensor in tensors)))
-    return data
-
-
-def length(data: Dataset[Any]) -> int:
-    """How many examples a map-style dataset has."""
-    return len(cast(Sized, data))
-
-
-def _to(batch: Any, device: torch.device) -> Any:
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, dict):
-        return {name: _to(item, device) for name, item in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return [_to(item, device) for item in batch]
-    return batch
-
-
 def _seed(device: torch.device, seed: int) -> None:
     # Not torch.manual_seed: it visits every backend there could be, 0.1 ms a call.
     torch.default_generator.manual_seed(seed)
@@ -340,6 +340,6 @@ def _seed_all(device: torch.device, *names: int | str) -> None:
 
 
 def _seed_everything(device: torch.device, seed: int) -> None:
-    _seed(device, seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # the generator that user code draws from
+    seed_cpu(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..profiling.errors import UsageError
 from ..profiling.faults import PRIOR
+from ..profiling.knobs import SystemConfig
 
 VERSION = 1
 Scalar = str | int | float | bool | None
@@ -73,6 +74,11 @@ class SegmentTask(_Frozen):
     parents: tuple[ParentRef, ...] = ()
     origin: int = Field(ge=0, default=0)
     durable: bool = False
+    #: Knobs of ``profiling.knobs`` that it runs with; configurations to try, and for how long.
+    system: SystemConfig = ()
+    probe: tuple[SystemConfig, ...] = ()
+    probe_seconds: float = Field(default=0.0, ge=0)
+    profile: bool = False
     expect: str = ""
     holder: str = ""
     exactness: Literal["bitwise", "statistical"] = "bitwise"

@@ -13,11 +13,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from ..profiling.knobs import SystemConfig
 from .messages import Scalar, SegmentTask, dumps
 
 
@@ -95,6 +96,14 @@ class Run:
             uri=uri,
         )
         return closes
+
+    def windows(
+        self,
+        found: Sequence[tuple[SystemConfig, float, float]],
+        failed: Sequence[tuple[SystemConfig, str]],
+    ) -> None:
+        """Report windows (configuration, ratio, seconds wasted), and configurations that failed."""
+        self.say("windows", windows=found, failed=failed)
 
     def closes(self, epoch: int) -> bool:
         """Whether the segment ends after ``epoch``, as far as this member knows."""

@@ -59,7 +59,7 @@ def read(
     ``keys`` seed the reads, one a part; they are not looked at for tensors. ``workers`` processes
     read ahead, 0: none, each batch is read when it is asked for.
     """
-    tensors = tensors_of(data)
+    tensors = in_memory(data)
     batches: Iterator[Any]
     if tensors is not None:
         batches = (tuple(tensor[part] for tensor in tensors) for part in parts)
@@ -93,7 +93,7 @@ def seed_cpu(seed: int) -> None:
     np.random.seed(seed % 2**32)  # the generator that user code draws from
 
 
-def tensors_of(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
+def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
     """The tensors of a ``TensorDataset``, which need no collation; None for other datasets."""
     return data.tensors if type(data) is TensorDataset else None
 
@@ -110,7 +110,7 @@ def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:
         )
     if length(data) == 0:
         raise TrialFailed("data", f"{name} data is empty")
-    if type(data) is Subset and (tensors := tensors_of(data.dataset)) is not None:
+    if type(data) is Subset and (tensors := in_memory(data.dataset)) is not None:
         indices = torch.as_tensor(list(data.indices))
         return cast("Dataset[Any]", TensorDataset(*(tensor[indices] for tensor in tensors)))
     return data

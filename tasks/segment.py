@@ -18,8 +18,9 @@ import socket
 import torch
 
 from ..profiling.errors import BackendError, TrialFailed
+from ..profiling.knobs import part
 from ..profiling.signature import machine_of
-from . import checkpoint, exact, loop, neighbours, patient
+from . import checkpoint, exact, loop, neighbours, patient, stretches
 from .contract import TorchTrainable
 from .exact import configure
 from .failure import GangLost, Lost, failure_of
@@ -29,7 +30,10 @@ from .meeting import Meetings
 from .messages import ParentRef, SegmentTask
 from .metrics import checked
 from .pipe import Pipe, Run
+from .probing import probe
+from .reading import in_memory, length
 from .state import machine_signature, signature
+from .system import System
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
 
 
@@ -71,6 +75,8 @@ class Segments:
         try:
             with exact.explained():
                 warm = self._state_before(run, code)
+                warm.training.system.enter()
+                _try_out(run, warm.training)
                 run.prepared()
                 self._train(run, warm)
         except BaseException:
@@ -93,6 +99,9 @@ class Segments:
         while not closed:
             epoch = training.epoch + 1
             result = loop.run_epoch(training, run.tick)
+            if training.stretches:
+                run.windows(stretches.windows(training.stretches), [])
+                training.stretches = []
             metrics = checked(result.metrics, task, epoch)
             exact.check_unchanged(task, warm.signature, now := signature(training))
             warm.signature = now
@@ -148,6 +157,9 @@ class Segments:
         warm = self._warm.get(task.trial)
         if warm is not None and warm.training.epoch == before and warm.state_hash != task.expect:
             warm = None
+        if warm is not None and warm.training.system != dict(task.system):
+            warm.training.reshape(System(task.system))
+            warm.signature = signature(warm.training)
         if warm is None or warm.training.epoch > before:
             # Nothing here, or a fenced-off attempt ran ahead of what was accepted.
             warm = self._fresh(task, code)
@@ -244,7 +256,13 @@ class Segments:
             raise failure_of(error, "data") from error
         statistical = task.exactness == "statistical"
         training = loop.start(
-            trainable, data, task.seed, task.number, task.shards, statistical=statistical
+            trainable,
+            data,
+            task.seed,
+            task.number,
+            task.shards,
+            statistical=statistical,
+            system=System(task.system),
         )
         configure(deterministic=not statistical)  # the user's code may have changed it
         self._writer.begin(task.trial)
@@ -265,6 +283,23 @@ class Segments:
                 else:
                     training.load(state, parent.epoch)
                 return
+
+
+def _try_out(run: Run, training: loop.Training) -> None:
+    """Measure the configurations that the segment names: now, or in its first epoch."""
+    exact_ones = [c for c in run.task.probe if part(c, "exact") == c]
+    others = [c for c in run.task.probe if c not in exact_ones]
+    own = run.task.system
+    if others and training.epoch == run.task.origin and not run.members:
+        found, failed = probe(training, others, run.task.probe_seconds, run.check)
+        if found or failed:
+            run.windows(found, failed)
+    if exact_ones and in_memory(training.data.train) is not None:
+        why = "the data set is in memory: there is nothing to load"
+        run.windows([], [(config, why) for config in exact_ones])
+    elif exact_ones:
+        steps = -(-length(training.data.train) // training.batch_size)
+        training.stretches = stretches.stretches(own, exact_ones, steps)
 
 
 def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoch: int) -> bool:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import xxhash
 
+from .system import device_threads
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -147,13 +149,15 @@ def signature(run: Training) -> str:
     """The numeric signature of the next epoch, as things stand (``profiling.signature``)."""
     dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
     threads, *rest = _machine(run.device)
+    if "threads" in run.system:
+        threads += f"of{device_threads()}"
     return ";".join(
         (
             f"S{run.shards}",
             f"batch{run.batch_size}",
             threads,
-            "solo",
-            str(dtype).removeprefix("torch."),
+            "solo" + run.system.kernels(),
+            str(dtype).removeprefix("torch.") + run.system.numbers(),
             *rest,
         )
     )

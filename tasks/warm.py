@@ -19,7 +19,8 @@ import torch
 
 from ..profiling.errors import TrialFailed
 from .contract import Data, TorchTrainable
-from .loop import Training, materialise
+from .loop import Training
+from .reading import materialise
 from .state import state_bytes
 
 _ABSENT = object()

@@ -1,0 +1,109 @@
+"""Trying system configurations before a trial's first epoch, on a copy that is thrown away.
+
+Theory of operation. A rounding knob changes the last bits, so in a bitwise trial it is fixed before
+the first step. What it would gain is measured on a copy of the fresh model: windows of a few
+forward and backward passes over the trial's own batches, under one configuration after the other
+and under the default between them. The optimiser's step is left out, which costs all of them the
+same. It ends when the seconds are used up that it was given; the trial itself is not touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from ..profiling.errors import PenstockError
+from ..profiling.knobs import SystemConfig
+from .keys import key
+from .loop import Training
+from .reading import length, read
+from .system import System
+
+#: Passes of a window: the first is not counted.
+WARM_UP, COUNTED = 1, 3
+
+Windows = list[tuple[SystemConfig, float, float]]
+Failed = list[tuple[SystemConfig, str]]
+
+
+def probe(
+    run: Training, tried: Sequence[SystemConfig], seconds: float, check: Callable[[], None]
+) -> tuple[Windows, Failed]:
+    """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
+
+    ``check`` is called before every pass, and may raise to abandon it.
+    """
+    until = time.perf_counter() + seconds
+    copies = _Copies(run, check)
+    found: Windows = []
+    failed: Failed = []
+    left = list(tried)
+    try:
+        before = copies.window(())
+        while left and time.perf_counter() < until:
+            for config in list(left):
+                began = time.perf_counter()
+                try:
+                    here = copies.window(config)
+                except (RuntimeError, PenstockError) as error:
+                    failed.append((config, str(error).partition("\n")[0]))
+                    left.remove(config)
+                    continue
+                after = copies.window(())
+                ratio = here / ((before + after) / 2)
+                found.append((config, ratio, time.perf_counter() - began))
+                before = after
+                if time.perf_counter() >= until:
+                    break
+    finally:
+        run.system.enter()
+    return found, failed
+
+
+class _Copies:
+    """A copy of the model for each configuration, made when it is first wanted."""
+
+    def __init__(self, run: Training, check: Callable[[], None]) -> None:
+        self._run = run
+        self._check = check
+        self._models: dict[SystemConfig, torch.nn.Module] = {}
+        generator = torch.Generator().manual_seed(key("probe", run.seed, run.number))
+        order = torch.randperm(length(run.data.train), generator=generator)
+        self._parts = torch.split(order, run.batch_size)
+
+    def window(self, config: SystemConfig) -> float:
+        """The median of a few passes' seconds under ``config``."""
+        run, system = self._run, System(config)
+        system.enter()
+        if config not in self._models:
+            self._models[config] = copy.deepcopy(run.model)
+            system.shape(self._models[config])
+        model = self._models[config].train()
+        passes = self._passes(model, system)
+        times = []
+        for _ in range(WARM_UP + COUNTED):
+            self._check()
+            began = time.perf_counter()
+            next(passes)
+            if run.device.type == "cuda":
+                torch.cuda.synchronize(run.device)
+            times.append(time.perf_counter() - began)
+        return median(times[WARM_UP:])
+
+    def _passes(self, model: torch.nn.Module, system: System) -> Iterator[None]:
+        run = self._run
+        parts = (self._parts * (1 + WARM_UP + COUNTED))[: WARM_UP + COUNTED]
+        batches: Iterator[tuple[Any, int]] = read(
+            run.data.train, parts, range(len(parts)), run.device, channels_last=system.channels_last
+        )
+        for batch, _ in batches:
+            model.zero_grad(set_to_none=True)
+            with system.computing(run.device):
+                loss = run.code.loss(model, batch)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            yield

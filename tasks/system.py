@@ -1,0 +1,75 @@
+"""System configurations in a trainer: turning the knobs of ``profiling.knobs`` for one trial.
+
+Threads and TF32 are the process's, and are set for every segment anew; the memory format and the
+compiler's work are the model's; autocast is around every call of the user's code; loader workers
+and pinned memory are for whoever reads (``reading``).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..profiling.errors import TrialFailed
+from ..profiling.knobs import Value
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class System(dict[str, Value]):
+    """A configuration by knob; what is absent has its default."""
+
+    @property
+    def channels_last(self) -> bool:
+        return self.get("memory_format") == "channels_last"
+
+    def reading(self) -> dict[str, Any]:
+        """The arguments of ``reading.read`` that it stands for."""
+        return {
+            "workers": int(self.get("loader_workers", 0)),
+            "pinned": bool(self.get("pin_memory", False)),
+            "channels_last": self.channels_last,
+        }
+
+    def enter(self) -> None:
+        """Set what is the process's."""
+        threads = int(self.get("threads", device_threads()))
+        if torch.get_num_threads() != threads:  # asked first, since setting it takes 2 ms
+            torch.set_num_threads(threads)
+        if torch.cuda.is_available():
+            torch.backends.cuda.matmul.allow_tf32 = bool(self.get("tf32", False))
+
+    def shape(self, model: nn.Module) -> None:
+        """Make the model what it says. Raises ``TrialFailed`` (system) where torch cannot."""
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        model.to(memory_format=layout)  # type: ignore[call-overload]  # for modules it is right
+        if self.get("compile"):
+            try:
+                model.compile()
+            except RuntimeError as error:
+                raise TrialFailed("system", f"torch cannot compile here: {error}") from error
+
+    def computing(self, device: torch.device) -> AbstractContextManager[Any]:
+        """What the user's code is called in."""
+        if self.get("autocast") == "bfloat16":
+            return torch.autocast(device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def kernels(self) -> str:
+        """What it adds to the kernel class in a signature."""
+        added = [".channels_last"] if self.channels_last else []
+        return "".join(added + [".compiled"] * bool(self.get("compile")))
+
+    def numbers(self) -> str:
+        """What it adds to the dtype in a signature."""
+        autocast = f".{self['autocast']}" if "autocast" in self else ""
+        return autocast + (".tf32" if self.get("tf32") else "")
+
+
+def device_threads() -> int:
+    """As many threads as the slot has cores: what torch computes with by default."""
+    return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
