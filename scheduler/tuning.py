@@ -63,7 +63,7 @@ class Tuning(Planning):
     def _orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> Orders:
         """What the next segment of ``trial`` on ``members`` is sent with."""
         spec = study.spec
-        if spec.system == "off" or spec.contract != "torch":
+        if not _tunes(spec):
             return Orders()
         spot = self._spot(members[0])
         _, tuned = self._tuned(spec, trial, spot)
@@ -145,7 +145,7 @@ class Tuning(Planning):
         return True
 
     def _saw_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
-        if study.spec.system == "off":
+        if not _tunes(study.spec):
             return
         _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
         tuned.trained += seconds
@@ -159,7 +159,7 @@ class Tuning(Planning):
     def _tuned(self, spec: StudySpec, trial: Trial, spot: Spot) -> tuple[str, Tuned]:
         key = f"{workload_of(spec, trial)}/{spot.kind}{spot.cores}"
         known = self.state.tuned
-        tuned = known.pop(key, None) or Tuned()
+        tuned = known.pop(key, None) or Tuned(_kinds(spec))
         known[key] = tuned
         if len(known) > WORKLOADS_KEPT:
             known.pop(next(iter(known)))
@@ -178,9 +178,8 @@ class Tuning(Planning):
 
     def _enter_arms(self, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
         if spec.system == "tune" and not (tuned.exact.arms or tuned.others.arms):
-            also = ("numerics",) if spec.exactness == "statistical" else ()
             tuned.exact.enter(arms(spot, ("exact",), spec.knobs))
-            tuned.others.enter(arms(spot, ("rounding", *also), spec.knobs))
+            tuned.others.enter(arms(spot, tuned.kinds[1:], spec.knobs))
 
     def _probe_seconds(self, tuned: Tuned, study: StudyState) -> float:
         """Seconds of windows that may be thrown away now."""
@@ -221,3 +220,14 @@ class Tuning(Planning):
             windows=sum(arm.n for arm in everyone),
             infeasible=tuple(arm.config for arm in everyone if arm.infeasible),
         )
+
+
+def _tunes(spec: StudySpec) -> bool:
+    return spec.system != "off" and spec.contract == "torch"
+
+
+def _kinds(spec: StudySpec) -> tuple[str, ...]:
+    """The kinds of knobs that may be turned for it."""
+    if spec.system != "tune":
+        return ("exact",)
+    return ("exact", "rounding", *(("numerics",) if spec.exactness == "statistical" else ()))

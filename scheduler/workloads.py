@@ -15,7 +15,7 @@ from .trial import Trial
 
 @dataclass(slots=True)
 class Tuned:
-    """What is known of one workload.
+    """What is known of one workload. ``kinds`` of knobs may be turned, exact ones always.
 
     Exact configurations race among themselves, and so do the ``others``, which are for a trial's
     whole life: a trial has the winners of both. ``probing`` is the trial that measures now, or
@@ -25,6 +25,7 @@ class Tuned:
     arm that it was advised to try. ``remembered`` is what the history was last told.
     """
 
+    kinds: tuple[str, ...] = ("exact",)
     exact: Race = field(default_factory=Race)
     others: Race = field(default_factory=Race)
     probing: str = ""
@@ -54,7 +55,7 @@ class Tuned:
         """Have configurations race, their exact parts apart from the rest."""
         for config in configs:
             self.exact.enter([part(config, "exact")])
-            self.others.enter([part(config, "rounding", "numerics")])
+            self.others.enter([part(config, *self.kinds[1:])])
 
     def race_of(self, config: SystemConfig) -> Race:
         return self.exact if part(config, "exact") == config else self.others

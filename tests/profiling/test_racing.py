@@ -1,0 +1,145 @@
+"""Races of system configurations: who wins, who is put out, and how surely."""
+
+import random
+from math import exp, inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from penstock.profiling.errors import UsageError
+from penstock.profiling.knobs import KNOBS, MOST_ARMS, Spot, arms, check_knobs, merged, part, words
+from penstock.profiling.racing import MOST_WINDOWS, Race, student
+from scipy.stats import t
+
+ONE, TWO = (("threads", 1),), (("memory_format", "channels_last"),)
+
+
+def run(race, seconds, noise=0.03, seed=0, rounds=MOST_WINDOWS):
+    """Windows of all that are open, round by round; returns how many there were."""
+    draw, count = random.Random(seed), 0
+    for _ in range(rounds):
+        for config in race.open():
+            race.saw(config, seconds[config] * exp(draw.gauss(0, noise)))
+            count += 1
+        race.judge()
+        if race.over:
+            break
+    return count
+
+
+def race_of(*configs):
+    race = Race()
+    race.enter(configs)
+    return race
+
+
+def test_a_configuration_that_is_faster_wins():
+    race = race_of(ONE, TWO)
+    windows = run(race, {ONE: 0.7, TWO: 1.1})
+    assert race.over
+    assert race.chosen == ONE
+    assert windows < 2 * MOST_WINDOWS  # it is known before all windows are used up
+    assert race.arms[0].speedup == pytest.approx(1 / 0.7, rel=0.05)
+    assert race.arms[1].out
+
+
+def test_nobody_wins_against_a_default_that_is_the_fastest():
+    race = race_of(ONE, TWO)
+    run(race, {ONE: 1.0, TWO: 1.3})
+    assert race.over
+    assert race.chosen == ()
+
+
+def test_a_gain_too_small_to_be_worth_it_is_none():
+    race = race_of(ONE)
+    run(race, {ONE: 0.995}, noise=0.002)
+    assert race.over
+    assert race.chosen == ()
+
+
+def test_noise_alone_seldom_wins():
+    wins = sum(bool(run_one(seed).chosen) for seed in range(400))
+    assert wins <= 0.05 * 400
+
+
+def run_one(seed):
+    race = race_of(ONE, TWO)
+    run(race, {ONE: 1.0, TWO: 1.0}, noise=0.1, seed=seed)
+    return race
+
+
+def test_two_that_are_alike_end_in_a_decision():
+    race = race_of(ONE, TWO)
+    run(race, {ONE: 0.5, TWO: 0.5})
+    assert race.over
+    assert race.chosen in (ONE, TWO)
+
+
+def test_what_fails_is_out_with_all_that_contain_it():
+    both = merged(ONE, TWO)
+    race = race_of(ONE, TWO, both)
+    race.fails(ONE, "no memory")
+    assert [bool(arm.infeasible) for arm in race.arms] == [True, False, True]
+    assert race.open() == (TWO,)
+    run(race, {TWO: 0.5})
+    assert race.chosen == TWO
+    race.fails(TWO, "no memory either")
+    assert race.chosen == ()
+
+
+def test_new_arms_open_a_race_anew():
+    race = race_of(ONE)
+    run(race, {ONE: 2.0})
+    assert race.over
+    race.enter([TWO, ONE, ()])
+    assert not race.over
+    assert race.open() == (TWO,)
+
+
+@given(st.integers(2, 60), st.floats(0.9, 0.9999))
+def test_students_quantile_is_scipys(freedom, probability):
+    assert student(probability, freedom) == pytest.approx(t.ppf(probability, freedom), rel=1e-9)
+
+
+def test_an_interval_needs_three_windows():
+    race = race_of(ONE)
+    race.saw(ONE, 0.5)
+    race.saw(ONE, 0.5)
+    assert race.arms[0].interval(0.05) == (-inf, inf)
+
+
+@given(st.integers(1, 64), st.sampled_from(["cpu", "cuda"]))
+def test_arms_are_few_distinct_and_never_the_default(cores, kind):
+    found = arms(Spot(kind, cores), ("exact", "rounding", "numerics"), tuple(KNOBS))
+    assert 0 < len(found) <= MOST_ARMS
+    assert len(set(found)) == len(found)
+    assert all(found)
+    assert all(dict(config).get("threads", 0) < cores for config in found)
+
+
+def test_usual_arms_leave_out_what_has_to_be_named():
+    usual = arms(Spot("cpu", 4), ("rounding", "numerics"), None)
+    assert {name for config in usual for name, _ in config} == {"threads", "memory_format"}
+    named = arms(Spot("cpu", 4), ("rounding", "numerics"), ("compile", "autocast"))
+    assert {name for config in named for name, _ in config} == {"compile", "autocast"}
+
+
+def test_parts_of_a_configuration():
+    config = merged(ONE, (("loader_workers", 2),))
+    assert part(config, "exact") == (("loader_workers", 2),)
+    assert part(config, "rounding", "numerics") == ONE
+    assert words(config) == "loader_workers 2, threads 1"
+    assert words(()) == "the default"
+
+
+@pytest.mark.parametrize("given", ["thread", ["threads", "colour"], [1]])
+def test_unknown_knobs_are_refused(given):
+    with pytest.raises(UsageError, match=r"knobs = .* allowed is a list of threads"):
+        check_knobs(given, "bitwise")
+
+
+def test_numerics_are_refused_where_bits_count():
+    with pytest.raises(UsageError, match="no autocast in a bitwise study"):
+        check_knobs(["threads", "autocast"], "bitwise")
+    assert check_knobs(["autocast"], "statistical") == ("autocast",)
+    assert check_knobs(None, "bitwise") is None

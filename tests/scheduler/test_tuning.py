@@ -1,0 +1,281 @@
+"""System parameters in the engine: what is tried, what wins, what a trial keeps for life."""
+
+import pytest
+from drive_world import World, check_invariants, spec
+from penstock.app.codec import decode, encode, state_from_json, state_to_json
+from penstock.profiling.devices import Device
+from penstock.scheduler.decisions import Consult, Dispatch, Remember
+from penstock.scheduler.engine import Engine, Refused
+from penstock.scheduler.events import (
+    Advised,
+    AttemptFailed,
+    DeviceJoined,
+    Profiled,
+    Window,
+    WindowsMeasured,
+)
+from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.tuning import PROBE_SHARE, RECHECK, SILENT
+
+LOADERS = ((("loader_workers", 1),), (("loader_workers", 2),))
+ONE, LAST = (("threads", 1),), (("memory_format", "channels_last"),)
+BOTH = (("memory_format", "channels_last"), ("threads", 1))
+CLEAR = {ONE: 0.6, LAST: 1.2, BOTH: 1.1, **dict.fromkeys(LOADERS, 1.0)}
+
+
+def world(devices=1, epochs=4, n_trials=60, **fields):
+    found = World()
+    for i in range(devices):
+        made = Device(f"cpu.a.{i}", "a", "cpu", (2 * i, 2 * i + 1), None)
+        found.send(DeviceJoined(at=0.0, device=made, incarnation="i1"))
+    plan = StrategySpec("full", max_epochs=epochs)
+    fields = {"contract": "torch", "system": "tune", "space": (("x", "{}"),), **fields}
+    found.submit(spec(plan, n_trials=n_trials, max_segment=1, **fields))
+    return found
+
+
+def now(at):
+    """The oldest open dispatch."""
+    return at.open[min(at.open)]
+
+
+def signature(dispatch):
+    turned = "threads1of2" if dict(dispatch.system).get("threads") else "threads2"
+    return f"S1;batch64;{turned};solo;float32;cpu;torch2;deterministic"
+
+
+def epoch(at, seconds=1.0, **changes):
+    dispatch = now(at)
+    at.at += seconds
+    number = at.engine.state.trials[dispatch.segment.trial].epoch + 1
+    named = {"signature": signature(dispatch), "seconds": seconds, **changes}
+    return at.send(at.epoch(dispatch, number, **named))
+
+
+def trial(at, **changes):
+    """All epochs of the oldest open trial; the segments that were sent for it and after it."""
+    name = now(at).segment.trial
+    while name in {d.segment.trial for d in at.open.values()}:
+        epoch(at, **changes)
+
+
+def measure(at, ratios, failed=()):
+    dispatch = now(at)
+    windows = tuple(Window(c, ratios[c], 0.001) for c in dispatch.probe if c in ratios)
+    return at.send(
+        WindowsMeasured(
+            at=at.at,
+            trial=dispatch.segment.trial,
+            fence=dispatch.segment.fence,
+            windows=windows * 4,
+            failed=tuple(failed),
+        )
+    )
+
+
+def test_nothing_is_tried_before_an_epoch_was_measured():
+    at = world()
+    assert now(at).probe == ()
+    assert now(at).system == ()
+
+
+def test_the_second_trial_measures_and_later_ones_begin_with_the_winner():
+    at = world()
+    trial(at)
+    probing = now(at)
+    assert set(probing.probe) == {*LOADERS, ONE, LAST, BOTH}
+    assert probing.system == ()  # it is measured against the default
+    assert 0 < probing.probe_seconds <= PROBE_SHARE * 4 * 60
+    measure(at, CLEAR)
+    trial(at)
+    assert now(at).system == ONE
+    assert now(at).probe == ()
+    check_invariants(at.engine)
+
+
+def test_a_bitwise_trial_keeps_what_it_began_with():
+    at = world(devices=2)
+    trial(at)
+    first = {d.segment.trial: d.system for d in at.open.values()}
+    measure_all(at)
+    for _ in range(4):
+        for name, system in first.items():
+            for dispatch in at.open.values():
+                if dispatch.segment.trial == name:
+                    assert dispatch.system == system
+        epoch(at)
+
+
+def measure_all(at):
+    for dispatch in list(at.open.values()):
+        if dispatch.probe:
+            windows = tuple(Window(c, 0.5 if c == ONE else 1.2, 0.0) for c in dispatch.probe) * 4
+            at.send(
+                WindowsMeasured(
+                    at=at.at,
+                    trial=dispatch.segment.trial,
+                    fence=dispatch.segment.fence,
+                    windows=windows,
+                )
+            )
+
+
+def test_a_statistical_trial_changes_after_any_epoch():
+    at = world(exactness="statistical", on_signature_change="record")
+    trial(at, uri="u")
+    measure_all(at)
+    assert now(at).system == ()
+    epoch(at, uri="u")
+    assert now(at).system == ONE
+
+
+def test_one_trial_measures_at_a_time():
+    at = world(devices=3)
+    trial(at)
+    assert sum(bool(d.probe) for d in at.open.values()) == 1
+
+
+def test_a_trial_that_fails_under_a_configuration_is_sent_again_without():
+    at = world()
+    trial(at)
+    measure(at, CLEAR)
+    trial(at)
+    under = now(at)
+    assert under.system == ONE
+    failure = AttemptFailed(
+        at=at.at,
+        trial=under.segment.trial,
+        fence=under.segment.fence,
+        kind="memory",
+        message="no room",
+    )
+    at.send(failure)
+    again = now(at)
+    assert again.segment.trial == under.segment.trial
+    assert again.system == ()
+    trial(at)
+    assert now(at).system == ()  # and never again
+
+
+def test_windows_without_an_answer_are_not_asked_for_for_ever():
+    at = world()
+    asked = 0
+    for _ in range(20):
+        asked += bool(now(at).probe)
+        trial(at)
+    assert asked == SILENT
+
+
+def test_what_is_thrown_away_stays_below_its_share():
+    at = world(n_trials=30)
+    wasted = trained = 0.0
+    for _ in range(29):
+        dispatch = now(at)
+        if dispatch.probe:
+            at.send(
+                WindowsMeasured(
+                    at=at.at,
+                    trial=dispatch.segment.trial,
+                    fence=dispatch.segment.fence,
+                    windows=(Window(dispatch.probe[0], 1.0, dispatch.probe_seconds),),
+                )
+            )
+            wasted += dispatch.probe_seconds
+        trial(at)
+        trained += 4.0
+    assert 0 < wasted <= PROBE_SHARE * 30 * 4.0 * 1.01
+
+
+def test_a_winner_that_is_slower_now_is_measured_anew():
+    at = world(n_trials=80)
+    trial(at)
+    measure(at, CLEAR)
+    for _ in range(RECHECK + 2):
+        trial(at)
+        if now(at).probe:
+            break
+    assert now(at).probe == (ONE,)
+    measure(at, {ONE: 1.3})
+    trial(at)
+    assert ONE in now(at).probe
+    assert len(now(at).probe) > 1
+
+
+def test_reuse_tries_only_what_it_was_advised_and_only_what_is_exact():
+    at = world(system="reuse")
+    for _ in range(3):
+        assert now(at).probe == ()
+        trial(at)
+    [key] = at.engine.state.tuned
+    at.send(
+        Advised(at=at.at, workload=key, config=(("loader_workers", 1), ("threads", 1)), why="w")
+    )
+    trial(at)
+    assert now(at).probe == ((("loader_workers", 1),),)
+    measure(at, {(("loader_workers", 1),): 0.7})
+    trial(at)
+    assert now(at).system == (("loader_workers", 1),)
+
+
+def test_advice_for_what_is_not_known_is_refused():
+    at = world()
+    with pytest.raises(Refused):
+        at.send(Advised(at=0.0, workload="?", config=(), why=""))
+
+
+def test_a_profile_is_asked_about_once_and_a_result_is_remembered_with_it():
+    at = world()
+    dispatch = now(at)
+    assert dispatch.profile
+    [asked] = at.send(
+        Profiled(
+            at=at.at,
+            trial=dispatch.segment.trial,
+            fence=dispatch.segment.fence,
+            epoch=1,
+            values=(("samples_s", 100.0),),
+        )
+    )
+    assert isinstance(asked, Consult)
+    trial(at)
+    assert not now(at).profile
+    told = measure(
+        at, {ONE: 0.5, LAST: 1.2, BOTH: 1.1}, [(config, "in memory") for config in LOADERS]
+    )
+    [remember] = [d for d in told if isinstance(d, Remember)]
+    assert remember.config == ONE
+    assert remember.speedup == pytest.approx(2.0)
+    assert remember.profile == (("samples_s", 100.0),)
+    assert remember.machine == "cpu2"
+    assert len(remember.infeasible) == 2
+
+
+def test_off_and_other_contracts_are_left_alone():
+    for fields in ({"system": "off"}, {"contract": "objective", "space": None}):
+        at = world(**fields)
+        trial(at)
+        assert not now(at).probe
+        assert not now(at).profile
+        assert at.engine.state.tuned == {}
+
+
+def test_the_state_and_the_events_survive_the_ledger():
+    at = world()
+    trial(at)
+    measure(at, {ONE: 0.6, LAST: 1.2})
+    state = at.engine.state
+    assert state_from_json(state_to_json(state)) == state
+    events = [decode(*encode(event)) for event in at.journal]
+    assert events == at.journal
+    replayed = Engine()
+    for event in events:
+        replayed.handle(event)
+    assert replayed.state == state
+
+
+def test_workloads_differ_by_batch_and_code_only():
+    at = world()
+    keys = {key.partition("/")[0] for key in at.engine.state.tuned}
+    assert len(keys) == 1
+    assert all(len(key) == 16 for key in keys)
+    assert isinstance(now(at), Dispatch)
