@@ -26,6 +26,8 @@ from .system import System
 
 #: Passes of a window: the first is not counted.
 WARM_UP, COUNTED = 1, 3
+#: Windows of each configuration at most: what is not decided by then, another trial measures.
+ROUNDS = 4
 
 Windows = list[tuple[SystemConfig, float, float]]
 Failed = list[tuple[SystemConfig, str]]
@@ -42,24 +44,22 @@ def probe(
     copies = _Copies(run, check)
     found: Windows = []
     failed: Failed = []
-    left = list(tried)
     try:
         before = copies.window(())
-        while left and time.perf_counter() < until:
-            for config in list(left):
-                began = time.perf_counter()
-                try:
-                    here = copies.window(config)
-                except (RuntimeError, PenstockError) as error:
-                    failed.append((config, str(error).partition("\n")[0]))
-                    left.remove(config)
-                    continue
-                after = copies.window(())
-                ratio = here / ((before + after) / 2)
-                found.append((config, ratio, time.perf_counter() - began))
-                before = after
-                if time.perf_counter() >= until:
-                    break
+        for config in tuple(tried) * ROUNDS:
+            began = time.perf_counter()
+            if began >= until:
+                break
+            if any(config == bad for bad, _ in failed):
+                continue
+            try:
+                here = copies.window(config)
+            except (RuntimeError, PenstockError) as error:
+                failed.append((config, str(error).partition("\n")[0]))
+                continue
+            after = copies.window(())
+            found.append((config, here / ((before + after) / 2), time.perf_counter() - began))
+            before = after
     finally:
         run.system.enter()
     return found, failed

@@ -72,10 +72,10 @@ class Segments:
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
         configure(deterministic=task.exactness == "bitwise")
         exact.check_machine(task, machine_signature(loop.device_here()))
+        System(task.system).enter()
         try:
             with exact.explained():
                 warm = self._state_before(run, code)
-                warm.training.system.enter()
                 _try_out(run, warm.training)
                 run.prepared()
                 self._train(run, warm)
@@ -265,6 +265,7 @@ class Segments:
             system=System(task.system),
         )
         configure(deterministic=not statistical)  # the user's code may have changed it
+        training.system.enter()
         self._writer.begin(task.trial)
         return WarmTrial(training, signature(training))
 

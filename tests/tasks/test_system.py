@@ -1,0 +1,195 @@
+"""Knobs in a trainer: the exact ones change no bit, the others show in the signature."""
+
+import pytest
+import torch
+import trainees
+from penstock.profiling.knobs import merged
+from penstock.profiling.signature import machine_of
+from penstock.tasks import loop
+from penstock.tasks.pipe import Abandoned
+from penstock.tasks.probing import probe
+from penstock.tasks.reading import materialise
+from penstock.tasks.stretches import stretches, windows
+from penstock.tasks.system import System
+from torch import nn
+from torch.utils.data import Dataset
+from trainer_here import Trainer
+
+WORKERS, ONE = (("loader_workers", 1),), (("threads", 1),)
+LAST = (("memory_format", "channels_last"),)
+
+
+class Noisy(Dataset):
+    """Examples that draw from all three generators when they are read."""
+
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, i):
+        import random
+
+        import numpy
+
+        noise = torch.rand(()) + random.random() + float(numpy.random.rand())
+        return trainees.points()[i][0] + 0.1 * noise, trainees.points()[i][1]
+
+
+class Drawn(trainees.Small):
+    """A data set that draws while it is read; its loss draws, too."""
+
+    batch_size = 4
+
+    def data(self):
+        return trainees.Data(Noisy(), Noisy())
+
+
+class Pictures(trainees.Small):
+    """A small convolutional network with momentum."""
+
+    batch_size = 16
+
+    def data(self):
+        x = torch.randn(64, 3, 12, 12, generator=torch.Generator().manual_seed(2))
+        data = torch.utils.data.TensorDataset(x, (x.mean((1, 2, 3)) > 0).long())
+        return trainees.Data(data, data)
+
+    def model(self):
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(800, 2)
+        )
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    yield
+    torch.set_num_threads(1)
+
+
+def training(code=Drawn, number=0, shards=1, **system):
+    code = code({})
+    data = code.data()
+    data = trainees.Data(materialise(data.train, "t"), materialise(data.validation, "v"))
+    run = loop.start(code, data, 7, number, shards, system=System(system))
+    run.system.enter()
+    return run
+
+
+def epochs(run, n=2):
+    return [(loop.run_epoch(run, lambda *_: None).metrics, run.hash()) for _ in range(n)]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_loader_workers_change_no_bit_of_data_that_draws_at_random(shards):
+    alone = epochs(training(shards=shards))
+    assert epochs(training(shards=shards, loader_workers=2)) == alone
+    assert len({state for _, state in alone}) == 2
+
+
+def test_an_epoch_cut_to_try_configurations_has_the_same_bits():
+    alone = epochs(training(), 1)
+    run = training()
+    run.stretches = stretches((), [WORKERS], 20)
+    assert [s.config for s in run.stretches] == [None, WORKERS, None]
+    assert epochs(run, 1) == alone
+    [(config, ratio, wasted)] = windows(run.stretches)
+    assert config == WORKERS
+    assert ratio > 0
+    assert wasted >= 0
+
+
+def test_an_epoch_too_short_to_be_cut_is_left_whole():
+    assert stretches((), [WORKERS], 11) == []
+    assert stretches((), [], 1000) == []
+
+
+def test_stretches_cover_an_epoch_and_take_turns():
+    found = stretches((), [WORKERS, (("loader_workers", 2),)], 1000)
+    assert [s.first for s in found][1:] == [s.stop for s in found][:-1]
+    assert (found[0].first, found[-1].stop) == (0, 1000)
+    tried = [s.config for s in found if s.config]
+    assert tried[:4] == [WORKERS, (("loader_workers", 2),)] * 2
+
+
+def test_a_probe_measures_on_copies_and_leaves_the_trial_as_it_was():
+    alone = epochs(training(Pictures), 1)
+    run = training(Pictures)
+    before = run.hash()
+    found, failed = probe(run, [ONE, LAST, merged(ONE, LAST)], 60.0, lambda: None)
+    assert {config for config, *_ in found} == {ONE, LAST, merged(ONE, LAST)}
+    assert failed == []
+    assert all(ratio > 0 and wasted > 0 for _, ratio, wasted in found)
+    assert run.hash() == before
+    assert torch.get_num_threads() == 2
+    assert epochs(run, 1) == alone
+
+
+def test_a_configuration_that_cannot_run_is_told_and_the_others_are_measured():
+    run = training(Pictures)
+    bad = (("memory_format", "channels_last"), ("threads", -1))
+    found, failed = probe(run, [bad, ONE], 60.0, lambda: None)
+    assert [config for config, _ in failed] == [bad]
+    assert failed[0][1]
+    assert {config for config, *_ in found} == {ONE}
+
+
+def test_a_probe_ends_where_its_segment_is_fenced_off():
+    def stop():
+        raise Abandoned
+
+    with pytest.raises(Abandoned):
+        probe(training(Pictures), [ONE], 10.0, stop)
+
+
+def test_what_was_turned_shows_in_the_signature_and_the_machines_part_does_not_change():
+    usual = Trainer().train(Pictures, 1, 1)[0]["signature"]
+    turned = Trainer().train(Pictures, 1, 1, system=merged(ONE, LAST))[0]["signature"]
+    assert ";threads2;solo;" in usual
+    assert ";threads1of2;solo.channels_last;" in turned
+    assert machine_of(usual) == machine_of(turned)
+
+
+def test_a_trial_with_turned_knobs_is_replayed_and_resumed_to_the_same_bits():
+    system = merged(ONE, LAST)
+    at = Trainer()
+    whole = at.train(Pictures, 1, 3, system=system, final=True)
+    durable = at.durable.get(timeout=30)
+    parents = [{k: durable[k] for k in ("epoch", "uri", "state_hash")}]
+    last = whole[-1]["state_hash"]
+    replayed = Trainer().train(Pictures, 3, 1, system=system, expect=whole[1]["state_hash"])
+    assert replayed[0]["state_hash"] == last
+    after = Trainer().train(Pictures, 4, 1, system=system, expect=last, parents=parents)
+    assert (
+        after[0]["state_hash"]
+        == at.train(Pictures, 4, 1, system=system, expect=last)[0]["state_hash"]
+    )
+
+
+def test_a_segment_says_what_it_measured():
+    at = Trainer()
+    at.train(Pictures, 1, 1, probe=[ONE, WORKERS], probe_seconds=60.0)
+    said = [m for m in at.said if m["op"] == "windows"]
+    measured = {config for m in said for config, *_ in m["windows"]}
+    failed = {config: why for m in said for config, why in m["failed"]}
+    assert measured == {ONE}
+    assert "in memory" in failed[WORKERS]
+
+
+def test_exact_configurations_are_tried_inside_the_epoch():
+    at = Trainer()
+    [plain] = Trainer().train(Drawn, 1, 1)
+    [tried] = at.train(Drawn, 1, 1, probe=[WORKERS], probe_seconds=1.0)
+    assert tried["state_hash"] == plain["state_hash"]
+    [said] = [m for m in at.said if m["op"] == "windows"]
+    assert [config for config, *_ in said["windows"]] == [WORKERS]
+
+
+def test_autocast_computes_in_other_numbers():
+    run = training(Pictures, autocast="bfloat16")
+    seen = []
+    run.code.loss = lambda model, batch: (
+        seen.append(model(batch[0]).dtype),
+        nn.functional.cross_entropy(model(batch[0]), batch[1]),
+    )[1]
+    epochs(run, 1)
+    assert torch.bfloat16 in seen
