@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import UsageError
+from ..profiling.knobs import SystemConfig, words
 from ..scheduler import events as happened
 from ..scheduler.retry import KINDS
 from .lineage import origins
@@ -97,15 +99,17 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
                 epochs = f"epochs {event.first} to {event.last} are"
             text = f"{epochs} computed again by attempt {event.fence}"
             text += f": {event.reason}" if event.reason else ""
+        case happened.WindowsMeasured() | happened.Profiled():
+            text = _measured(event)
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():
             values = [] if event.value is None else [event.value, *event.further]
             text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
-        case happened.TrialTold(value=None):
-            text = f"its user told that it failed {event.reason}".rstrip()
         case happened.TrialTold():
-            text = f"its user told {metric} {number(event.value)}"
+            failed = f"that it failed {event.reason}".rstrip()
+            told = failed if event.value is None else f"{metric} {number(event.value)}"
+            text = f"its user told {told}"
         case happened.AttemptFailed():
             why = KINDS.get(event.kind, event.kind)
             text = f"attempt {event.fence} failed, {why}: {event.message}"
@@ -125,6 +129,22 @@ def _epoch(event: happened.EpochReported, metric: str, row: EpochRow | None) -> 
         where = ", ".join(device for device, _ in row.members)
     took, value = duration(event.seconds), number(row.value)
     return f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
+
+
+def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
+    """What was counted, or measured of each system configuration beside the default."""
+    if isinstance(event, happened.Profiled):
+        return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
+    ratios: dict[SystemConfig, list[float]] = {}
+    for window in event.windows:
+        ratios.setdefault(window.config, []).append(window.ratio)
+    told = [
+        f"{words(config)} took {median(found):.2f} of the default's seconds a step"
+        for config, found in ratios.items()
+    ]
+    told += [f"{words(config)} cannot be run: {why}" for config, why in event.failed]
+    wasted = sum(window.wasted for window in event.windows)
+    return f"system parameters were tried for {duration(wasted)}: {'; '.join(told)}"
 
 
 def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:

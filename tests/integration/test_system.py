@@ -1,0 +1,95 @@
+"""System parameters tuned with real workers: measured, told, and never a matter of results."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from installation import CORES, Installation
+from penstock.app.story import find_trial, tell
+from penstock.profiling.signature import machine_of
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(CORES < 2, reason="a device of two cores needs as many"),
+]
+
+STUDY = """
+    import penstock
+    import torch
+    from torch import nn
+    from torch.utils.data import TensorDataset
+
+
+    class Net(penstock.TorchTrainable):
+        batch_size = 16
+
+        def data(self):
+            x = torch.randn(256, 3, 12, 12, generator=torch.Generator().manual_seed(2))
+            data = TensorDataset(x, (x.mean((1, 2, 3)) > 0).long())
+            return penstock.Data(data, data)
+
+        def model(self):
+            return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(800, 2))
+
+        def optimizer(self, model):
+            return torch.optim.SGD(model.parameters(), lr=self.params["lr"])
+
+        def loss(self, model, batch):
+            return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+        def metrics(self, model, batch):
+            return {{}}
+
+
+    if __name__ == "__main__":
+        study = penstock.create_study(
+            study_name={system!r}, metric="loss", sampler="random", seed=3,
+            strategy=penstock.FullBudget(2), system={system!r},
+        )
+        study.optimize(Net, {{"lr": penstock.Float(0.01, 0.1)}}, n_trials=10)
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    found = Installation(tmp_path_factory.mktemp("system") / "home", devices="cpu:1x2")
+    yield found
+    found.close()
+
+
+def run(site, tmp_path, system):
+    script = tmp_path / f"{system}.py"
+    script.write_text(textwrap.dedent(STUDY).format(system=system))
+    site.penstock("run", script, timeout=240)
+    study = site.reader.study(system)
+    return study, site.reader.trials(study.id), site.reader.epochs(study.id)
+
+
+def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signature_says(
+    site, tmp_path
+):
+    _, _, plain = run(site, tmp_path, "off")
+    study, trials, tuned = run(site, tmp_path, "tune")
+    usual = {(row.trial.rpartition("-")[2], row.epoch): row for row in plain}
+    assert len(tuned) == len(plain) == 20
+    for row in tuned:
+        before = usual[row.trial.rpartition("-")[2], row.epoch]
+        assert machine_of(row.signature) == machine_of(before.signature)
+        if row.signature == before.signature:
+            assert row.state_hash == before.state_hash
+        else:
+            assert "threads1of2" in row.signature or "channels_last" in row.signature
+    for trial in trials:
+        assert len({row.signature for row in tuned if row.trial == trial.id}) == 1
+    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    tried = [what for what in told if what.startswith("system parameters were tried")]
+    assert any("threads 1 took" in what for what in tried)
+    assert any(
+        "loader_workers 1 cannot be run: the data set is in memory" in what for what in tried
+    )
+
+
+def test_what_was_tried_is_told_in_the_story(site):
+    study, trial = find_trial(site.reader, "tune/0")
+    assert tell(site.reader, study, trial).lines
