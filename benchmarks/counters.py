@@ -3,10 +3,10 @@
     python -m benchmarks.counters --json FILE [--quick]
 
 LeNet-5 on scikit-learn's digits, padded to 28 x 28, in batches of 32. A block is a fixed number of
-steps; in one half of the blocks a profiler samples each second, and each begins with a mark and ends
-with a take. The CPU time is the whole process's, the profiler's own thread included. Order is
-ABBA, so what drifts hits both. A block of a shared machine is noise of several per cent, so the
-ratio stands beside the direct cost: the CPU time of a sample, times one a second.
+steps; in one half of the blocks a profiler samples each second, and they begin with a mark and end
+with a take. The CPU time is the whole process's, the profiler's own thread included. The order is
+ABBA, so what drifts hits both. A shared machine is noisier than what is measured, so the ratio has
+an interval, and stands beside the direct cost: the CPU time of a sample, once a second.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def step_of(model, *inputs):
 @pytest.mark.parametrize(
     ("make", "dominant"),
     [
-        (lambda: (nn.Conv2d(3, 32, 5), torch.randn(32, 3, 32, 32)), {"convolution"}),
-        (lambda: (nn.Linear(800, 800), torch.randn(256, 800)), {"matmul"}),
+        (lambda: (nn.Conv2d(16, 32, 5), torch.randn(32, 16, 32, 32)), {"convolution"}),
+        (lambda: (nn.Linear(1500, 1500), torch.randn(512, 1500)), {"matmul"}),
         # Where torch has no fused LSTM it is products of matrices and what lies between.
         (lambda: (nn.LSTM(64, 64), torch.randn(50, 32, 64)), {"recurrent", "matmul"}),
     ],
@@ -75,4 +75,4 @@ def test_a_profiled_step_leaves_the_same_state():
 
 
 def test_a_step_without_operators_has_no_mix():
-    assert set(operator_mix(lambda: None).values()) <= {0.0, 1.0}
+    assert set(operator_mix(lambda: None).values()) == {0.0}
