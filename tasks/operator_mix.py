@@ -1,7 +1,7 @@
 """Which operators a step of training spends its time in, by families: a fingerprint of a model.
 
-The times are the self times of torch's profiler: of an operator without those that it calls. They are wall
-clock on a CPU, so on a busy machine several steps say more than one.
+The times are the self times of torch's profiler: of an operator without those that it calls. They
+are wall clock on a CPU, so on a busy machine several steps say more than one.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Group:
 class PerfSource:
     """Those events that can be opened here."""
 
-    name = "perf events"
+    name = "kernel and CPU"
 
     def __init__(
         self, now: float, kernel: Kernel | None = None, threads: Threads = own_threads
