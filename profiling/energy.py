@@ -22,6 +22,7 @@ from pynvml import NVMLError
 
 from .counters.gpu import start_nvml
 from .errors import UsageError
+from .zeusd import zeus_meters
 
 POWERCAP = Path("/sys/class/powercap")
 #: Watts that no CPU package draws, and no GPU: a counter that grew faster is not believed.
@@ -170,6 +171,11 @@ def open_meters(
             meters.append(RaplMeter(zone, now))
         except (OSError, ValueError) as error:
             missing[zone.name] = f"{error}; since Linux 5.10 only root may read it"
+    if zones and not meters:
+        through_zeus, reason = zeus_meters()
+        meters += through_zeus
+        if reason:
+            missing["Zeus"] = reason
     for uuid in gpus:
         try:
             meters.append(_gpu_meter(uuid, start(), now))

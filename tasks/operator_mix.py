@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 
 import torch
-from torch.autograd import DeviceType
 from torch.autograd.profiler import profile
 
 #: The first family whose pattern is found in an operator's name has its time.
@@ -51,7 +50,7 @@ def operator_mix(step: Callable[[], None]) -> dict[str, float]:
             torch.cuda.synchronize()
     shares = dict.fromkeys((*FAMILIES, "other"), 0.0)
     for event in seen.key_averages():
-        if event.device_type == DeviceType.CPU:
+        if event.device_type.name == "CPU":
             spent = event.self_device_time_total if cuda else event.self_cpu_time_total
             shares[family(event.key)] += spent
     whole = sum(shares.values())

@@ -18,6 +18,7 @@ from penstock.profiling.energy import (
     shared,
     wrapped_difference,
 )
+from penstock.profiling.zeusd import ZeusMeter
 from pynvml import NVML_ERROR_NOT_SUPPORTED, NVMLError
 
 
@@ -111,6 +112,24 @@ def test_zones_that_only_root_may_read_say_so(powercap):
     meters, missing = open_meters(0.0, powercap=powercap)
     assert meters == []
     assert "only root" in missing["intel-rapl:0"]
+    assert "Zeus" in missing["Zeus"], "whose daemon might have read them"
+
+
+def test_zeus_reads_a_cpu_with_its_memory():
+    errors = pytest.importorskip("zeus.exception", reason="the extra `energy` is not installed")
+    readings = [(1000, 100), (51_000, 5100), (500, None), None]
+
+    class Cpus:
+        def get_total_energy_consumption(self, index):
+            if readings[0] is None:
+                raise errors.ZeusBaseError("gone")
+            cpu, dram = readings.pop(0)
+            return SimpleNamespace(cpu_mj=cpu, dram_mj=dram)
+
+    meter = ZeusMeter(Cpus(), 0)
+    assert meter.read(1.0) == 55.0
+    assert meter.read(2.0) is None, "it began anew"
+    assert meter.read(3.0) is None
 
 
 def test_without_zones_there_is_no_energy_and_a_reason(tmp_path):
