@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from .sources import Readings, text, why_not
@@ -19,6 +20,9 @@ from .windows import Count
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+#: What a file of another form than expected raises.
+_NO_SUCH_LINE = (KeyError, ValueError, IndexError)
 
 _Look = Callable[[], dict[str, int]]
 
@@ -53,7 +57,7 @@ class ProcessSource:
             look()
         except OSError as error:
             self.missing |= dict.fromkeys(names, why_not(file, error))
-        except (KeyError, ValueError, IndexError):
+        except _NO_SUCH_LINE:
             self.missing |= dict.fromkeys(names, f"{file} has no such line")
         else:
             self._looks.append(look)
@@ -61,11 +65,11 @@ class ProcessSource:
     def read(self, now: float) -> Readings:
         counts: dict[str, Count] = {}
         for look in self._looks:
-            try:
+            with suppress(OSError, *_NO_SUCH_LINE):  # absent from this sample
                 counts |= {name: Count(value) for name, value in look().items()}
-            except OSError:
-                continue  # absent from this sample
-        gauges = {name: float(self._resident()) for name in self._gauges}
+        gauges: dict[str, float] = {}
+        with suppress(OSError, *_NO_SUCH_LINE):
+            gauges = {name: float(self._resident()) for name in self._gauges}
         return Readings(counts, gauges)
 
     def close(self) -> None:

@@ -88,10 +88,11 @@ class Window:
 
     def add(self, after: Sample) -> None:
         """Take in the next sample."""
-        before, self._last = self._last, after
+        before = self._last
         seconds = after.at - before.at
         if seconds <= 0:
-            return
+            return  # the next one has what grew
+        self._last = after
         for name, count in after.counts.items():
             self._add(name, _base(before.counts.get(name), count), count, before.at, after.at)
         for name, value in after.gauges.items():

@@ -167,6 +167,11 @@ def test_an_event_opened_between_samples_counts_from_its_opening():
     assert found.values == {"l1d_loads_s": 300}, "600 in the two seconds in which it was open"
 
 
+def test_two_samples_at_one_time_lose_nothing():
+    taken = [Sample(at, {"page_faults": Count(value)}) for at, value in ((0, 0), (0, 5), (1, 8))]
+    assert reading(window(taken)).values == {"page_faults_s": 8}
+
+
 def test_gauges_are_means_over_time():
     found = reading(
         window(
