@@ -49,23 +49,25 @@ def busy(until):
 
 def test_a_window_says_what_the_process_did_in_it(profiler):
     busy(time.thread_time() + 0.2)
+    began, spent = time.monotonic(), time.process_time()
     profiler.mark()
-    began, spent = time.perf_counter(), time.process_time()
+    marked = time.monotonic()
     busy(time.thread_time() + 0.3)
+    ended = time.monotonic()
     taken = profiler.take()
-    elapsed, spent = time.perf_counter() - began, time.process_time() - spent
-    assert taken.seconds == pytest.approx(elapsed, rel=0.1)
+    assert ended - marked <= taken.seconds <= time.monotonic() - began
     cpu = taken.values["user_share"] + taken.values["system_share"]
-    assert cpu == pytest.approx(spent / elapsed, rel=0.15)
+    assert cpu * taken.seconds == pytest.approx(time.process_time() - spent, rel=0.1)
     assert taken.values.keys() <= UNITS.keys()
     assert taken.dropped == {}
 
 
 def test_its_thread_samples_by_itself(profiler):
     profiler.mark()
-    before = profiler._window
-    time.sleep(1.5)
-    assert before.seconds > 0.5
+    until = time.monotonic() + 20
+    while not profiler._window.seconds and time.monotonic() < until:
+        time.sleep(0.05)
+    assert profiler._window.seconds > 0
 
 
 def test_a_window_starts_at_its_mark():
