@@ -6,12 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata, util
 from typing import Literal
 
+from ..profiling.counters.capabilities import Capability, capabilities
 from ..profiling.discovery import find
+from ..profiling.energy import open_meters
 from ..profiling.errors import BackendError, PenstockError
 from ..profiling.nvml import NoNvml, open_nvml
 from ..profiling.urls import hide_password
@@ -45,6 +49,8 @@ def diagnose(settings: Settings) -> list[Finding]:
         ("torch", _torch),
         ("state folder", _home),
         ("devices", _devices),
+        ("counters", _counters),
+        ("energy", _energy),
         ("broker", _broker),
         ("services", _services),
         ("ledger", _ledger),
@@ -115,6 +121,35 @@ def _devices(settings: Settings) -> Iterator[Finding]:
     found = find(settings.devices, here)
     names = ", ".join(device.name for device in found)
     yield Finding("devices", "ok", f"{here}; {settings.devices} means {names}")
+
+
+def _counters(_: Settings) -> Iterator[Finding]:
+    """What of a trial can be measured. What cannot be is no fault: tuning does without."""
+    by_source: dict[str, list[Capability]] = defaultdict(list)
+    for capability in capabilities(_gpus()):
+        by_source[capability.source].append(capability)
+    for source, found in by_source.items():
+        absent: dict[str, list[str]] = defaultdict(list)
+        for capability in found:
+            if not capability.measured:
+                absent[capability.reason].append(capability.counter)
+        what = f"{sum(one.measured for one in found)} of {len(found)}"
+        for reason, names in absent.items():
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+            what += f"; without {shown}: {reason}"
+        yield Finding(f"counters: {source}", "ok", what)
+
+
+def _energy(_: Settings) -> Iterator[Finding]:
+    meters, missing = open_meters(time.monotonic(), _gpus())
+    read = ", ".join(meter.name for meter in meters) or "not measured"
+    reasons = "".join(f"; {name}: {reason}" for name, reason in missing.items())
+    yield Finding("energy", "ok", read + reasons)
+
+
+def _gpus() -> list[str]:
+    nvml = open_nvml()
+    return [nvml.uuid(index) for index in range(nvml.count())]
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:

@@ -33,6 +33,18 @@ def test_on_a_fresh_machine_all_is_well_and_nothing_was_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_can_be_measured_is_said_and_why_the_rest_cannot(tmp_path):
+    found = findings(load(home=tmp_path / "home", devices="cpu:1x1"))
+    kernel, process = found["counters: kernel and CPU"], found["counters: process"]
+    assert (kernel.grade, process.grade, found["energy"].grade) == ("ok", "ok", "ok")
+    measured, _, rest = process.what.partition(" of ")
+    assert 6 <= int(measured) <= int(rest.partition(";")[0])
+    if not kernel.what.startswith("26 of 26"):
+        assert "without cycles" in kernel.what or "task_clock" in kernel.what
+    if "not measured" in found["energy"].what:
+        assert "RAPL" in found["energy"].what or "intel-rapl" in found["energy"].what
+
+
 def test_what_runs_is_found_running(settings):
     sleep = (sys.executable, "-c", "import time; time.sleep(60)")
     services.ensure_up(settings, services=(Service("scheduler", sleep),))
