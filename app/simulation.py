@@ -70,6 +70,7 @@ class Simulation:
         return {
             "simulated": True,
             "workload": self.workload.name,
+            "about": self.workload.about,
             "studies": len(self.workload.studies),
             "trials": sum(len(study.trials) for study in self.workload.studies),
             "devices": len(self.devices),
@@ -94,18 +95,19 @@ class Simulation:
 
     def unseen(self) -> tuple[str, ...]:
         """For each policy under which epochs were trained that the workload has no record of."""
+        work = self.workload
+        if not any(trial.levels for study in work.studies for trial in study.trials):
+            return ()
         found = []
         for each in self.outcomes:
-            of = [
-                (row.epoch, self.workload.trial(study, row.trial))
+            new = sum(
+                row.epoch > len(work.trial(row.trial.rpartition("-")[0], row.trial).levels)
                 for row in each.epochs
-                if (study := row.trial.rpartition("-")[0])
-            ]
-            new = sum(epoch > len(trial.levels) for epoch, trial in of if trial.levels)
+            )
             if new:
                 found.append(
-                    f"under {each.policy} {new} of {len(of)} epochs were not recorded: each takes"
-                    " its trial's mean, and has its last value"
+                    f"under {each.policy} {new} of {len(each.epochs)} epochs were not recorded:"
+                    " each takes its trial's mean, and has its last value"
                 )
         return tuple(found)
 
@@ -169,9 +171,7 @@ def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
             )
 
 
-def _outcome(
-    workload: Workload, devices: Sequence[Device], policy: str, *, known: bool
-) -> Outcome:
+def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, known: bool) -> Outcome:
     costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
     arrivals = {study.spec.id: study.arrives for study in workload.studies}
     done = simulate(

@@ -14,11 +14,11 @@ from .standing import count, duration
 def simulation_view(of: Simulation) -> RenderableType:
     """The table, with what it is of above and what was assumed below."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("policy")
+    table.add_column("policy", no_wrap=True)
     several = len(of.workload.studies) > 1
-    titles = ["makespan", "over bound", "utilisation", "mean completion"]
-    for title in (*titles, *(["mean response"] if several else []), "resizes"):
-        table.add_column(title, justify="right")
+    titles = ["makespan", "/ bound", "busy", "completion", *(["response"] if several else [])]
+    for title in (*titles, "resizes"):
+        table.add_column(title, justify="right", no_wrap=True)
     for each in of.outcomes:
         table.add_row(
             each.policy,
@@ -30,7 +30,8 @@ def simulation_view(of: Simulation) -> RenderableType:
             str(each.resizes),
         )
     notes = [f"assumed: {each}" for each in (*of.workload.assumed, *of.unseen())]
-    return Group(Text(headline(of)), table, *(Text(each, "dim") for each in notes))
+    heads = [headline(of), *([of.workload.about] if of.workload.about else [])]
+    return Group(*map(Text, heads), table, *(Text(each, "dim") for each in notes))
 
 
 def headline(of: Simulation) -> str:

@@ -65,8 +65,8 @@ class StudyWork:
 class Workload:
     """Studies, and seconds of a resize and of a segment's beginning.
 
-    ``kind`` is the kind of device that its times are of, empty where they are of any; ``assumed``
-    says, in sentences, what is not measured in it.
+    ``kind`` is the kind of device that its times are of, empty where they are of any; ``about``
+    says what else is known of it, ``assumed``, in sentences, what of it was not measured.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Workload:
     resize: float = 0.0
     overhead: float = OVERHEAD
     kind: str = ""
+    about: str = ""
     assumed: tuple[str, ...] = ()
 
     @cached_property
@@ -163,9 +164,7 @@ def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> 
         seconds = [known[width] for width in range(1, last + 1)]
     else:
         model = fit(Measured(packed(width), each) for width, each in known.items())
-        seconds = [
-            known.get(each.place.width, each.seconds) for each in model.curve(last)
-        ]
+        seconds = [known.get(each.place.width, each.seconds) for each in model.curve(last)]
     return seconds[0], tuple((at, each / seconds[0]) for at, each in enumerate(seconds, start=1))
 
 

@@ -218,8 +218,11 @@ class _Reading:
         value = self._given(place, given, key, default)
         if not _is_number(value) or not 0 <= value <= high or (positive and value == 0):
             most = "" if high == math.inf else f", at most {high:g}"
-            raise self._refused((*place, key), value, f"a number {'above' if positive else 'from'}"
-                f" 0{'' if positive else ' on'}{most}")
+            raise self._refused(
+                (*place, key),
+                value,
+                f"a number {'above' if positive else 'from'} 0{'' if positive else ' on'}{most}",
+            )
         return float(value)
 
     def _whole(
