@@ -23,6 +23,7 @@ def simulate(
             metavar="WORKLOAD", help="A workload's YAML file, study:NAME, or generated:FAMILY."
         ),
     ],
+    *,
     devices: Annotated[
         str, typer.Option(metavar="DEVICES", help="cpu:8x1 or gpu:8; they need not be here.")
     ],

@@ -70,7 +70,7 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
         raise UsageError.refuse("generated", family, ", ".join(FAMILIES))
     if count < 1:
         raise UsageError.refuse("count", count, "a whole number, at least 1")
-    rng = Random(f"penstock {family} seed {seed}")
+    rng = Random(f"penstock {family} seed {seed}")  # noqa: S311 - a workload is no secret
     drawn = [_drawn(rng, family, devices, rng.choice(TRIALS), fitted()) for _ in range(count)]
     total = sum(trial.epochs * trial.level for work, _, _ in drawn for trial in work)
     gap = total / count / (devices * LOAD)
@@ -98,7 +98,7 @@ def instances(each: int, curves: Curves) -> Iterator[Instance]:
 
 def instance(family: str, number: int, curves: Curves) -> Instance:
     """Instance ``number`` of a family."""
-    rng = Random(f"penstock {family} {number}")
+    rng = Random(f"penstock {family} {number}")  # noqa: S311 - a workload is no secret
     devices, trials = rng.choice(DEVICES), rng.choice(TRIALS)
     work, price, about = _drawn(rng, family, devices, trials, curves)
     return Instance(f"{family}-{number}", devices, work, price, about)

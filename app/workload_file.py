@@ -85,7 +85,8 @@ class _Reading:
             plan = strategy_from(self._document, (*place, "tuner"), given["tuner"])
             if plan.max_epochs is None:
                 raise self._refused((*place, "tuner"), plan.name, "a strategy with max_epochs")
-            trials = self._tuned(place, given, plan, Random(f"penstock {seed} {number}"))
+            rng = Random(f"penstock {seed} {number}")  # noqa: S311 - a workload is no secret
+            trials = self._tuned(place, given, plan, rng)
         else:
             self._document.check_keys(
                 place, given, ("arrives", "max_width", "trials"), f"{place[-1]} with trials"

@@ -58,7 +58,7 @@ class YamlFile:
         return place in self._lines
 
     def mapping(self, place: Place, what: str, value: Any = ...) -> dict[str, Any]:
-        """``value`` (else the whole file), which ``what`` at ``place`` is. UsageError: no mapping."""
+        """``value`` (else the whole file), where it is a mapping; else UsageError of ``what``."""
         value = self.values if value is ... else value
         if not isinstance(value, dict):
             raise self.error(place, f"{what} is a mapping of names to values, not {value!r}")
