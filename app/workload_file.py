@@ -77,7 +77,7 @@ class _Reading:
 
     def _study(self, place: Place, value: Any, number: int, seed: int) -> StudyWork:
         given = self._mapping(place, value)
-        self._document.check_keys(place, given, (*_STUDY, "learning"), place[-1])
+        self._document.check_keys(place, given, (*_STUDY, "learning"), str(place[-1]))
         if ("trials" in given) == ("tuner" in given):
             raise self._document.error(place, f"{place[-1]} has either trials or a tuner")
         plan: StrategySpec | None = None

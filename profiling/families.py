@@ -30,10 +30,6 @@ Curve = tuple[tuple[int, float], ...]
 class Family(Protocol):
     """One application on one kind of cluster."""
 
-    per_node: int
-    devices: int
-    local_batches: tuple[float, float]
-
     def curve(self, batch: float, max_width: int) -> Curve:
         """Seconds an epoch with global batch ``batch`` on 1 to ``max_width`` devices.
 
