@@ -17,6 +17,7 @@ from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
 from .cli_life import cancel, extend, pause, resume
 from .cli_results import best, export, import_study
+from .cli_simulate import simulate
 from .cli_views import dashboard
 from .terminal import (
     BACKEND,
@@ -207,6 +208,7 @@ for command, does in (
     ("resume", resume),
     ("extend", extend),
     ("cancel", cancel),
+    ("simulate", simulate),
 ):
     app.command(command, rich_help_panel=STUDIES)(does)
 

@@ -8,7 +8,7 @@ one trace. What an epoch costs and yields is the caller's ``Work``.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from ..scheduler.events import Event, PolicyChosen, StudySubmitted
 from ..scheduler.state import EngineState
 from ..scheduler.strategy import Strategy, make_strategy
 from ..scheduler.study import StudySpec
+from ..scheduler.trial import AcceptedEpoch
 from .clock import SimulatedClock
 from .ledger import MemoryLedger
 from .runner import Runner
@@ -32,6 +33,8 @@ from .transport import AttemptSeen, Message, OpenAttempt, Seen, Survey
 OVERHEAD = 0.004
 #: Simulated seconds between two looks at the devices.
 SURVEY_EVERY = 60.0
+#: Studies that arrive within so many simulated seconds arrive together.
+INSTANT = 1e-6
 
 
 class Work(Protocol):
@@ -138,9 +141,13 @@ class SimulatedTransport:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What a simulated run gave: its events in order, and when the last study ended (seconds)."""
+    """What a simulated run gave: its events and accepted epochs, in order, and its end (seconds).
+
+    ``makespan`` is when the last study ended.
+    """
 
     trace: tuple[Event, ...]
+    epochs: tuple[AcceptedEpoch, ...]
     makespan: float
     engine: Engine
 
@@ -154,23 +161,33 @@ def simulate(
     longest: float = 1e9,
     costs: CostTable | None = None,
     strategies: Callable[[StudySpec], Strategy] = make_strategy,
+    arrivals: Mapping[str, float] | None = None,
+    overhead: float = OVERHEAD,
 ) -> Simulated:
-    """Run ``studies``, all submitted at time 0, on ``devices`` under simulated time.
+    """Run ``studies`` on ``devices`` under simulated time.
 
-    ``costs``: what is known of them before; ``strategies`` makes each study's. Raises BackendError
-    when they are not over after ``longest`` simulated seconds.
+    ``costs``: what is known of them before; ``strategies`` makes each study's. ``arrivals`` are the
+    times at which studies are submitted, by id: 0 where nothing is said. Raises BackendError when
+    they are not over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
     engine = Engine(EngineState(costs=costs) if costs else None, strategies)
-    transport = SimulatedTransport(clock, devices, work)
+    transport = SimulatedTransport(clock, devices, work, overhead)
     runner = Runner(engine, ledger, transport, SamplerHost(), clock, survey_every=SURVEY_EVERY)
     chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
     runner.start(*chosen)
     runner.turn(0.0)  # the devices join
-    runner.start(*(StudySubmitted(at=0.0, study=spec) for spec in studies))
-    while engine.state.studies:
-        runner.turn(SURVEY_EVERY)
+    at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
+    waiting = sorted(studies, key=lambda spec: at[spec.id])
+    while waiting or engine.state.studies:
+        now = clock.now()
+        due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
+        if due:
+            runner.start(*(StudySubmitted(at=now, study=spec) for spec in due))
+            del waiting[: len(due)]
+        runner.turn(min(SURVEY_EVERY, at[waiting[0].id] - now) if waiting else SURVEY_EVERY)
         if clock.now() > longest:
             raise BackendError(f"not over after {longest:g} simulated seconds")
-    return Simulated(tuple(event for _, event in ledger.events), clock.now(), engine)
+    trace = tuple(event for _, event in ledger.events)
+    return Simulated(trace, tuple(ledger.epochs.values()), clock.now(), engine)

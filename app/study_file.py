@@ -14,18 +14,18 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import UsageError
+from ..scheduler.study import StrategySpec
 from ..tasks.load import import_script
 from . import strategies
 from .opening import create_study
 from .script import as_python, users_code
 from .space import Categorical, Float, Int
 from .study import Study
-from .yaml_file import Place, YamlFile
+from .yaml_file import Place, YamlFile, near
 
 _PARAMETERS = {kind.__name__: kind for kind in (Float, Int, Categorical)}
 _STRATEGIES = {
@@ -58,15 +58,15 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
     if arguments:
         raise UsageError(f"{file} is no script: it takes no arguments, as {arguments[0]!r}")
     document = YamlFile(file)
-    given = _mapping(document, (), document.values, "the study")
-    _check_keys(document, (), given, _KEYS, "the study")
+    given = document.mapping((), "the study")
+    document.check_keys((), given, _KEYS, "the study")
     if "code" not in given:
         raise document.error((), "code is missing: train.py:Net, or module:name")
     strategy, space = given.get("strategy"), given.get("space")
     settings = {name: value for name, value in given.items() if name in _STUDY}
     size = {name: value for name, value in given.items() if name in _SIZE}
     if strategy is not None:
-        settings["strategy"] = _strategy(document, strategy)
+        settings["strategy"] = strategy_from(document, ("strategy",), strategy)
     if space is not None:
         size["space"] = _space(document, space)
     with as_python(file):
@@ -75,16 +75,17 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
             create_study(**settings).optimize(code, **size)
 
 
-def _strategy(document: YamlFile, value: Any) -> Any:
+def strategy_from(document: YamlFile, place: Place, value: Any) -> StrategySpec:
     """``ASHA: {max_epochs: 9}``, or a name alone where it needs no arguments."""
     if isinstance(value, str):
         value = {value: {}}
-    return _called(document, ("strategy",), value, _STRATEGIES)
+    found: StrategySpec = _called(document, place, value, _STRATEGIES)
+    return found
 
 
 def _space(document: YamlFile, value: Any) -> dict[str, Any]:
     """Lists stay lists; ``Float: {low: 0, high: 1}`` becomes what it says."""
-    space = _mapping(document, ("space",), value, "space")
+    space = document.mapping(("space",), "space", value)
     for name, given in space.items():
         place = ("space", name)
         if isinstance(given, dict):
@@ -100,16 +101,16 @@ def _called(
 ) -> Any:
     """What a call gives that is written as its name with a mapping of arguments."""
     what = ".".join(map(str, place))
-    call = _mapping(document, place, value, what)
+    call = document.mapping(place, what, value)
     if len(call) != 1:
         words = f"{what} is one name with its arguments, not {len(call)}: one of {', '.join(known)}"
         raise document.error(place, words)
-    _check_keys(document, place, call, list(known), what)
+    document.check_keys(place, call, list(known), what)
     [(name, given)] = call.items()
     inner = (*place, name)
-    arguments = _mapping(document, inner, {} if given is None else given, name)
+    arguments = document.mapping(inner, name, {} if given is None else given)
     signature = inspect.signature(known[name]).parameters
-    _check_keys(document, inner, arguments, list(signature), name)
+    document.check_keys(inner, arguments, list(signature), name)
     for needed, parameter in signature.items():
         if parameter.default is parameter.empty and needed not in arguments:
             raise document.error(inner, f"{name} needs {needed}; it takes {', '.join(signature)}")
@@ -140,7 +141,7 @@ def _code(document: YamlFile, folder: Path, value: Any) -> Any:
     for part in name.split("."):
         if not hasattr(found, part):
             there = [each for each in vars(found) if not each.startswith("_")]
-            raise refused(f"{where} has no {part}{_near(part, there)}")
+            raise refused(f"{where} has no {part}{near(part, there)}")
         found = getattr(found, part)
     return found
 
@@ -168,23 +169,3 @@ def _located(document: YamlFile, place: Place = (), named: str = "") -> Iterator
             called = place[:-1] if named == place[-1] else place
             words = f"{'.'.join(map(str, called))}: {words}"
         raise document.error((*place, *path), words) from error
-
-
-def _mapping(document: YamlFile, place: Place, value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise document.error(place, f"{what} is a mapping of names to values, not {value!r}")
-    return value
-
-
-def _check_keys(
-    document: YamlFile, place: Place, given: Mapping[str, Any], known: Sequence[str], what: str
-) -> None:
-    for name in given:
-        if name not in known:
-            words = f"{name} is no key of {what}{_near(name, known)}"
-            raise document.error((*place, name), f"{words}; allowed is {', '.join(known)}")
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
-    return f": did you mean {next(e for e in known if e.lower() == near[0])}?" if near else ""

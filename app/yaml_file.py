@@ -6,6 +6,8 @@ for an object is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,22 @@ class YamlFile:
         """Whether something is written at ``place``."""
         return place in self._lines
 
+    def mapping(self, place: Place, what: str, value: Any = ...) -> dict[str, Any]:
+        """``value`` (else the whole file), where it is a mapping; else UsageError of ``what``."""
+        value = self.values if value is ... else value
+        if not isinstance(value, dict):
+            raise self.error(place, f"{what} is a mapping of names to values, not {value!r}")
+        return value
+
+    def check_keys(
+        self, place: Place, given: Mapping[str, Any], known: Sequence[str], what: str
+    ) -> None:
+        """Raise UsageError, with its line, for a key of ``what`` that is not ``known``."""
+        for name in given:
+            if name not in known:
+                words = f"{name} is no key of {what}{near(name, known)}"
+                raise self.error((*place, name), f"{words}; allowed is {', '.join(known)}")
+
     def _value(self, node: Node | None, place: Place) -> Any:
         if isinstance(node, MappingNode):
             return self._mapping(node, place)
@@ -82,3 +100,9 @@ class YamlFile:
             self._lines[*place, name] = line
             found[name] = self._value(value, (*place, name))
         return found
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """``: did you mean ...?`` where one of ``known`` is close to ``name``, else nothing."""
+    close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
+    return f": did you mean {next(e for e in known if e.lower() == close[0])}?" if close else ""

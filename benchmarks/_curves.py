@@ -1,13 +1,8 @@
-"""Speed curves of real trainings: seconds an epoch by width, from our coefficients or from files.
+"""Speed curves as they were measured, read from files: seconds an epoch by width.
 
-A curve belongs to an application, a kind of GPU cluster and a global batch, which is cut over the
-devices; they are packed on as few nodes as they fit on. Where a device's part is larger than any
-that was measured it is computed in equal pieces, with one synchronisation, as AdaptDL does.
-
-``_curves.json`` has the seven parameters (``profiling/speed.py``) of four applications on five
-clusters, fitted by us (``python -m benchmarks.curves --refit``) to what the artifact of Sia
-(Jayaram Subramanya et al., SOSP 2023) measured. Those files have no licence and are not here:
-``PENSTOCK_DATA`` names the folder above ``speed-curves/``.
+They are what ``profiling/families.py`` was fitted to: the artifact of Sia (Jayaram Subramanya et
+al., SOSP 2023). Those files have no licence and are not here: ``PENSTOCK_DATA`` names the folder
+above ``speed-curves/``.
 
 Such a folder has a folder an application, and in it for each cluster ``placements-CLUSTER.csv``
 (and ``scalability-CLUSTER.csv``) with columns ``placement`` (devices a node, a digit a node) or
@@ -18,63 +13,22 @@ epoch in ``validation-BATCH.csv`` says how many examples an epoch has: ``progres
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Protocol
 
 from penstock.profiling.errors import UsageError
-from penstock.profiling.speed import Coefficients, Measured, Place, packed
+from penstock.profiling.families import Curve
+from penstock.profiling.speed import Measured, Place, packed
 
 SOURCE = "https://github.com/siasosp23/artifacts, sia-simulator/traces"
-FILE = Path(__file__).with_name("_curves.json")
 #: Examples of an epoch where no file says it.
 EXAMPLES = 50_000
-
-#: (width, seconds an epoch), narrowest first. Widths may be missing: they were not measured.
-Curve = tuple[tuple[int, float], ...]
-
-
-class Family(Protocol):
-    """One application on one kind of cluster."""
-
-    per_node: int
-    devices: int
-    local_batches: tuple[float, float]
-
-    def curve(self, batch: float, max_width: int) -> Curve:
-        """Seconds an epoch with global batch ``batch`` on 1 to ``max_width`` devices.
-
-        It ends where the measurements do, and where a device would have less than one example.
-        """
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """By the coefficients: smooth but for the node's boundary."""
-
-    coefficients: Coefficients
-    per_node: int
-    devices: int
-    local_batches: tuple[float, float]
-    examples: int
-
-    def curve(self, batch: float, max_width: int) -> Curve:
-        """As in ``Family``."""
-        found = []
-        for width in range(1, int(min(max_width, self.devices, batch)) + 1):
-            pieces = math.ceil(batch / width / self.local_batches[1])
-            place = packed(width, self.per_node, batch / pieces)
-            alone = self.coefficients.seconds(Place(1, 1, place.share))
-            step = self.coefficients.seconds(place) + (pieces - 1) * alone
-            found.append((width, step * self.examples / batch))
-        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -121,32 +75,6 @@ class Table:
         for place, seconds in sorted(times.items(), key=lambda item: item[0].share):
             steps.setdefault((place.nodes, place.width), []).append((place.share, median(seconds)))
         return steps
-
-
-@cache
-def fitted() -> dict[tuple[str, str], Fitted]:
-    """The families of ``_curves.json``, by application and cluster."""
-    read = json.loads(FILE.read_text())
-    return {
-        (application, cluster): Fitted(
-            Coefficients(**row["coefficients"]),
-            read["clusters"][cluster]["per_node"],
-            row["devices"],
-            tuple(row["local_batches"]),
-            read["examples"][application],
-        )
-        for application, rows in read["curves"].items()
-        for cluster, row in rows.items()
-    }
-
-
-def curve(application: str, cluster: str, batch: float, max_width: int) -> Curve:
-    """Seconds an epoch by width, from our coefficients."""
-    families = fitted()
-    if (application, cluster) not in families:
-        known = ", ".join(f"{name} on {where}" for name, where in families)
-        raise UsageError.refuse("application, cluster", (application, cluster), known)
-    return families[application, cluster].curve(batch, max_width)
 
 
 def data() -> Path:

@@ -9,11 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from penstock.profiling.families import Fitted
 from penstock.profiling.fitting import RATIOS, Prior, fit
 from penstock.profiling.speed import Coefficients, Measured, Place
 from scipy import optimize
-
-from benchmarks._curves import Fitted
 
 #: A part of a step below this one is as good as none, and so is an overlap (gamma - 1).
 LEAST, LEAST_OVERLAP = 1e-3, 0.1

@@ -36,9 +36,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from penstock.profiling.families import FILE, Fitted, fitted
 from penstock.profiling.speed import Measured, packed
 
-from benchmarks._curves import FILE, SOURCE, Fitted, Table, data, fitted, missing, read
+from benchmarks._curves import SOURCE, Table, data, missing, read
 from benchmarks._predictors import (
     Predictor,
     all_rows,
@@ -146,7 +147,7 @@ def compare(tables: Tables, draws: int) -> dict[str, float]:
 
 
 def refit(tables: Tables) -> None:
-    """Fit all coefficients anew and write them, with their errors, to ``_curves.json``."""
+    """Fit all coefficients anew and write them, with their errors, to ``families.json``."""
     curves: dict[str, dict[str, Any]] = defaultdict(dict)
     for (application, cluster), table in tables.items():
         low, high = table.local_batches

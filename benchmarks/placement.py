@@ -15,27 +15,20 @@ import math
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
-from optuna.distributions import FloatDistribution, distribution_to_json
+from penstock.app.generated import BATCHES, FAMILIES, Instance, instances
 from penstock.app.simulate import simulate
-from penstock.profiling.cost import CostTable
-from penstock.profiling.devices import Device
-from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
-from penstock.scheduler.courses import curve_of
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.full import FullBudget
+from penstock.app.simulation import lower_bound, simulated_devices
+from penstock.app.workload import KnownCosts, StudyWork, Training, Workload, study_spec
+from penstock.profiling.families import fitted
 from penstock.scheduler.snapshot import Candidate, Snapshot
-from penstock.scheduler.strategy import Entry, TrialGroup
-from penstock.scheduler.study import Code, StrategySpec, StudySpec, trial_id
+from penstock.scheduler.study import trial_id
 from penstock.scheduler.waterfill import waterfill
 
 from . import _curves
-from ._instances import BATCHES, FAMILIES, Instance, instances
-from ._instances import Work as Trial
 
 #: name: (the engine's policy, whether trials may be wider than one device)
 POLICIES = {
@@ -48,70 +41,12 @@ POLICIES = {
 }
 
 
-@dataclass
-class Known(CostTable):
-    """A cost table that knows the curves, or (``beliefs``) takes each trial's work for another."""
-
-    work: dict[str, Trial] = field(default_factory=dict)
-    beliefs: dict[str, float] = field(default_factory=dict)
-
-    def saw_epoch(self, study: str, trial: str, seconds: float, width: int) -> bool:
-        """It is known."""
-        return False
-
-    def saw_segment(self, seconds: float, training: float, *, resized: bool) -> None:
-        """It is known."""
-
-    def expected(
-        self, study: str, trial: str, widest: int
-    ) -> tuple[float, tuple[tuple[int, float], ...]]:
-        """As in the instance, times the error."""
-        known = self.work[trial]
-        return known.level * self.beliefs.get(trial, 1.0), known.shape[:widest]
-
-    def epoch_seconds(self, study: str, trial: str) -> float:
-        """On one device."""
-        return self.expected(study, trial, 1)[0]
-
-
-@dataclass(slots=True)
-class Budgets(FullBudget):
-    """One TrialGroup whose trials have a budget each."""
-
-    budgets: tuple[int, ...] = ()
-
-    def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """All at once."""
-        return tuple(Entry(*each) for each in zip(trials, self.budgets, strict=True))
-
-
-@dataclass
-class Training:
-    """Training that takes what the instance says."""
-
-    work: dict[str, Trial]
-    price: float
-
-    def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """Seconds by width; the metric does not matter."""
-        trial = self.work[dispatch.segment.trial]
-        # Beyond what was measured more devices are of no use.
-        width = min(len(dispatch.segment.members), trial.shape[-1][0])
-        return trial.level * dict(trial.shape)[width], 0.0
-
-    def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """The instance's price."""
-        return self.price
-
-
 def bound(instance: Instance) -> float:
     """The larger of both lower bounds, seconds."""
-    work = [(w.epochs, w.level, w.shape) for w in instance.work]
-    fluid = fluid_bound(
-        [(epochs * level, curve_of(shape, instance.devices).hull) for epochs, level, shape in work],
-        instance.devices,
-    )
-    return max(fluid, whole_epochs_bound(work, instance.devices))
+    work = _workload(instance, instance.devices)
+    spec = work.studies[0].spec
+    epochs = {trial_id(spec.id, k): each.epochs for k, each in enumerate(instance.work)}
+    return lower_bound(work, epochs, instance.devices)
 
 
 def makespan(instance: Instance, policy: str, error: float = 0.0) -> float:
@@ -120,40 +55,25 @@ def makespan(instance: Instance, policy: str, error: float = 0.0) -> float:
     ``error``: each trial's work is taken for another, lognormal with this deviation.
     """
     name, wide = POLICIES[policy]
-    spec = _spec(len(instance.work), instance.devices if wide else 1)
-    work = {trial_id(spec.id, number): trial for number, trial in enumerate(instance.work)}
+    work = _workload(instance, instance.devices if wide else 1)
+    [study] = work.studies
     rng = Random(instance.name)
-    beliefs = {trial: math.exp(rng.gauss(0.0, error)) for trial in sorted(work)}
-    costs = Known(work=work, beliefs=beliefs, resize=instance.price)
-    devices = [Device(f"d{k}", "n", "cpu", (k,), None) for k in range(instance.devices)]
-    training = Training(work, instance.price)
-    budgets = tuple(trial.epochs for trial in instance.work)
+    trials = [trial_id(study.spec.id, number) for number in range(len(instance.work))]
+    beliefs = {trial: math.exp(rng.gauss(0.0, error)) for trial in trials}
     done = simulate(
-        [spec],
-        devices,
-        training,
+        [study.spec],
+        simulated_devices(f"gpu:{instance.devices}"),
+        Training(work),
         policy=name,
-        costs=costs,
-        strategies=lambda spec: Budgets(spec.n_trials, max(budgets), budgets=budgets),
+        costs=KnownCosts(workload=work, beliefs=beliefs, resize=instance.price),
+        strategies=work.strategy,
     )
     return done.makespan
 
 
-def _spec(trials: int, width: int) -> StudySpec:
-    number = distribution_to_json(FloatDistribution(0.0, 1.0))
-    return StudySpec(
-        id="s",
-        name="s",
-        contract="empty",
-        code=Code("simulated:work", "", ""),
-        metric="loss",
-        direction="minimize",
-        n_trials=trials,
-        space=(("x", number),),
-        strategy=StrategySpec("full", 81),
-        shards=width,
-        max_width=width,
-    )
+def _workload(instance: Instance, width: int) -> Workload:
+    spec = study_spec(instance.name, len(instance.work), width)
+    return Workload(instance.name, (StudyWork(spec, instance.work, budgets=True),), instance.price)
 
 
 def one(instance: Instance) -> dict[str, float]:
@@ -167,7 +87,7 @@ def one(instance: Instance) -> dict[str, float]:
 def replan_ms(trials: int, devices: int) -> float:
     """CPU milliseconds of one plan of ``trials`` that all wait, median."""
     rng = Random(f"penstock replan {trials}")
-    family = _curves.fitted()["imagenet", "aws"]
+    family = fitted()["imagenet", "aws"]
     shapes = []
     for batch in BATCHES["imagenet"]:
         curve = family.curve(batch, min(devices, 64))
@@ -200,7 +120,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="36 instances instead of 504")
     parser.add_argument("--curves", type=Path, help="a folder of measured speed curves")
     given = parser.parse_args()
-    curves = _curves.read(given.curves) if given.curves else _curves.fitted()
+    curves = _curves.read(given.curves) if given.curves else fitted()
     todo = list(instances(6 if given.quick else 84, curves))
     began = time.perf_counter()
     print(f"load before {os.getloadavg()[0]:.1f}")

@@ -54,7 +54,7 @@ class Prior:
     deviations: tuple[float, ...]
 
 
-#: Of four applications on five kinds of GPU cluster (``benchmarks/_curves.json``), rounded; the
+#: Of four applications on five kinds of GPU cluster (``families.json``), rounded; the
 #: deviations are a little wider than theirs, for CPU cores and other applications.
 PRIOR = Prior((2.0, 0.3, -2.2, 0.5, -4.5, 0.6), (1.6, 1.2, 1.5, 1.0, 1.0, 1.5))
 

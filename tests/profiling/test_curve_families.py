@@ -9,11 +9,12 @@ from statistics import median
 import numpy as np
 import pytest
 from penstock.profiling.errors import UsageError
+from penstock.profiling.families import curve, fitted
 from penstock.profiling.fitting import PRIOR, fit
 from penstock.profiling.hull import hull
 from penstock.profiling.speed import Coefficients, Measured, packed
 
-from benchmarks._curves import curve, fitted, read
+from benchmarks._curves import read
 from benchmarks._predictors import amdahl, least_squares, linear, logarithms, prior_without
 
 DATA = Path(os.environ.get("PENSTOCK_DATA", "")) / "speed-curves"

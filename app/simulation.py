@@ -1,0 +1,232 @@
+"""A workload under several policies, simulated, and what came of each.
+
+The engine, its policies and the runner are those of a real run; only time is simulated, and an
+epoch takes what the workload says. A policy learns what epochs take as it would in a real run, or
+is told at the start (``known``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from ..profiling.devices import Device
+from ..profiling.errors import UsageError
+from ..scheduler.bounds import fluid_bound, whole_epochs_bound
+from ..scheduler.courses import curve_of
+from ..scheduler.policies import POLICIES, find_policy
+from ..scheduler.study import number_of
+from ..scheduler.trial import AcceptedEpoch
+from .simulate import simulate
+from .workload import KnownCosts, Training, Workload
+
+#: What is compared where nothing is said: ``shuffle`` is for tests of exactness only.
+COMPARED = tuple(name for name in POLICIES if name != "shuffle")
+MOST_DEVICES = 100_000
+_DEVICES = re.compile(r"(?P<kind>cpu|gpu):(?P<count>[1-9]\d*)(?:x(?P<cores>[1-9]\d*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one policy made of a workload. Times are simulated seconds.
+
+    ``bound`` is what no plan beats for the epochs that were trained here, ``utilisation`` the part
+    of the devices' time until the end in which they trained, ``completion`` how long after its
+    study's arrival a trial had its last epoch and ``response`` how long after it a study had, both
+    on average; ``resizes`` how often a trial went on at another width.
+    """
+
+    policy: str
+    makespan: float
+    bound: float
+    utilisation: float
+    completion: float
+    response: float
+    resizes: int
+    epochs: tuple[AcceptedEpoch, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Makespan over the bound."""
+        return self.makespan / self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A workload, the devices it was simulated on, and what came of it under each policy."""
+
+    workload: Workload
+    devices: tuple[Device, ...]
+    outcomes: tuple[Outcome, ...]
+    known: bool
+
+    def facts(self) -> dict[str, Any]:
+        """Its figures as plain values."""
+        return {
+            "simulated": True,
+            "workload": self.workload.name,
+            "about": self.workload.about,
+            "studies": len(self.workload.studies),
+            "trials": sum(len(study.trials) for study in self.workload.studies),
+            "devices": len(self.devices),
+            "resize_s": self.workload.resize,
+            "overhead_s": self.workload.overhead,
+            "curves_known": self.known,
+            "assumed": [*self.workload.assumed, *self.unseen()],
+            "policies": {
+                each.policy: {
+                    "makespan_s": each.makespan,
+                    "bound_s": each.bound,
+                    "ratio": each.ratio,
+                    "utilisation": each.utilisation,
+                    "mean_completion_s": each.completion,
+                    "mean_response_s": each.response,
+                    "epochs": len(each.epochs),
+                    "resizes": each.resizes,
+                }
+                for each in self.outcomes
+            },
+        }
+
+    def unseen(self) -> tuple[str, ...]:
+        """For each policy under which epochs were trained that the workload has no record of."""
+        work = self.workload
+        if not any(trial.levels for study in work.studies for trial in study.trials):
+            return ()
+        found = []
+        for each in self.outcomes:
+            new = sum(
+                row.epoch > len(work.trial(row.trial.rpartition("-")[0], row.trial).levels)
+                for row in each.epochs
+            )
+            if new:
+                found.append(
+                    f"under {each.policy} {new} of {len(each.epochs)} epochs were not recorded:"
+                    " each takes its trial's mean, and has its last value"
+                )
+        return tuple(found)
+
+
+def simulated_devices(spec: str) -> tuple[Device, ...]:
+    """``cpu:8x1`` is eight devices of one core, ``gpu:8`` eight GPUs; none of them need be here.
+
+    Raises:
+        UsageError: anything else; several slots a device too, for a workload does not say what
+            trials that share a device take.
+    """
+    form = _DEVICES.fullmatch(spec.strip())
+    allowed = f"cpu:<devices>x<cores> or gpu:<devices>, at most {MOST_DEVICES}, one slot each"
+    if form is None or (form["kind"] == "cpu") != (form["cores"] is not None):
+        raise UsageError.refuse("devices", spec, allowed)
+    count, cores = int(form["count"]), int(form["cores"] or 1)
+    if count > MOST_DEVICES:
+        raise UsageError.refuse("devices", spec, allowed)
+    kind = {"cpu": "cpu", "gpu": "cuda"}[form["kind"]]
+    digits = len(str(count - 1))
+    return tuple(
+        Device(
+            f"{kind}.sim.{k:0{digits}}", "sim", kind, tuple(range(k * cores, (k + 1) * cores)), None
+        )
+        for k in range(count)
+    )
+
+
+def run(
+    workload: Workload,
+    devices: Sequence[Device],
+    policies: Sequence[str] = COMPARED,
+    *,
+    known: bool = False,
+) -> Simulation:
+    """Simulate ``workload`` under each of ``policies``.
+
+    ``known``: policies know every trial's curve and the prices from the start.
+
+    Raises:
+        UsageError: an unknown policy or one twice, or devices that no trial can use.
+        BackendError: it does not end in 1e9 simulated seconds.
+    """
+    for name in policies:
+        find_policy(name)
+        if policies.count(name) > 1:
+            raise UsageError.refuse("policy", name, "each policy once")
+    check_usable(workload, devices)
+    outcomes = tuple(_outcome(workload, devices, name, known=known) for name in policies)
+    return Simulation(workload, tuple(devices), outcomes, known)
+
+
+def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
+    """Raise UsageError where a device is of a kind that the workload's times are not of."""
+    for device in devices:
+        if workload.kind and device.kind != workload.kind:
+            raise UsageError(
+                f"no trial can use {device.name}: the times of {workload.name} are of"
+                f" {workload.kind} devices",
+                "devices",
+            )
+
+
+def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, known: bool) -> Outcome:
+    costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
+    arrivals = {study.spec.id: study.arrives for study in workload.studies}
+    done = simulate(
+        [study.spec for study in workload.studies],
+        devices,
+        Training(workload),
+        policy=policy,
+        costs=costs,
+        strategies=workload.strategy,
+        arrivals=arrivals,
+        overhead=workload.overhead,
+    )
+    ends: dict[str, float] = {}
+    trained: Counter[str] = Counter()
+    widths: dict[str, list[int]] = defaultdict(list)
+    for row in done.epochs:
+        ends[row.trial] = row.at
+        trained[row.trial] += 1
+        widths[row.trial].append(len(row.members))
+    study_of = {trial: trial.rpartition("-")[0] for trial in ends}
+    last = {study_of[trial]: at for trial, at in sorted(ends.items(), key=lambda item: item[1])}
+    makespan = max(ends.values())
+    busy = sum(row.seconds * len(row.members) for row in done.epochs)
+    return Outcome(
+        policy=policy,
+        makespan=makespan,
+        bound=lower_bound(workload, trained, len(devices)),
+        utilisation=busy / (makespan * len(devices)),
+        completion=fmean(at - arrivals[study_of[trial]] for trial, at in ends.items()),
+        response=fmean(at - arrivals[study] for study, at in last.items()),
+        resizes=sum(a != b for each in widths.values() for a, b in pairwise(each)),
+        epochs=done.epochs,
+    )
+
+
+def lower_bound(workload: Workload, epochs: Mapping[str, int], devices: int) -> float:
+    """Simulated seconds before which no plan ends so many ``epochs`` of each trial (by id).
+
+    What arrives at or after a time t is not begun before it: the bound is the largest, over the
+    times of arrival, of t and the bounds of ``scheduler.bounds`` for what arrives from t on. The
+    epochs of one trial may differ; the second bound takes them all for its shortest.
+    """
+    found = 0.0
+    for start in sorted({study.arrives for study in workload.studies}):
+        fluid, whole = [], []
+        for study in workload.studies:
+            if study.arrives < start:
+                continue
+            mine = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
+            for name in sorted(mine, key=number_of):
+                trial = workload.trial(study.spec.id, name)
+                shape = trial.shape[: study.spec.max_width]
+                levels = [trial.seconds(e, 1) for e in range(1, epochs[name] + 1)]
+                fluid.append((sum(levels), curve_of(shape, devices).hull))
+                whole.append((len(levels), min(levels), shape))
+        least = max(fluid_bound(fluid, devices), whole_epochs_bound(whole, devices))
+        found = max(found, start + least)
+    return found

@@ -1,0 +1,131 @@
+"""Draw the pictures of docs/policies.md anew, by the simulator: python docs/policy_pictures.py."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from penstock.app.figures import STUDIES
+from penstock.app.simulation import Simulation, run, simulated_devices
+from penstock.app.simulation_page import spans
+from penstock.app.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
+from penstock.profiling.families import curve
+from penstock.profiling.hull import hull
+from penstock.scheduler.study import number_of
+
+PICTURES = Path(__file__).parent / "img"
+POLICIES = ("fifo", "dynamic_fluid", "waterfill")
+#: Epochs of the trials, seconds of an epoch by width, and devices.
+EPOCHS = (3, 4, 3, 5, 4, 16)
+CURVE = ((1, 60.0), (2, 33.0), (3, 25.0), (4, 21.0))
+DEVICES = 4
+RESIZE = 5.0
+HULL = "epochs an hour: YOLOv3 on nodes of four T4s, our fit (dots), and its hull (line)"
+#: Pixels: of a lane, of the pictures' width, and beside the lanes.
+LANE, WIDTH, LEFT = 22, 760, 70
+STYLE = (
+    "text{font:12px system-ui,sans-serif;fill:#4b5866}.n{fill:#fff;text-anchor:middle}"
+    ".h{font-weight:600;fill:#16202b}.e{text-anchor:end}.m{text-anchor:middle}"
+)
+
+
+def main() -> None:
+    """Write both."""
+    level, shape = shape_of(CURVE)
+    trials = tuple(TrialWork(level, shape, epochs) for epochs in EPOCHS)
+    study = StudyWork(study_spec("six", len(trials), DEVICES), trials, budgets=True)
+    work = Workload("six trials", (study,), RESIZE)
+    simulation = run(work, simulated_devices(f"gpu:{DEVICES}"), POLICIES, known=True)
+    (PICTURES / "gantt.svg").write_text(gantts(simulation))
+    (PICTURES / "hull.svg").write_text(hulls())
+
+
+def gantts(simulation: Simulation) -> str:
+    """A Gantt chart a policy, one below the other, on one axis; the bound is a dashed line."""
+    longest = max(each.makespan for each in simulation.outcomes)
+    lanes = [device.name for device in simulation.devices]
+    room = WIDTH - LEFT - 20
+
+    def x(seconds: float) -> float:
+        return LEFT + room * seconds / longest
+
+    parts, top = [], 0.0
+    for each in simulation.outcomes:
+        words = (
+            f"{each.policy}: {each.makespan:.0f} s, {each.ratio:.2f} times the bound (simulated)"
+        )
+        parts.append(f'<text class="h" x="{LEFT}" y="{top + 18}">{escape(words)}</text>')
+        top += 26
+        for place, _ in enumerate(lanes):
+            middle = top + LANE * (place + 0.65)
+            parts.append(f'<text class="e" x="{LEFT - 8}" y="{middle:.0f}">device {place}</text>')
+        for trial, _, device, begin, end in spans(each.epochs):
+            y, number = top + LANE * lanes.index(device), number_of(trial)
+            wide = x(end) - x(begin)
+            parts.append(
+                f'<rect x="{x(begin):.1f}" y="{y + 1:.0f}" width="{wide:.1f}" height="{LANE - 2}"'
+                f' rx="2" fill="{STUDIES[number % len(STUDIES)]}"/>'
+            )
+            if wide > 12:
+                at = x(begin) + wide / 2
+                parts.append(f'<text class="n" x="{at:.1f}" y="{y + 15:.0f}">{number}</text>')
+        below = top + LANE * len(lanes)
+        parts.append(_line(x(each.bound), top - 4, x(each.bound), below + 4, dashed=True))
+        top = below + 12
+    return _svg(WIDTH, top, parts)
+
+
+def hulls() -> str:
+    """Speeds of one training by width, their hull, and the width for the speed that T asks for."""
+    points = [(width, 3600 / seconds) for width, seconds in curve("yolov3", "aws", 64, 12)]
+    edges = hull(points)
+    wanted = 0.5 * (edges.speeds[1] + edges.speeds[2])
+    needed = edges.width_for(wanted)
+    high, height = 1.1 * max(speed for _, speed in points), 280
+
+    def x(width: float) -> float:
+        return LEFT + (WIDTH - LEFT - 20) * width / 12.5
+
+    def y(speed: float) -> float:
+        return 20 + height * (1 - speed / high)
+
+    line = " ".join(
+        f"{x(width):.1f},{y(speed):.1f}"
+        for width, speed in ((0.0, 0.0), *zip(edges.widths, edges.speeds, strict=True))
+    )
+    parts = [
+        _line(x(0), y(0), x(12.5), y(0)),
+        _line(x(0), y(0), x(0), 20),
+        f'<polyline points="{line}" fill="none" stroke="{STUDIES[0]}" stroke-width="2"/>',
+        *(
+            f'<circle cx="{x(width):.1f}" cy="{y(speed):.1f}" r="4" fill="{STUDIES[1]}"/>'
+            for width, speed in points
+        ),
+        _line(x(0), y(wanted), x(needed), y(wanted), dashed=True),
+        _line(x(needed), y(wanted), x(needed), y(0), dashed=True),
+        f'<text x="{x(0) + 8:.0f}" y="{y(wanted) - 6:.0f}">speed that T asks for</text>',
+        f'<text x="{x(needed) + 6:.0f}" y="{y(0) - 8:.0f}">{needed:.1f} devices on average</text>',
+        *(f'<text class="m" x="{x(w):.0f}" y="{y(0) + 16:.0f}">{w}</text>' for w in range(1, 13)),
+        f'<text class="m" x="{x(6.5):.0f}" y="{y(0) + 34:.0f}">devices</text>',
+        f'<text class="h" x="{x(0) + 8:.0f}" y="16">{HULL}</text>',
+    ]
+    return _svg(WIDTH, y(0) + 44, parts)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, *, dashed: bool = False) -> str:
+    style = ' stroke-dasharray="4 3"' if dashed else ""
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#4b5866"{style}/>'
+    )
+
+
+def _svg(width: float, height: float, parts: list[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}"'
+        f' width="{width:.0f}"><style>{STYLE}</style>'
+        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+if __name__ == "__main__":
+    main()

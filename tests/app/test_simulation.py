@@ -1,0 +1,227 @@
+"""Workloads under several policies: what is worked out by hand, and the command."""
+
+import json
+import re
+from datetime import UTC, datetime
+
+import pytest
+from penstock.app.cli import app
+from penstock.app.generated import BURST, FAMILIES, generated, instance
+from penstock.app.recorded import recorded
+from penstock.app.simulation import COMPARED, lower_bound, run, simulated_devices
+from penstock.app.simulation_page import render, shares, spans
+from penstock.app.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
+from penstock.profiling.errors import UsageError
+from penstock.profiling.families import fitted
+from penstock.scheduler.policies import POLICIES
+from penstock.scheduler.study import StrategySpec
+from study_ledger import make_study
+from study_ledger import study_spec as recorded_spec
+from typer.testing import CliRunner
+
+FLAT = ((1, 1.0),)
+HALVING = ((1, 1.0), (2, 0.5))
+
+
+def work(*trials, arrives=0.0, width=1, number=0):
+    spec = study_spec(f"w{number}", len(trials), width, number=number)
+    return StudyWork(spec, trials, arrives, budgets=True)
+
+
+def workload(*studies, **more):
+    return Workload("by hand", studies, **{"overhead": 0.0} | more)
+
+
+def one(of, devices, policy="fifo", **more):
+    [outcome] = run(of, simulated_devices(f"gpu:{devices}"), [policy], **more).outcomes
+    return outcome
+
+
+def test_figures_are_those_worked_out_by_hand():
+    """Trials of 4, 2 and 2 epochs of 10 s on two devices: 40 s, and nobody is ever idle."""
+    found = one(workload(work(*(TrialWork(10.0, FLAT, n) for n in (4, 2, 2)))), 2)
+    assert found.makespan == pytest.approx(40.0)
+    assert found.bound == pytest.approx(40.0)
+    assert found.utilisation == pytest.approx(1.0)
+    assert found.completion == pytest.approx((40 + 20 + 40) / 3)
+    assert found.response == pytest.approx(40.0)
+    assert (found.resizes, len(found.epochs)) == (0, 8)
+
+
+def test_a_study_that_arrives_later_starts_later_and_its_time_counts_from_there():
+    first, late = TrialWork(10.0, FLAT, 1), TrialWork(10.0, FLAT, 3)
+    found = one(workload(work(first), work(late, arrives=100.0, number=1)), 2)
+    assert found.makespan == pytest.approx(130.0)
+    assert found.bound == pytest.approx(130.0), "the time before its arrival is in the bound"
+    assert found.completion == pytest.approx((10 + 30) / 2)
+    assert found.response == pytest.approx((10 + 30) / 2)
+
+
+def test_resizes_are_counted_and_cost_their_price():
+    """Alone on two devices a trial begins narrow; learning that wide is faster has its price."""
+    trial = TrialWork(10.0, HALVING, 4)
+    free, dear = (
+        one(workload(work(trial, width=2), resize=price), 2, known=True) for price in (0.0, 1000.0)
+    )
+    assert free.makespan == pytest.approx(20.0)
+    assert dear.makespan <= 40.0, "waterfill and fifo need not resize at all"
+    changes = {len(row.members) for row in free.epochs}
+    assert free.resizes == len(changes) - 1
+
+
+def test_the_bound_takes_what_was_trained_and_the_width_that_was_allowed():
+    trial = TrialWork(10.0, HALVING, 4)
+    narrow, wide = (workload(work(trial, width=width)) for width in (1, 2))
+    assert lower_bound(narrow, {"s0-0000": 4}, 2) == pytest.approx(40.0)
+    assert lower_bound(wide, {"s0-0000": 4}, 2) == pytest.approx(20.0)
+    assert lower_bound(wide, {"s0-0000": 1}, 2) == pytest.approx(5.0)
+
+
+def test_no_policy_beats_the_bound_and_all_are_compared_but_shuffle():
+    of = workload(work(*(TrialWork(10.0 + n, HALVING, 1 + n % 3) for n in range(7)), width=2))
+    done = run(of, simulated_devices("cpu:3x1"))
+    assert [each.policy for each in done.outcomes] == list(COMPARED)
+    assert set(COMPARED) == POLICIES.keys() - {"shuffle"}
+    assert all(each.ratio >= 1 - 1e-6 for each in done.outcomes)
+    assert all(0 < each.utilisation <= 1 for each in done.outcomes)
+
+
+def test_the_same_arguments_give_the_same_figures_and_other_seeds_others():
+    def figures(seed):
+        of = generated("cores", 4, seed=seed, count=2)
+        done = run(of, simulated_devices("gpu:4"), ["fifo", "longest_first"])
+        return json.dumps(done.facts())
+
+    assert figures(21) == figures(21)
+    assert figures(21) != figures(39)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generated_studies_come_in_bursts(family):
+    of = generated(family, 8, seed=3, count=60)
+    times = [study.arrives for study in of.studies]
+    assert times == sorted(times)
+    assert times[0] == 0.0
+    bursts = len(set(times))
+    assert 60 / BURST / 3 < bursts < 60 / BURST * 3
+    assert all(trial.epochs >= 1 for study in of.studies for trial in study.trials)
+
+
+def test_instances_are_frozen():
+    """The benchmark's figures are of these: another draw would be another benchmark."""
+    first = instance("imagenet", 0, fitted())
+    assert (first.devices, len(first.work), first.price) == FROZEN[:3]
+    assert first.work[0].epochs == FROZEN[3]
+    assert first.work[0].level == pytest.approx(FROZEN[4], rel=1e-9)
+
+
+FROZEN = (33, 6, 0.5, 1, 1205.0261019297252)
+
+
+def test_a_curve_is_as_given_where_it_is_given_and_fitted_between():
+    level, shape = shape_of([(1, 60.0), (2, 34.0), (4, 21.0)])
+    assert level == 60.0
+    factors = dict(shape)
+    assert list(factors) == [1, 2, 3, 4]
+    assert factors[2] == pytest.approx(34 / 60)
+    assert factors[4] < factors[3] < factors[2]
+    assert shape_of([(1, 60.0)]) == (60.0, FLAT), "of one point no speed-up is known"
+
+
+@pytest.mark.parametrize("spec", ["cpu:8", "gpu:all", "gpu:0", "cpu:2x1*2", "auto", "gpu:1000000"])
+def test_devices_that_cannot_be_simulated_are_refused(spec):
+    with pytest.raises(UsageError, match=f"devices = '{re.escape(spec)}' is refused: allowed is"):
+        simulated_devices(spec)
+
+
+def test_devices_that_no_trial_can_use_are_refused():
+    of = workload(work(TrialWork(1.0, FLAT, 1)), kind="cpu")
+    with pytest.raises(UsageError, match=r"no trial can use cuda\.sim\.0"):
+        run(of, simulated_devices("gpu:1"))
+
+
+@pytest.mark.parametrize("policies", [["fifo", "fifo"], ["lifo"]])
+def test_a_policy_that_is_not_there_or_there_twice_is_refused(policies):
+    with pytest.raises(UsageError, match=r"policy = "):
+        run(workload(work(TrialWork(1.0, FLAT, 1))), simulated_devices("gpu:1"), policies)
+
+
+def test_the_page_shows_each_policy_and_closes_no_script():
+    of = workload(work(TrialWork(10.0, FLAT, 2)), assumed=("</script> is <b>text</b>",))
+    done = run(of, simulated_devices("gpu:1"), ["fifo", "waterfill"])
+    page = render(done, datetime.now(UTC))
+    assert page.count("simulated") >= 3
+    assert "&lt;/script&gt; is &lt;b&gt;" in page
+    assert not re.search(r"\{\{\w+\}\}", page.partition("<script>")[0])
+    assert {'data-figure="gantt0"', 'data-figure="gantt1"'} <= set(
+        re.findall(r'data-figure="\w+"', page)
+    )
+
+
+def test_devices_held_over_time_add_up_to_what_was_trained():
+    done = one(workload(work(*(TrialWork(10.0, FLAT, n) for n in (4, 2, 1)))), 2)
+    held = shares(spans(done.epochs), done.makespan, 40)
+    assert sum(held) * done.makespan / 40 == pytest.approx(70.0)
+    assert max(held) == pytest.approx(2.0)
+
+
+def test_a_recorded_study_takes_on_its_own_devices_what_it_took(tmp_path):
+    """Recorded under simulated time, so that nothing but the replay is measured."""
+    reader = make_study(tmp_path, recorded_spec())
+    of = recorded(reader, reader.study("digits"))
+    rows = reader.epochs(of.studies[0].spec.id)
+    took = max(row.at for row in rows) - min(row.at - row.seconds for row in rows)
+    found = run(of, simulated_devices("cpu:2x1"), ["waterfill"])
+    assert found.outcomes[0].makespan == pytest.approx(took, rel=0.02)
+    assert len(found.outcomes[0].epochs) == len(rows)
+    assert found.unseen() == ()
+
+
+def test_epochs_that_were_not_recorded_are_told():
+    seen = TrialWork(10.0, FLAT, 3, levels=(12.0,), values=(0.5,))
+    found = run(workload(work(seen, seen)), simulated_devices("cpu:1x1"), ["fifo"])
+    assert found.outcomes[0].makespan == pytest.approx(2 * (12 + 10 + 10))
+    [told] = found.unseen()
+    assert told.startswith("under fifo 4 of 6 epochs were not recorded")
+    assert found.facts()["assumed"] == [told]
+
+
+def test_studies_that_cannot_be_simulated_are_refused(tmp_path):
+    running = make_study(tmp_path / "a", recorded_spec(), turns=3)
+    with pytest.raises(UsageError, match="is not over"):
+        recorded(running, running.study("digits"))
+    forks = make_study(tmp_path / "b", recorded_spec(strategy=StrategySpec("pbt", 9, 3)))
+    with pytest.raises(UsageError, match="forks trials"):
+        recorded(forks, forks.study("digits"))
+
+
+def simulate(*arguments, status=0):
+    result = CliRunner().invoke(app, ["simulate", *map(str, arguments)], env={"COLUMNS": "120"})
+    assert result.exit_code == status, result.output
+    return result.stderr if status else result.stdout
+
+
+def test_the_command_prints_a_table_json_and_a_page(tmp_path):
+    page = tmp_path / "page.html"
+    given = ("generated:cores", "--devices", "gpu:4", "--seed", 21, "--policy", "fifo")
+    text = simulate(*given, "--report", page)
+    assert text.startswith("simulated: generated:cores (seed 21)")
+    assert "fifo" in text
+    assert page.stat().st_size > 1e6
+    found = json.loads(simulate(*given, "--json"))
+    assert found["simulated"] is True
+    assert found["policies"]["fifo"]["ratio"] >= 1
+    assert simulate(*given, "--json") == simulate(*given, "--json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("generated:fish",), "generated = 'fish' is refused: allowed is cifar10"),
+        (("x.yaml", "--seed", 1), "--seed = 1 is refused"),
+        (("generated:cores", "--max-width", 2), "--max-width = 2 is refused"),
+        (("no-such-file.yaml",), "no-such-file.yaml cannot be read"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_simulate(arguments, words):
+    assert words in simulate(*arguments, "--devices", "gpu:2", status=2)
