@@ -7,6 +7,7 @@ middle of a request) gives the very same row, which MLflow's databases keep once
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 #: So many metrics MLflow takes in one request; and so many runs it lists.
 _AT_ONCE = 1000
+#: Who watches waits for a server no longer than this (MLflow: 120 s, eight times; only variables of
+#: the environment can say so). What it missed it gets later.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 #: How MLflow calls a trial that is over.
 _STATUS = {
     TrialState.COMPLETED: "FINISHED",
@@ -58,7 +62,6 @@ class MLflowCallback(EpochCallback):
 
     def open(self, study: StudyRow) -> Log:
         """The experiment of ``study``, made where it is not there."""
-        self.check()
         return _Experiment(self.place, study)
 
 
@@ -114,12 +117,25 @@ class _Experiment:
         from mlflow.exceptions import MlflowException
 
         try:
-            yield
+            with _patience():
+                yield
         except (MlflowException, OSError) as error:
             # from None: the library's own text shows the whole URI, which may have a password.
             shown = hide_password(self._uri)
             said = str(error).replace(self._uri, shown)
-            raise BackendError(f"MLflow at {shown} refuses: {said}") from None
+            raise BackendError(f"MLflow at {shown}: {said}") from None
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """``_PATIENCE`` for as long as we ask, unless the user has said otherwise."""
+    ours = {name: value for name, value in _PATIENCE.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
 
 
 class _Run:

@@ -58,7 +58,6 @@ class TensorBoardCallback(EpochCallback):
 
     def open(self, study: StudyRow) -> Log:
         """The folder of ``study``."""
-        self.check()
         known = spec_from_json(study.spec_json).space is not None
         return _Folder(self._directory / study.id, known)
 
