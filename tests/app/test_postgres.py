@@ -207,11 +207,19 @@ def test_what_does_not_lead_to_a_database_is_said_within_seconds(postgres, what,
     assert "s3cret" not in str(refused.value)
 
 
+def test_a_schema_that_does_not_exist_is_refused_at_the_door(postgres):
+    url = f"{postgres.url()}&options=-csearch_path%3Dnowhere"
+    with pytest.raises(BackendError, match="no schema for tables: make the one of its search_path"):
+        database_at(url).check()
+
+
 def test_a_database_that_cannot_hold_every_text_is_refused(postgres):
     with psycopg.connect(postgres.url(), autocommit=True) as session:
         session.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     with pytest.raises(BackendError, match="LATIN1: make a database with UTF8"):
         SqlLedger.open(postgres.url("latin"))
+    with pytest.raises(BackendError, match="LATIN1: make a database with UTF8"):
+        database_at(postgres.url("latin")).check()
 
 
 def test_a_role_that_may_not_make_tables_is_told_so(postgres):
