@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
+from ..profiling.extras import need
 from ..profiling.urls import hide_password
 from ..scheduler.trial import TrialState
 from .epoch_logs import EpochCallback, Log, Point
-from .extras import need
 
 if TYPE_CHECKING:
     from .queries import StudyRow, TrialRow
@@ -58,7 +58,7 @@ class MLflowCallback(EpochCallback):
 
     def check(self) -> None:
         """UsageError where the library is not installed."""
-        need("mlflow", "mlflow", "MLflowCallback")
+        need("mlflow", "MLflowCallback")
 
     def open(self, study: StudyRow) -> Log:
         """The experiment of ``study``, made where it is not there."""

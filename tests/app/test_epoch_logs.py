@@ -232,7 +232,7 @@ def test_a_log_that_was_away_for_a_while_misses_nothing(tmp_path, part, whole, m
     ],
 )
 def test_a_library_that_is_not_installed_is_named_before_anything_starts(make, extra, monkeypatch):
-    monkeypatch.setattr("penstock.app.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("penstock.profiling.extras.find_spec", lambda name: None)
     monkeypatch.setattr(penstock.Study, "submit", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(UsageError, match=rf"pip install 'penstock\[{extra}\]'"):
         penstock.create_study().optimize(objective, n_trials=1, callbacks=[make()])
