@@ -101,3 +101,12 @@ def test_other_failures_end_trials_only(world):
     for _ in range(METRIC_LIMIT + 1):
         fails(world, "exception")
     assert world.finish is None
+
+
+def test_a_grid_with_fewer_points_than_trials_says_how_many_there_were(world):
+    world.propose = lambda ask, _=World.propose: _(world, ask, n=4)
+    world.submit(spec(n_trials=9, sampler="grid"))
+    world.run()
+    assert world.finish.status == "complete"
+    record = world.engine.take_changes().studies["s-1"]
+    assert record.message == "the grid has 4 points, and all were tried"
