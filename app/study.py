@@ -155,6 +155,8 @@ class Study(AskableStudy):
 
         It is a cancel: what runs is not waited for. A study that is over stays as it is.
         """
+        if self.status in OVER:  # a callback hears of each trial that was cancelled, too
+            return
         try:
             self.cancel()
         except UsageError:

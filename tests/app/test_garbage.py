@@ -58,7 +58,7 @@ def test_files_without_a_row_go_and_while_a_study_lasts_only_old_ones(
     for path, age in ((named, 1e6), (old, 1e6), (young, 3600.0), (fresh, 0.0)):
         aged(path, age)
     aged(folder / "notes.txt", 1e6)
-    commit(settings, status, named.as_uri())
+    commit(settings, status, named.as_uri(), contract)
     expected = [old, young] if young_ones_too else [old]
     found = list(find(settings))
     assert [(each.name, each.size) for each in found] == [(p.as_uri(), 2000) for p in expected]
