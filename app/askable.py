@@ -37,6 +37,7 @@ class AskableStudy(ReadableStudy):
             spec = self._warmed(spec)
             self._reach().submit(spec, self._wishes(spec))
             self._spec, self._enqueued = spec, []
+            self._note_submitted()
         elif space is not None and parse_space(space) != self._spec.space:
             raise UsageError(f"study {self.study_name} was begun over another space")
         number, params = self._reach().ask(self.id)

@@ -26,6 +26,7 @@ from .terminal import (
     Json,
     Name,
     Names,
+    TrialName,
     client_of,
     present,
     reader_of,
@@ -35,8 +36,8 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
+    from .handle import StudyHandle
     from .settings import Settings
-    from .study import Study
 
 #: By how its name ends a file is known to be a study's, and not a script.
 STUDY_FILES = (".yaml", ".yml")
@@ -82,9 +83,10 @@ def run(script: Script, arguments: Arguments = None) -> None:
     import psutil
 
     since = psutil.Process().create_time()
-    studies: list[Study] = []
+    studies: list[StudyHandle] = []
     try:
         _run(script, arguments or [], studies, detach=False)
+        _check_any(script, studies)
     finally:
         failed = _show_outcomes(studies, since)
     if failed:
@@ -94,9 +96,10 @@ def run(script: Script, arguments: Arguments = None) -> None:
 @app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
 def submit(script: Script, arguments: Arguments = None) -> None:
     """Submit a script's studies, or that of a YAML file, to run in the background."""
-    studies: list[Study] = []
+    studies: list[StudyHandle] = []
     try:
         _run(script, arguments or [], studies, detach=True)
+        _check_any(script, studies)
     except UsageError as error:
         from .results import NoTrial
 
@@ -148,7 +151,8 @@ def list_studies(as_json: Json = False) -> None:
     from .listing import study_facts, study_table
 
     reader = reader_of()
-    present([study_facts(reader, row) for row in reader.studies()], as_json, study_table)
+    studies = [] if reader.is_empty() else reader.studies()
+    present([study_facts(reader, row) for row in studies], as_json, study_table)
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -163,9 +167,7 @@ def status(name: Name = None, as_json: Json = False) -> None:
 
 @app.command(rich_help_panel=STUDIES)
 def story(
-    trial: Annotated[
-        str, typer.Argument(metavar="STUDY/NUMBER", help="A trial, as digits-3f2a/7, or its id.")
-    ],
+    trial: TrialName,
     as_json: Json = False,
 ) -> None:
     """Tell what happened to one trial, in order, and why."""
@@ -345,9 +347,9 @@ def _report_path(settings: Settings, study_id: str) -> Path:
     return settings.home / "reports" / f"{study_id}.html"
 
 
-def _run(script: Path, arguments: list[str], studies: list[Study], *, detach: bool) -> None:
+def _run(script: Path, arguments: list[str], studies: list[StudyHandle], *, detach: bool) -> None:
     """Run a user's script, or a study's file; ``studies`` fills with those it submits."""
-    from .study import DETACH, SUBMITTED
+    from .handle import DETACH, SUBMITTED
 
     runs: Callable[[Path, Sequence[str]], None]
     if script.suffix in STUDY_FILES:
@@ -362,7 +364,16 @@ def _run(script: Path, arguments: list[str], studies: list[Study], *, detach: bo
         SUBMITTED.reset(collected)
 
 
-def _show_outcomes(studies: list[Study], since: float) -> bool:
+def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
+    """Raise UsageError where a script that ran to its end has submitted nothing."""
+    if not studies:
+        raise UsageError(
+            f"{script.name} ran to its end and submitted no study: it has to call"
+            " study.optimize(...), also where it is run as __main__"
+        )
+
+
+def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
     """Print what each finished study came to; whether one of them failed."""
     from rich.console import Console
 

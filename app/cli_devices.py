@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..scheduler.freeing import LONGEST_WITHIN
-from .terminal import Json, client_of, present, reader_of, settings_of
+from .terminal import Json, client_of, completed, present, reader_of, scheduler_runs, settings_of
 
 if TYPE_CHECKING:
     from .client import Client
 
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help="Devices: their names, or unique beginnings of them."),
+    typer.Argument(
+        metavar="NAME...",
+        help="Devices: their names, or unique beginnings of them.",
+        autocompletion=completed(lambda reader, _: (each.device.name for each in reader.devices())),
+    ),
 ]
 _WITHIN = typer.Option(
     metavar="SECONDS", min=0, max=LONGEST_WITHIN, help="What still runs then is revoked."
@@ -37,7 +41,9 @@ def list_devices(as_json: Json = False) -> None:
     """List every device, how it stands, and what runs there."""
     from .devices import device_facts, device_table
 
-    present(device_facts(reader_of()), as_json, device_table)
+    settings = settings_of()
+    facts = device_facts(reader_of(settings), served=scheduler_runs(settings))
+    present(facts, as_json, device_table)
 
 
 @capacity.command()

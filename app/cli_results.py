@@ -58,6 +58,8 @@ def export(
         raise UsageError.refuse("--epochs", True, "csv or parquet: JSON holds all epochs")
     if form is Format.PARQUET and output is None:
         raise UsageError.refuse("--output", None, "a file: Parquet is no text")
+    if output is not None and not output.parent.is_dir():
+        raise UsageError.refuse("--output", str(output), "a file in a folder that is there")
     reader = reader_of()
     archive = archive_of(reader, study_of(reader, name).id)
     if form is Format.JSON:

@@ -29,14 +29,13 @@ from ..scheduler.events import (
     TrialTold,
 )
 from ..scheduler.freeing import LONGEST_WITHIN, choose, freeable
-from ..scheduler.past import Past, PastTrial
+from ..scheduler.past import Past
 from ..scheduler.state import EngineState, StudyState
 from ..scheduler.strategy import make_strategy
 from ..scheduler.study import (
     CONTRACTS,
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
-    OVER,
     Code,
     StudySpec,
     forks,
@@ -44,9 +43,11 @@ from ..scheduler.study import (
 )
 from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
+from .imports import check_imported
 from .objectives import DIRECTIONS, check_strategy
 from .sampler_options import SAMPLERS, check_space
 from .space import check_params, finite, grid_size, parameter, whole
+from .submission import check_name
 
 KINDS = (
     "submit, cancel, pause, resume, extend, enqueue, ask, tell, close, import, drain, undrain, free"
@@ -206,28 +207,13 @@ def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     event = decode(StudyImported.__name__, body["imported"])
     assert isinstance(event, StudyImported)
     record = event.record
-    if not isinstance(record.spec.id, str) or not record.spec.id:
-        raise UsageError.refuse("the study's id", record.spec.id, "text that is not empty")
+    check_name(record.spec.name)
     if record.spec.id in state.studies or record.spec.id in state.finished:
         raise UsageError(f"there is a study {record.spec.id} already")
     _check_name(record.spec, state)
     _check_known(record.spec)
-    if record.status not in OVER or record.finished_at is None:
-        raise UsageError.refuse("status", record.status, f"{', '.join(OVER)}: a study that is over")
-    if len({trial.number for trial in event.trials}) < len(event.trials):
-        raise UsageError("two trials have the same number")
-    for trial in event.trials:
-        _check_past(trial, trial_id(record.spec.id, trial.number))
+    check_imported(event)
     return replace(event, at=at)
-
-
-def _check_past(trial: PastTrial, name: str) -> None:
-    """See that the tables of the ledger can take the trial in."""
-    if trial.number < 0 or trial.state not in FINAL:
-        raise UsageError(f"trial {trial.number} is {trial.state}: it is not over")
-    epochs = [epoch.epoch for epoch in trial.epochs]
-    if any(epoch.trial != name for epoch in trial.epochs) or len(set(epochs)) < len(epochs):
-        raise UsageError(f"an epoch of trial {trial.number} is there twice, or another trial's")
 
 
 def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
@@ -294,6 +280,9 @@ def _check_known(spec: StudySpec) -> None:
     make_strategy(spec)
     if spec.further:
         check_strategy(spec.strategy)
-    for _, text in spec.space or ():
-        parameter(text)
+    for name, text in spec.space or ():
+        try:
+            parameter(text)
+        except (LookupError, TypeError, ValueError) as error:
+            raise UsageError.refuse(f"space[{name!r}]", text, "a distribution") from error
     check_space(spec.sampler, spec.space, spec.conditions)

@@ -108,19 +108,20 @@ def render(studies: Sequence[Compared], now: datetime) -> str:
 
 
 def _progress(of: Compared) -> list[tuple[int, float, float]]:
-    """(epochs accepted so far, seconds since submission, value), in order; failed trials apart.
+    """(epochs accepted so far, seconds since submission, value), in order.
 
-    An objective that reports nothing has its trials' values.
+    Trials that failed or violate a constraint are left out: they are nobody's best. An objective
+    that reports nothing has its trials' values.
     """
-    failed = {trial.id for trial in of.trials if trial.state == TrialState.FAILED}
+    out = {t.id for t in of.trials if t.state == TrialState.FAILED or not t.feasible}
     if of.epochs:
         found = [
             (place, row.at, row.value)
             for place, row in enumerate(sorted(of.epochs, key=lambda row: row.rowid), start=1)
-            if row.trial not in failed
+            if row.trial not in out
         ]
     else:
-        ended = [t for t in of.trials if t.finished_at is not None and t.id not in failed]
+        ended = [t for t in of.trials if t.finished_at is not None and t.id not in out]
         found = [
             (0, t.finished_at or 0.0, math.nan if t.value is None else t.value)
             for t in sorted(ended, key=lambda t: t.finished_at or 0.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from ..profiling.errors import UsageError
-from .extras import need
+from ..profiling.extras import need
 
 if TYPE_CHECKING:
     from .queries import Reader
@@ -27,7 +27,7 @@ def serving(reader: Reader, port: int) -> WSGIServer:
 
     UsageError where optuna-dashboard is not installed or the port is taken.
     """
-    need("optuna_dashboard", "dashboard", "penstock dashboard")
+    need("optuna_dashboard", "penstock dashboard")
     import optuna_dashboard
 
     from .optuna_storage import LedgerStorage

@@ -26,13 +26,22 @@ GRACE = 15.0
 _LOOK_AGAIN = 0.1
 #: Columns between two columns of the table.
 GAP = 3
+_GONE = ("left", "held")
 _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
 
 
-def device_facts(reader: Reader) -> list[Facts]:
-    """Every device that ever joined, by name, and what runs there. Times are seconds since 1970."""
-    works = reader.running()
-    return [_facts(record, works) for record in reader.devices()]
+def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
+    """Every device that ever joined, by name, and what runs there. Times are seconds since 1970.
+
+    ``served``: a scheduler is at work. Where none is, the ledger has them as they were last seen,
+    and none counts as there; since when is not known.
+    """
+    works = reader.running() if served else {}
+    found = [_facts(record, works) for record in reader.devices()]
+    for facts in found if not served else ():
+        if facts["state"] not in _GONE:
+            facts |= {"state": "left", "since": None, "reason": "no scheduler runs: penstock up"}
+    return found
 
 
 def _facts(record: DeviceRecord, works: dict[tuple[str, int], Work]) -> Facts:
@@ -70,7 +79,7 @@ def device_table(devices: list[Facts]) -> RenderableType:
     if not devices:
         return Text("no device is here yet: penstock up, or penstock worker, joins some", "dim")
     now = time.time()
-    order = sorted(devices, key=lambda facts: facts["state"] in {"left", "held"})
+    order = sorted(devices, key=lambda facts: facts["state"] in _GONE)
     return _Fitting({title: [cell(facts, now) for facts in order] for title, cell in _COLUMNS})
 
 
@@ -115,7 +124,7 @@ def _memory(facts: Facts, _: float) -> Text:
 def _state(facts: Facts, now: float) -> Text:
     state = str(facts["state"])
     text = Text(state, style=_STYLES.get(state, "yellow"))
-    if state != "joined":
+    if state != "joined" and facts["since"] is not None:
         text.append(f" {duration(max(0.0, now - facts['since']))}", style="dim")
     return text
 

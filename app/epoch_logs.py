@@ -11,6 +11,8 @@ one place at a time.
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +20,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
+from ..profiling.errors import BackendError
 from ..scheduler.trial import FINAL
 from . import locks
 
 if TYPE_CHECKING:
     from .picture import View
     from .queries import EpochRow, StudyRow, TrialRow
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which a log that did not answer is asked again.
+RETRY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +67,72 @@ class EpochCallback(ABC):
 
     @abstractmethod
     def open(self, study: StudyRow) -> Log:
-        """The log of ``study``. BackendError where it does not answer."""
+        """The log of ``study``, after ``check``. BackendError where it does not answer."""
 
 
 class Feed:
-    """Hands each log what is new, from one look of a watcher to the next."""
+    """Hands each log what is new, from one look of a watcher to the next.
+
+    One that does not answer holds up nobody: that is said once, and it is opened anew later. Since
+    it is asked then how far it is, it misses nothing in the end.
+    """
 
     def __init__(self, callbacks: Sequence[EpochCallback], run: Path) -> None:
         self._callbacks = callbacks
         self._run = run
         self._held = contextlib.ExitStack()
-        self._logs: list[Log] | None = None
-        self._heard = 0
-        self._reached: dict[str, int] = {}
-        self._over: set[str] = set()
+        self._logs: dict[EpochCallback, _Fed] = {}
+        self._waits: dict[EpochCallback, float] = {}
 
     def look(self, view: View, epochs: Sequence[EpochRow]) -> None:
         """Log what ``view`` has; ``epochs`` are all accepted ones, longer from look to look.
 
         UsageError where another process logs this study to the same place.
         """
-        if self._logs is None:
-            self._logs = [self._open(callback, view.study) for callback in self._callbacks]
+        over = view.study.finished_at is not None
+        for callback in self._callbacks:
+            if time.monotonic() < self._waits.get(callback, 0.0) and not over:
+                continue
+            if callback not in self._waits:
+                self._hold(callback, view.study)
+            try:
+                if callback not in self._logs:
+                    self._logs[callback] = _Fed(callback.open(view.study))
+                self._logs[callback].look(view, epochs)
+            except BackendError as error:
+                self._logs.pop(callback, None)
+                if over:
+                    option = f"--{callback.kind}"
+                    log.warning(
+                        "%s: the log is not whole; `penstock watch %s %s` adds what is missing",
+                        *(error, view.study.id, option),
+                    )
+                elif not self._waits[callback]:
+                    log.warning("%s; the study goes on, and is logged when it answers", error)
+                self._waits[callback] = time.monotonic() + RETRY
+            else:
+                self._waits[callback] = 0.0
+
+    def close(self) -> None:
+        self._held.close()
+
+    def _hold(self, callback: EpochCallback, study: StudyRow) -> None:
+        callback.check()
+        name = f"{callback.kind}-{study.id}-{crc32(callback.place.encode()):08x}"
+        self._held.enter_context(locks.hold(self._run, name))
+        self._waits[callback] = 0.0
+
+
+class _Fed:
+    """A log, and how far it was fed."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._heard = 0
+        self._reached: dict[str, int] = {}
+        self._over: set[str] = set()
+
+    def look(self, view: View, epochs: Sequence[EpochRow]) -> None:
         points: dict[str, list[Point]] = {}
         for row in epochs[self._heard :]:
             points.setdefault(row.trial, []).append(Point(row.epoch, row.at, row.metrics))
@@ -98,18 +150,9 @@ class Feed:
             # Trials are read after the epochs: the last ones may come with the next look.
             over = over and self._reached.get(trial.id, 0) >= trial.epoch
             if found or over:
-                for log in self._logs:
-                    log.write(trial, found, over=over)
+                self._log.write(trial, found, over=over)
             if over:
                 self._over.add(trial.id)
-
-    def close(self) -> None:
-        self._held.close()
-
-    def _open(self, callback: EpochCallback, study: StudyRow) -> Log:
-        name = f"{callback.kind}-{study.id}-{crc32(callback.place.encode()):08x}"
-        self._held.enter_context(locks.hold(self._run, name))
-        return callback.open(study)
 
 
 @contextlib.contextmanager

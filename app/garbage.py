@@ -50,7 +50,10 @@ class Garbage:
 def find(settings: Settings) -> Iterator[Garbage]:
     """All there is. BackendError where nothing has run here, or the ledger is out of reach."""
     reader = Reader(settings.ledger_url)
-    at_rest = all(study.finished_at is not None for study in reader.studies())
+    # A study that is asked has no checkpoints, and may stay open for ever.
+    at_rest = all(
+        study.finished_at is not None or study.contract == "ask" for study in reader.studies()
+    )
     url = store.checkpoints(settings.store_url, installation_key(settings))
     for uri, size in unnamed(url, reader, REST_AGE if at_rest else SWEEP_AGE):
         yield Garbage(uri, size, is_log=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from .client import Client
     from .queries import Reader
     from .results import Results
+
+
+#: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
+DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
+#: Set by the command line to a list, on which every study is put that a script has submitted.
+SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", default=None)
 
 
 class StudyHandle:
@@ -61,6 +68,11 @@ class StudyHandle:
     def _submitted(self) -> None:
         if self._spec is None:
             raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
+
+    def _note_submitted(self) -> None:
+        submitted = SUBMITTED.get()
+        if submitted is not None:
+            submitted.append(self)
 
     def _client(self) -> Client:
         from .client import Client

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def patiently(every: float, name: str, call: Callable[[], T], tell: Callable[[], object]) -> T:
+    """What ``call`` returns or raises, however long it takes; every so many seconds, ``tell``.
+
+    ``call`` runs in a thread called ``name``, ``tell`` in this one.
+    """
+    done = Future[T]()
+
+    def attempt() -> None:
+        try:
+            done.set_result(call())
+        except Exception as error:  # handed to the caller below
+            done.set_exception(error)
+
+    threading.Thread(target=attempt, name=name, daemon=True).start()
+    while not wait([done], every).done:
+        tell()
+    return done.result()
 
 
 def within(seconds: float, name: str, call: Callable[[], T]) -> T:

@@ -96,12 +96,17 @@ def study_table(studies: list[Facts]) -> RenderableType:
         table.add_row(
             Text(facts["name"], style="bold"),
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
-            f"{there}/{max(there, facts['n_trials'])}",
-            f"{facts['epochs']}/{expected}" if expected else str(facts["epochs"]),
+            f"{_short(there)}/{_short(max(there, facts['n_trials']))}",
+            _short(facts["epochs"]) + (f"/{_short(expected)}" if expected else ""),
             number(best["value"]) if best else _front(facts),
             Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim"),
         )
     return table
+
+
+def _short(n: int) -> str:
+    """A count in few columns: ``80``, ``1e+09``."""
+    return str(n) if n < 1_000_000 else f"{n:.3g}"
 
 
 def _front(facts: Facts) -> str:

@@ -14,6 +14,7 @@ import io
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -23,6 +24,7 @@ from rich.text import Text
 from ..profiling.errors import BackendError
 from ..scheduler.trial import FINAL
 from .codec import spec_from_json
+from .limit import patiently
 from .picture import View, picture, progress, sentence
 from .standing import standing
 
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 PERIOD = 0.2  # seconds between two looks at the ledger
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
+
+#: Seconds after which a question to the ledger that has no answer yet is spoken of.
+SILENCE = 3.0
+WAITING = "the ledger does not answer, waiting for it"
 
 #: The table as a string, wherever that is made.
 _NO_NOTEBOOK: dict[str, Any] = {"force_jupyter": False, "force_terminal": True}
@@ -85,7 +91,9 @@ def follow(
         while True:
             trouble = ""
             try:
-                view = watcher.look()
+                view = patiently(
+                    SILENCE, "ledger-look", watcher.look, partial(screen.draw, view, WAITING)
+                )
             except BackendError as error:
                 trouble = f"the ledger does not answer, asking again: {error}"
                 if view is None and end is not None and time.monotonic() >= end:
@@ -116,6 +124,8 @@ def _waits_for(view: View | None, alive: Callable[[], bool] | None) -> str:
         return ""
     if view.study.status == "paused":
         return f"it is paused and goes on with: penstock resume {view.study.id}"
+    if view.study.contract == "ask":
+        return "it is open for ask() and tell(); study.close() ends it"
     if alive is not None and not alive():
         return "no scheduler is running: the study goes on when one does (penstock up)"
     return ""

@@ -2,12 +2,14 @@
 
 It is a process of its own beside the scheduler, and only reads. It follows the ledger's events by
 an engine of its own, which nobody obeys: so it knows what the scheduler knows, and what it counts
-is the same whenever it is started. A ledger that does not answer is a scrape that fails, which
-Prometheus shows as such. Only the tasks in the queues are the broker's word.
+is the same whenever it is started. While the ledger does not answer, ``penstock_ledger_up`` is 0
+and what the ledger would say is left out: nothing old is shown as if it were so now. Only the tasks
+in the queues are the broker's word.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -34,6 +36,8 @@ from .queries import Reader
 from .runner import follow, restore
 from .settings import Settings
 
+log = logging.getLogger(__name__)
+
 #: Seconds that the broker has to say how long its queues are.
 BROKER_LIMIT = 2.0
 
@@ -54,18 +58,37 @@ class Collector:
         self._settings = settings
         self._reader = Reader(settings.ledger_url)
         self._engine: Engine | None = None
+        self._trouble = ""
         # Scrapes come in threads of their own.
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
-        """Raises BackendError where the ledger does not answer."""
+        """All of it; where the ledger does not answer, only who is up."""
+        families: list[Metric] = []
+        queues: dict[str, list[str]] = {}
         with self._lock:
-            state = self._newest()
-            families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
-            wanted = devices_wanted(state_from_json(state_to_json(state)))
-            words = "Devices that would have work at once if they joined."
-            families.append(GaugeMetricFamily("penstock_devices_wanted", words, value=wanted))
-        return [*families, *self._broker(state)]
+            try:
+                families, queues = self._ledger()
+                self._trouble = ""
+            except BackendError as error:
+                if str(error) != self._trouble:
+                    log.warning("%s", error)
+                self._trouble = str(error)
+            words = "Whether the ledger answers."
+            up = GaugeMetricFamily("penstock_ledger_up", words, value=not self._trouble)
+        return [*families, up, *self._broker(queues)]
+
+    def _ledger(self) -> tuple[list[Metric], dict[str, list[str]]]:
+        """What the ledger says, and the queues of each device that is there."""
+        state = self._newest()
+        families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
+        wanted = devices_wanted(state_from_json(state_to_json(state)))
+        words = "Devices that would have work at once if they joined."
+        families.append(GaugeMetricFamily("penstock_devices_wanted", words, value=wanted))
+        return families, {
+            name: [known.device.queue(slot) for slot in range(known.device.slots)]
+            for name, known in state.devices.items()
+        }
 
     def _newest(self) -> EngineState:
         engine, self._engine = self._engine, None
@@ -100,17 +123,13 @@ class Collector:
         words = "Slots of devices that are there: busy, idle, or free and not to be used."
         yield _by("penstock_slots", words, "state", slots)
 
-    def _broker(self, state: EngineState) -> Iterable[Metric]:
+    def _broker(self, queues: dict[str, list[str]]) -> Iterable[Metric]:
         """Whether broker and scheduler are there; and the queues, where the broker answers."""
-        queues = {
-            name: [("LLEN", known.device.queue(slot)) for slot in range(known.device.slots)]
-            for name, known in state.devices.items()
-        }
         served = locks.is_running(self._settings.run, "scheduler")
         lengths: dict[str, int] | None = None
         try:
             with broker.connect(self._settings, limit=BROKER_LIMIT) as client:
-                commands = [command for each in queues.values() for command in each]
+                commands = [("LLEN", queue) for each in queues.values() for queue in each]
                 first, *answers = protocol.execute(
                     client, [("EXISTS", protocol.SCHEDULER), *commands]
                 )
@@ -165,7 +184,7 @@ def serve(settings: Settings, address: str, port: int) -> tuple[Server, threadin
 
     UsageError where that cannot be listened at.
     """
-    # Nothing is described beforehand: there may be no ledger yet, and then a scrape says so.
+    # Nothing is described beforehand: there may be no ledger yet.
     registry = CollectorRegistry()
     registry.register(Collector(settings))
     try:

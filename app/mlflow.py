@@ -7,22 +7,26 @@ middle of a request) gives the very same row, which MLflow's databases keep once
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
+from ..profiling.extras import need
 from ..profiling.urls import hide_password
 from ..scheduler.trial import TrialState
 from .epoch_logs import EpochCallback, Log, Point
-from .extras import need
 
 if TYPE_CHECKING:
     from .queries import StudyRow, TrialRow
 
 #: So many metrics MLflow takes in one request; and so many runs it lists.
 _AT_ONCE = 1000
+#: Who watches waits for a server no longer than this (MLflow: 120 s, eight times; only variables of
+#: the environment can say so). What it missed it gets later.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 #: How MLflow calls a trial that is over.
 _STATUS = {
     TrialState.COMPLETED: "FINISHED",
@@ -54,11 +58,10 @@ class MLflowCallback(EpochCallback):
 
     def check(self) -> None:
         """UsageError where the library is not installed."""
-        need("mlflow", "mlflow", "MLflowCallback")
+        need("mlflow", "MLflowCallback")
 
     def open(self, study: StudyRow) -> Log:
         """The experiment of ``study``, made where it is not there."""
-        self.check()
         return _Experiment(self.place, study)
 
 
@@ -114,12 +117,25 @@ class _Experiment:
         from mlflow.exceptions import MlflowException
 
         try:
-            yield
+            with _patience():
+                yield
         except (MlflowException, OSError) as error:
             # from None: the library's own text shows the whole URI, which may have a password.
             shown = hide_password(self._uri)
             said = str(error).replace(self._uri, shown)
-            raise BackendError(f"MLflow at {shown} refuses: {said}") from None
+            raise BackendError(f"MLflow at {shown}: {said}") from None
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """``_PATIENCE`` for as long as we ask, unless the user has said otherwise."""
+    ours = {name: value for name, value in _PATIENCE.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
 
 
 class _Run:

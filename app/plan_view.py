@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -18,19 +18,39 @@ def plan_view(plan: Facts) -> RenderableType:
     if not plan["studies"]:
         return Text("no study is at work: there is nothing to plan", style="dim")
     parts: list[RenderableType] = [Text(_head(plan)), Text()]
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for title in ("trial", "where", "epoch", "target", "free in", "why"):
-        table.add_column(title)
-    for row in plan["running"]:
-        where = ", ".join(row["slots"])
-        table.add_row(*_first(row, where), _time(row["ends"]), row["why"])
+    rows = [
+        (*_first(row, ", ".join(row["slots"])), _time(row["ends"]), row["why"])
+        for row in plan["running"]
+    ]
     for row in plan["waiting"]:
         where = "waits" if row["width"] == 1 else f"waits for {row['width']} devices"
-        table.add_row(*_first(row, where), "", row["why"])
-    if table.row_count:
-        parts += [table, Text()]
+        rows.append((*_first(row, where), "", row["why"]))
+    if rows:
+        parts += [_Rows(rows), Text()]
     parts += [Text(_study(row), style="dim") for row in plan["studies"]]
     return Group(*parts)
+
+
+class _Rows:
+    """The trials as a table; on a terminal that is too narrow for it, as two lines each."""
+
+    def __init__(self, rows: list[tuple[str, ...]]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+        for title in ("trial", "where", "epoch", "target", "free in", "why"):
+            table.add_column(title)
+        for row in self._rows:
+            table.add_row(*row)
+        endless = options.update(width=10_000)
+        if console.measure(table, options=endless).maximum <= options.max_width:
+            yield table
+            return
+        for trial, where, epoch, target, ends, why in self._rows:
+            free = f", free in {ends}" if ends else ""
+            yield Text.assemble((trial, "bold"), f"  epoch {epoch} of {target}{free}: {why}")
+            yield Text(f"  {where}", style="dim")
 
 
 def _first(row: Facts, where: str) -> tuple[str, ...]:

@@ -109,8 +109,8 @@ class PostgresDatabase(Database):
             raise UsageError.refuse("ledger", "postgresql://…", allowed) from None
 
     def check(self) -> None:
-        with self.answering():
-            self._connect("door", read_only=True).close()
+        with self.answering(), self._connect("door", read_only=True) as session:
+            self._check(session)
 
     def is_absent(self) -> bool:
         return False
@@ -166,13 +166,18 @@ class PostgresDatabase(Database):
 
     def _take(self, session: Session) -> None:
         """Be the writer, or raise the driver's error for a lock that another session holds."""
+        schema = self._check(session)
+        session.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK, schema))
+
+    def _check(self, session: Session) -> str:
+        """The schema of a database that can hold a ledger. Raises ``BackendError`` for another."""
         found = session.execute("SELECT current_setting('server_encoding'), current_schema()")
         [(encoding, schema)] = found.fetchall()
         if encoding != "UTF8":
             raise self.unusable(f"its encoding is {encoding}: make a database with UTF8")
         if schema is None:
-            raise self.unusable("it has no schema for tables: see its search_path")
-        session.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK, schema))
+            raise self.unusable("it has no schema for tables: make the one of its search_path")
+        return str(schema)
 
     def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> Session:
         """A session for ``who``. What the URL says of the connection itself comes first."""

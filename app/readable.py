@@ -33,9 +33,14 @@ class ReadableStudy(StudyHandle):
 
     @to_the_user
     def get_trials(
-        self, *, states: Container[optuna.trial.TrialState] | None = None
+        self,
+        deepcopy: bool = True,
+        states: Container[optuna.trial.TrialState] | None = None,
     ) -> list[FrozenTrial]:
-        """The trials so far in these of Optuna's states; None for all."""
+        """The trials so far in these of Optuna's states; None for all.
+
+        They are the caller's own, ``deepcopy`` or not.
+        """
         if self._spec is None:
             return []
         found = self._reading()[1].trials()

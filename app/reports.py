@@ -140,6 +140,8 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
         value=None if value is None else float(value),
         further=tuple(float(each) for each in body.get("further", ())),
         constraints=tuple((str(n), float(v)) for n, v in body.get("constraints", {}).items()),
+        pruned=bool(body.get("pruned", False)),
+        unasked=tuple(str(name) for name in body.get("unasked", ())),
     )
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import PenstockError, TrialFailed, UsageError
+from ..profiling.extras import advice
 from ..scheduler.trial import TrialState
 from .report import write_report
 from .standing import (
@@ -62,7 +63,8 @@ def users_code(name: str, place: str) -> Iterator[None]:
         while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(place):
             trace = trace.tb_next
         traceback.print_exception(error.with_traceback(trace))
-        raise TrialFailed("exception", f"{name} raised {type(error).__name__}") from error
+        why = f"{name} raised {type(error).__name__}{advice(error)}"
+        raise TrialFailed("exception", why) from error
 
 
 @contextmanager
@@ -70,7 +72,8 @@ def as_python(script: Path, arguments: Sequence[str] = ()) -> Iterator[None]:
     """``sys.argv`` and the first entry of ``sys.path`` as the script expects them."""
     argv, path = sys.argv, sys.path
     sys.argv = [str(script), *arguments]
-    sys.path = [str(script.resolve().parent), *path[1:]]
+    if not sys.flags.safe_path:  # with -P the first entry is the user's, and no script's
+        sys.path = [str(script.resolve().parent), *path[1:]]
     try:
         yield
     finally:

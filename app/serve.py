@@ -18,6 +18,7 @@ from importlib.metadata import version
 
 from ..profiling.discovery import node_name
 from ..profiling.errors import BackendError
+from ..scheduler.engine import Engine
 from ..scheduler.events import PolicyChosen
 from ..scheduler.policies import find_policy
 from . import broker, locks, protocol, store
@@ -76,10 +77,7 @@ class Scheduler:
         said = ""
         while not stop.is_set():
             try:
-                ledger = SqlLedger.open(self._settings.ledger_url)
-                engine = restore(ledger)
-                # Before the broker shows where the store is: an agent looks for the mark at once.
-                store.mark(self._settings.store_url, key)
+                ledger, engine = self._open(key)
             except BackendError as error:
                 if str(error) != said:
                     log.error("%s", error)
@@ -113,6 +111,17 @@ class Scheduler:
             finally:
                 transport.close()
                 ledger.close()
+
+    def _open(self, key: bytes) -> tuple[SqlLedger, Engine]:
+        ledger = SqlLedger.open(self._settings.ledger_url)
+        try:
+            engine = restore(ledger)
+            # Before the broker shows where the store is: an agent looks for the mark at once.
+            store.mark(self._settings.store_url, key)
+        except BaseException:
+            ledger.close()  # its lock would keep us out at the next try
+            raise
+        return ledger, engine
 
     def _tell(self, trouble: str) -> None:
         """Let those who wait for a scheduler know why there is none."""

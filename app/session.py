@@ -240,8 +240,9 @@ class Session:
         return None
 
     def _hear_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        names = [name for name in ("value", "further", "constraints") if name in line]
-        self._report({"kind": "returned"} | {name: line[name] for name in names}, closes=True)
+        names = ("value", "further", "constraints", "pruned", "unasked")
+        said = {name: line[name] for name in names if name in line}
+        self._report({"kind": "returned"} | said, closes=True)
         return {"returned": line["value"]}
 
     def _hear_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:

@@ -58,6 +58,9 @@ class Float:
             _set(self, "step", step)
             _set(self, "high", float(low + (high - low) // width * width))
 
+    def __str__(self) -> str:
+        return _written("Float", self, step=None)
+
     def to_json(self) -> str:
         """As Optuna distribution JSON."""
         return _distribution("Float", step=self.step, low=self.low, high=self.high, log=self.log)
@@ -88,6 +91,9 @@ class Int:
             raise UsageError.refuse("Int.step", self.step, allowed)
         _set(self, "high", self.high - (self.high - self.low) % self.step)
 
+    def __str__(self) -> str:
+        return _written("Int", self, step=1)
+
     def to_json(self) -> str:
         """As Optuna distribution JSON."""
         return _distribution("Int", log=self.log, step=self.step, low=self.low, high=self.high)
@@ -116,6 +122,9 @@ class Categorical:
                 raise UsageError.refuse(name, choice, "a value different from the ones before it")
         _set(self, "choices", tuple(choices))
         _set(self, "when", when)
+
+    def __str__(self) -> str:
+        return str(list(self.choices))
 
     def to_json(self) -> str:
         """As Optuna distribution JSON."""
@@ -288,6 +297,13 @@ def finite(field: str, value: Any, allowed: str = "a finite number") -> float:
     if not math.isfinite(number):
         raise UsageError.refuse(field, value, allowed)
     return number
+
+
+def _written(kind: str, given: Float | Int, *, step: float | None) -> str:
+    """As its user wrote it; ``step`` is the one that nobody writes."""
+    log = ", log=True" if given.log else ""
+    steps = f", step={given.step}" if given.step != step else ""
+    return f"{kind}({given.low}, {given.high}{log}{steps})"
 
 
 def _check_range(kind: str, low: float, high: float) -> None:

@@ -106,6 +106,7 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
         case happened.TrialReturned():
             values = [] if event.value is None else [event.value, *event.further]
             text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
+            text = "the objective pruned it" if event.pruned else text
         case happened.TrialTold():
             failed = f"that it failed {event.reason}".rstrip()
             told = failed if event.value is None else f"{metric} {number(event.value)}"

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import TrialFailed, UsageError
 from ..scheduler.retry import ENDS_STUDY
-from ..scheduler.study import Params, StudySpec
+from ..scheduler.study import OVER, Observation, Params, StudySpec
 from ..scheduler.trial import TrialState
 from .askable import AskableStudy
 from .boundary import to_the_user
-from .handle import refuse_in_trainer
+from .changes import differences
+from .handle import DETACH, SUBMITTED, refuse_in_trainer
 from .space import check_params, whole
-from .submission import differences, make_spec, seconds
-from .warm_start import observation, of_frozen, of_study
+from .submission import make_spec, seconds
+from .warm_start import fitting, observation, of_frozen, of_study
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 
     Heard = Callable[["Study", FrozenTrial], object]
     Callback = Heard | EpochCallback
-
-#: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
-DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
-#: Set by the command line to a list, on which every study is put that a script has submitted.
-SUBMITTED: ContextVar[list[Study] | None] = ContextVar("SUBMITTED", default=None)
 
 
 class Study(AskableStudy):
@@ -135,9 +130,7 @@ class Study(AskableStudy):
         self._ensure_up(devices)
         self._send(spec, wishes)
         self._spec, self._enqueued = spec, []
-        submitted = SUBMITTED.get()
-        if submitted is not None:
-            submitted.append(self)
+        self._note_submitted()
 
     @to_the_user
     def wait(
@@ -155,6 +148,20 @@ class Study(AskableStudy):
         """Stop the study. What has run stays; trials at work end as cancelled."""
         self._submitted()
         self._reach().cancel(self.id)
+
+    @to_the_user
+    def stop(self) -> None:
+        """End the study from a callback, as Optuna's ``MaxTrialsCallback`` does.
+
+        It is a cancel: what runs is not waited for. A study that is over stays as it is.
+        """
+        if self.status in OVER:  # a callback hears of each trial that was cancelled, too
+            return
+        try:
+            self.cancel()
+        except UsageError:
+            if self.status not in OVER:
+                raise
 
     @to_the_user
     def pause(self) -> None:
@@ -202,17 +209,29 @@ class Study(AskableStudy):
     ) -> None:
         """Before the study is submitted: a result from elsewhere, for its sampler to learn from.
 
-        It is no trial of the study. A study that was submitted before keeps what it had then.
+        It is no trial of the study. UsageError where that was submitted without it.
         """
-        self._observed.append(observation(params, value, source))
+        self._learn([observation(params, value, source)], "add_trial()")
 
     @to_the_user
     def add_trials(self, trials: Iterable[FrozenTrial], source: str = "add_trials") -> None:
         """As ``add_trial``, for the results among Optuna's frozen trials."""
-        self._observed += of_frozen(trials, source)
+        self._learn(of_frozen(trials, source), "add_trials()")
 
     def _learn_from(self, study: Any) -> None:
         self._observed += of_study(study, self.direction)
+
+    def _learn(self, results: Sequence[Observation], what: str) -> None:
+        """Take ``results`` in; a script that runs again gives those that the study has already."""
+        if self._spec is not None:
+            known = fitting(results, self._spec.space, self._spec.conditions)
+            if not set(known) <= set(self._spec.observations):
+                raise UsageError(
+                    f"{what} is for a study that was not submitted yet, and {self.study_name} was:"
+                    f" make a new one with warm_start={self.study_name!r} and add them there"
+                )
+            return
+        self._observed += results
 
     # -- inside ----------------------------------------------------------------------------------
 

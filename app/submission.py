@@ -7,7 +7,7 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -197,22 +197,6 @@ def make_asked_spec(
         seed=plan.seed,
         conditions=conditions,
     )
-
-
-def differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """What a study submitted again has changed, in words.
-
-    An edited source file is no change. Nor is ``n_trials``, up to how many it is to go, nor what
-    it was warmed up with, which may have grown.
-    """
-    pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(StudySpec)]
-    edited = replace(new.code, digest=old.code.digest)
-    return [
-        f"{name} was {before!r} and is {after!r}"
-        for name, before, after in pairs
-        if name not in {"n_trials", "observations"}
-        and before != (edited if name == "code" else after)
-    ]
 
 
 def check_name(name: str | None) -> str:

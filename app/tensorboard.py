@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, UsageError
+from ..profiling.extras import need
 from ..scheduler.trial import FINAL
 from .codec import spec_from_json
 from .epoch_logs import EpochCallback, Log, Point
-from .extras import need
 
 if TYPE_CHECKING:
     from ..scheduler.study import Scalar
@@ -49,7 +49,7 @@ class TensorBoardCallback(EpochCallback):
 
     def check(self) -> None:
         """UsageError where the library is not installed, or the folder cannot be made."""
-        need("tensorboard", "tensorboard", "TensorBoardCallback")
+        need("tensorboard", "TensorBoardCallback")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -58,7 +58,6 @@ class TensorBoardCallback(EpochCallback):
 
     def open(self, study: StudyRow) -> Log:
         """The folder of ``study``."""
-        self.check()
         known = spec_from_json(study.spec_json).space is not None
         return _Folder(self._directory / study.id, known)
 

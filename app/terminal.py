@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,14 +23,30 @@ FAILED, USAGE, BACKEND = 1, 2, 3
 CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 
 
-def _names(incomplete: str) -> list[str]:
-    """For shells: the names of studies that begin so; none where there is no ledger."""
-    try:
-        names = {study.name for study in reader_of().studies()}
-    except PenstockError:
-        return []
-    return sorted(name for name in names if name.startswith(incomplete))
+def completed(
+    names: Callable[[Reader, str], Iterable[str]],
+) -> Callable[[str], list[str]]:
+    """For shells: those of ``names`` that begin as what is typed; none where there is no ledger."""
 
+    def complete(incomplete: str) -> list[str]:
+        try:
+            found = set(names(reader_of(), incomplete))
+        except PenstockError:
+            return []
+        return sorted(name for name in found if name.startswith(incomplete))
+
+    return complete
+
+
+def _trials(reader: Reader, typed: str) -> Iterable[str]:
+    """Studies up to the slash, and behind it their trials."""
+    study, slash, _ = typed.rpartition("/")
+    if not slash:
+        return [f"{each.name}/" for each in reader.studies()]
+    return [f"{study}/{trial.number}" for trial in reader.trials(reader.study(study).id)]
+
+
+_names = completed(lambda reader, _: (study.name for study in reader.studies()))
 
 Name = Annotated[
     str | None,
@@ -47,6 +63,14 @@ Names = Annotated[
 Known = Annotated[
     str,
     typer.Argument(metavar="STUDY", help="A study's name or id.", autocompletion=_names),
+]
+TrialName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY/NUMBER",
+        help="A trial, as digits-3f2a/7, or its id.",
+        autocompletion=completed(_trials),
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
 

@@ -14,7 +14,7 @@ from .decisions import Member, Parent, Release
 from .events import AttemptFailed, AttemptLost, EpochReported, Replayed, TrialReturned
 from .numerics import Numerics
 from .record import Refused
-from .retry import ENDS_STUDY, retry_failure, retry_loss
+from .retry import ENDS_STUDY, METRIC_LIMIT, retry_failure, retry_loss
 from .state import StudyState
 from .strategy import UNBOUNDED
 from .trial import FINAL, AcceptedEpoch, Failure, Step, Trial
@@ -167,8 +167,15 @@ class Attempts(Numerics):
         if event.value is not None:
             trial.value, trial.further = event.value, event.further
         trial.constraints = event.constraints or trial.constraints
+        if event.unasked:
+            trial.params = tuple(item for item in trial.params if item[0] not in event.unasked)
+            names = ", ".join(event.unasked)
+            study.message = f"enqueued for {trial.id}, which never asked for it: {names}"
+            self._touch_study(study)
         self._close_attempt(trial)
-        if trial.value is None:
+        if event.pruned:
+            self._move(study, trial, Step.PRUNE)
+        elif trial.value is None:
             trial.failure = Failure("metric", "the objective returned None and reported nothing")
             self._move(study, trial, Step.FAIL)
         else:
@@ -201,6 +208,15 @@ class Attempts(Numerics):
             trial.failure = failure
             self._move(study, trial, Step.FAIL)
             self._leave(study, trial)
+
+    def _unreported(self, study: StudyState) -> str:
+        """That so many trials lacked the metric, and none had it, that all will; empty else."""
+        trials = self._trials_of(study)
+        failures = [t.failure for t in trials if t.failure and t.failure.kind == "metric"]
+        if len(failures) < METRIC_LIMIT or any(t.value is not None for t in trials):
+            return ""
+        words = f"the first {len(failures)} trials ended without {study.spec.metric}"
+        return f"{words}, as all would: {failures[0].message}"
 
     def _on_attempt_lost(self, event: AttemptLost) -> None:
         trial = self._trial(event.trial)
@@ -258,6 +274,10 @@ class Attempts(Numerics):
         self.state.dirty = True
         self._over(study, trial)
         self._decide(Release, trial=trial.id)
+        if why := self._unreported(study):
+            study.message = why
+            self._abandon(study, "failed")
+            return
         self._enter(study, study.strategy.left(trial.id))
         self._settle(study)
         self._fill()

@@ -280,7 +280,8 @@ class TrialReturned(Event):
     """The objective returned ``value``: the trial has no further epochs.
 
     ``further`` are the values of the study's other objectives, ``constraints`` what it said of its
-    own (above 0: violated).
+    own (above 0: violated). ``pruned``: it raised TrialPruned, and ``value`` is the last that it
+    reported. ``unasked``: parameters that its user enqueued and it never asked for.
     """
 
     trial: str
@@ -288,6 +289,8 @@ class TrialReturned(Event):
     value: float | None
     further: tuple[float, ...] = ()
     constraints: Metrics = ()
+    pruned: bool = False
+    unasked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -241,12 +241,19 @@ class Placing(Tuning):
         if not pull.group and not pull.ask:
             self._finish(study, "complete" if study.succeeded else "failed")
 
+    def _say_exhausted(self, study: StudyState) -> None:
+        """That a grid had fewer points than trials were asked for."""
+        there, spec = len(study.trials), study.spec
+        if spec.sampler == "grid" and there < spec.n_trials and study.status == "complete":
+            study.message = study.message or f"the grid has {there} points, and all were tried"
+
     def _finish(self, study: StudyState, status: str) -> None:
         for trial in self._trials_of(study):
             if trial.state in (TrialState.PAUSED, TrialState.PROPOSED):
                 self._move(study, trial, Step.STOP)
                 self._decide(Release, trial=trial.id)
         study.status, study.finished_at = status, self._at
+        self._say_exhausted(study)
         if status == "failed" and not study.message:
             study.message = "every trial failed"
         self._end(study)

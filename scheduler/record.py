@@ -64,7 +64,7 @@ class Record:
             trial.finished_at = self._at
             if trial.id in self.state.ready:
                 self.state.ready.remove(trial.id)
-        if step in (Step.REACH, Step.FINISH):
+        if step in (Step.REACH, Step.FINISH, Step.PRUNE):
             study.succeeded += 1
         self._changes.trials[trial.id] = trial
 

@@ -30,6 +30,9 @@ KINDS = {
 #: What would happen to every trial, so that the first report ends the study.
 ENDS_STUDY = frozenset({"inexact", "checkpoint"})
 
+#: So many trials without the study's metric, and none that had it, end the study.
+METRIC_LIMIT = 3
+
 #: Attempts in a row, without an accepted epoch between them, after which a trial fails.
 CRASH_LIMIT = 4
 KILL_LIMIT = 10

@@ -4,7 +4,8 @@ Theory of operation. A trial is one configuration. The strategy enters it in Tri
 naming an absolute epoch to reach (its *target*). Waiting for a slot it is WAITING, on a slot it is
 RUNNING, at its target it is PAUSED until the strategy enters it again (promotion), or the study
 ends or a forked trial takes its place (then it is STOPPED). It is COMPLETED when it reached the
-strategy's last epoch or its objective returned. The docs' diagram is drawn from the table below.
+strategy's last epoch or its objective returned, however early; an objective that prunes its trial
+leaves it STOPPED. The docs' diagram is drawn from the table below.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Step(StrEnum):
     RETRY = "retry"  # its code failed and it is tried again
     REACH = "reach"  # it reached its target
     FINISH = "finish"  # it reached the last epoch, or its objective returned
+    PRUNE = "prune"  # its objective raised TrialPruned
     STOP = "stop"  # the study ended without promoting it, or a forked trial took its place
     FAIL = "fail"  # its code failed for good
     CANCEL = "cancel"  # the user cancelled
@@ -61,6 +63,7 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.RUNNING, _T.RETRY): _S.WAITING,
     (_S.RUNNING, _T.REACH): _S.PAUSED,
     (_S.RUNNING, _T.FINISH): _S.COMPLETED,
+    (_S.RUNNING, _T.PRUNE): _S.STOPPED,
     (_S.RUNNING, _T.FAIL): _S.FAILED,
     (_S.RUNNING, _T.CANCEL): _S.CANCELLED,
     (_S.PAUSED, _T.ENTER): _S.WAITING,

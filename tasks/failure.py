@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 from ..profiling.errors import BackendError, TrialFailed
+from ..profiling.extras import advice
 
 
 class Lost(BackendError):
@@ -36,7 +37,7 @@ def failure_of(error: BaseException, kind: str = "exception") -> TrialFailed:
     """``error`` as the failure of a trial; ``kind`` is said where the error shows no other."""
     if isinstance(error, TrialFailed):
         return error
-    message = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}{advice(error)}"
     if isinstance(error, SystemExit):
         kind, message = "exit", f"the training code called sys.exit({error.code!r})"
     elif _out_of_memory(error):

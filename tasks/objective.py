@@ -66,6 +66,8 @@ class Objectives:
                 value=values[0] if values else None,
                 further=values[1:],
                 constraints=session.constraints,
+                pruned=session.pruned,
+                unasked=session.unasked,
             )
             return
         self._paused.put(task.trial, session)
@@ -84,16 +86,23 @@ class Session(Function):
         #: The values that it returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
+        self.pruned = False
+        #: What its user enqueued and it did not ask for.
+        self.unasked: list[str] = []
         super().__init__("objective", run)
 
     def call(self) -> None:
         self._since = time.perf_counter()
         generators.seed(self._seed)
+        trial = ObjectiveTrial(self)
         try:
-            self.returned = self._values(self._objective(ObjectiveTrial(self)))
+            self.returned = self._values(self._objective(trial))
         except optuna.TrialPruned:
+            self.pruned = True
             last = self.reports.get(len(self.reports))
             self.returned = [last.metrics[self.run.task.metric]] if last else []
+        if self.run.task.define_by_run:
+            self.unasked = sorted(self.run.task.params.keys() - trial.params.keys())
 
     def report(self, value: float, step: int) -> None:
         """End an epoch; returns when the trial may go on."""

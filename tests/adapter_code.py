@@ -199,5 +199,6 @@ def never_saves_in_huggingface(trial):
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 4}
     model = BertForSequenceClassification(BertConfig(intermediate_size=8, **small))
     rows = [{"input_ids": torch.tensor([1, 2]), "labels": torch.tensor(0)}] * 4
-    arguments = TrainingArguments(report.folder, report_to=[], disable_tqdm=True)
+    folder = trial.params.get("folder", report.folder)
+    arguments = TrainingArguments(folder, report_to=[], disable_tqdm=True)
     Trainer(model, arguments, train_dataset=rows, callbacks=[report]).train()

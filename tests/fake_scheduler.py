@@ -98,6 +98,8 @@ class FakeScheduler:
         elif body["kind"] == "cancel":
             self._jobs = [job for job in self._jobs if job[0].id != body["study"]]
             record = self._records[body["study"]]
+            if record.finished_at is not None:
+                return {"ok": False, "type": "UsageError", "error": "the study is over already"}
             self._record(replace(record, status="cancelled", finished_at=time.time()))
         elif body["kind"] == "extend":
             record = self._records[body["study"]]

@@ -40,6 +40,7 @@ PURE = {
 #: Who reads a variable of the environment by its name, and what for. Handing the whole environment
 #: on to a child process is everyone's right.
 READERS_OF_THE_ENVIRONMENT = {
+    "app/mlflow.py": "MLflow's time limits, for as long as we ask it",
     "app/keeper.py": "what the node agent tells the keeper that it starts",
     "app/locks.py": "the lock that a service inherits from who started it",
     "app/machine.py": "which GPUs the user left visible",

@@ -62,6 +62,9 @@ class HuggingFaceCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         """Refuse arguments under which there would be no whole checkpoint after each epoch."""
+        if Path(args.output_dir or "").resolve() != Path(self.folder).resolve():
+            allowed = "report.folder: trials that share a folder overwrite each other's files"
+            raise UsageError.refuse("output_dir", args.output_dir, allowed)
         if args.save_strategy != "epoch":
             allowed = '"epoch", so that a trial can go on after any epoch'
             given = getattr(args.save_strategy, "value", args.save_strategy)

@@ -44,6 +44,7 @@ SERVED = {
     "validation_step",
 }
 _NEVER_IN_FIT = ("on_test_", "on_predict_", "to_")
+_MAKER = "a class, as DigitsModule and not DigitsModule(), or a method that makes one"
 _ADVICE = (
     "LightningTrainable cannot serve it: leave it out, or keep Lightning's own loop, in an epoch "
     "function with penstock.LightningCallback"
@@ -78,6 +79,8 @@ class LightningTrainable(TorchTrainable):
         for field, base in (("module", LightningModule), ("datamodule", LightningDataModule)):
             made = getattr(cls, field, None)
             if not isinstance(made, type):
+                if isinstance(made, base):
+                    raise UsageError.refuse(field, f"{type(made).__name__}(...)", _MAKER)
                 continue
             if not issubclass(made, base):
                 raise UsageError.refuse(field, made, f"a pytorch_lightning.{base.__name__}")
@@ -140,6 +143,8 @@ class LightningTrainable(TorchTrainable):
         return {**values, "loss": found}
 
     def _module(self) -> LightningModule:
+        if getattr(self, "module", None) is None:
+            raise UsageError.refuse(f"{type(self).__name__}.module", None, _MAKER)
         made = self.module(**_named(self.module, self.params))
         _check("module", made, LightningModule)
         return made

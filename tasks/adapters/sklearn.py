@@ -60,11 +60,25 @@ class PartialFit:
 
 
 def state_of(estimator: BaseEstimator) -> dict[str, Any]:
-    """What fitting has set on ``estimator``, in terms that a checkpoint can hold."""
-    given = estimator.get_params(deep=False)
-    return {
-        name: _packed(value) for name, value in sorted(vars(estimator).items()) if name not in given
-    }
+    """What fitting has set on ``estimator``, in terms that a checkpoint can hold.
+
+    Raises ``UsageError`` naming an attribute that refers to itself.
+    """
+    given, state = estimator.get_params(deep=False), {}
+    for name, value in sorted(vars(estimator).items()):
+        if name in given:
+            continue
+        try:
+            state[name] = _packed(value)
+        except RecursionError:  # Birch's tree, whose leaves name each other
+            whose = type(estimator).__name__
+            raise UsageError(
+                f"{whose}.{name} refers to itself and cannot be stored: PartialFit is for"
+                f" estimators that hold values only; tune {whose} in an Optuna objective, which"
+                " stores nothing",
+                field="estimator",
+            ) from None
+    return state
 
 
 def restore(estimator: BaseEstimator, state: Mapping[str, Any]) -> None:

@@ -176,8 +176,10 @@ def test_a_name_and_an_id_that_are_taken_are_refused_on_both_sides(here, exporte
 
 
 def test_numbers_that_json_does_not_have_come_back(here, exported):
-    epoch = exported["trials"][0]["epochs"][0]
-    epoch["value"], epoch["metrics"]["up"] = "NaN", "Infinity"
+    trial = exported["trials"][0]
+    for epoch in trial["epochs"]:
+        epoch["metrics"] = {"accuracy": "NaN", "up": "Infinity"}
+        trial["value"] = epoch["value"] = "NaN"
     here.take_in(Archive.model_validate(exported))
     row = next(row for row in here.reader.epochs(ID) if row.trial == f"{ID}-0000")
     assert math.isnan(row.value)
@@ -241,15 +243,28 @@ def broken(exported, *path, value):
         (("news",), 1, "news: Extra inputs are not permitted"),
         (("trials", 0, "number"), -1, "trials.0.number: "),
         (("trials", 0, "number"), 2**63, "trials.0.number: "),
-        (("trials", 0, "number"), 1, "two trials have the same number"),
+        (("trials", 0, "number"), 1, "trials.number = [1, 1, 2"),
         (("trials", 0, "state"), "dancing", "trials.0.state: "),
-        (("trials", 0, "state"), "running", "trial 0 is running: it is not over"),
+        (("trials", 0, "state"), "running", "state of trial 0 = 'running' is refused"),
+        (("trials", 0, "value"), 99.0, "value of trial 0 = 99.0 is refused: allowed is that of"),
+        (("trials", 3, "failure"), None, "failure of trial 3 = None is refused"),
+        (("trials", 0, "further"), [1.0], "further of trial 0 = [1.0] is refused"),
+        (("trials", 0, "epoch"), 77, "epochs of trial 0 = [1"),
+        (("trials", 0, "epochs", 0, "value"), 5.0, "value after epoch 1 of trial 0 = 5.0"),
+        (("trials", 0, "params", "x"), 9.0, "trial 0: params['x'] = 9.0 is refused"),
+        (("trials", 0, "params"), {"x": 0.5}, "params of trial 0 = ['x'] is refused: allowed is"),
+        (("trials", 0, "drawn"), {"x": "5"}, "drawn['x'] of trial 0 = '5' is refused"),
+        (("trials", 0, "origin"), {"trial": 99, "epoch": 0, "replaces": 1}, "origin of trial 0"),
+        (("spec", "id"), "../../x", "spec.id = '../../x' is refused"),
+        (("spec", "name"), "", "study_name = '' is refused"),
+        (("spec", "metric"), "other", "after epoch 1 of trial 0"),
+        (("spec", "space", 0, 1), "{}", "space['x'] = '{}' is refused"),
         (("trials", 0, "created_at"), 1e300, "trials.0.created_at: "),
-        (("trials", 0, "epochs", 1, "epoch"), 1, "an epoch of trial 0 is there twice"),
+        (("trials", 0, "epochs", 1, "epoch"), 1, "epochs of trial 0 = [1, 1"),
         (("trials", 0, "params", "x"), [1], "trials.0.params.x"),
         (("spec", "sampler"), "magic", "sampler = 'magic' is refused"),
         (("spec", "joules"), 1, "a malformed study is refused: joules"),
-        (("spec", "id"), "", "the study's id = '' is refused"),
+        (("spec", "id"), "", "spec.id = '' is refused"),
         (("status",), "splendid", "status = 'splendid' is refused"),
         (("finished_at",), None, "status = 'complete' is refused"),
     ],

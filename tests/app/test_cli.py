@@ -9,6 +9,7 @@ import time
 from typing import get_args, get_type_hints
 
 import pytest
+from penstock.app import locks
 from penstock.app.cli import app
 from study_ledger import make_study, study_spec
 from typer.main import get_command
@@ -149,7 +150,7 @@ def test_a_bad_setting_is_refused_in_one_line(home):
     assert result.stderr.startswith("penstock: PENSTOCK_LEASE_MS = 'soon' is refused")
 
 
-def test_devices_lists_what_has_joined_as_devices_list_does(call):
+def test_devices_lists_what_has_joined_as_devices_list_does(call, home):
     result = call("devices")
     assert result.exit_code == 0
     head, *lines = result.stdout.splitlines()
@@ -166,10 +167,11 @@ def test_devices_lists_what_has_joined_as_devices_list_does(call):
     ]
     assert [line.split()[0] for line in lines] == ["cpu.node.0", "cpu.node.1"]
     assert call("devices", "list").stdout == result.stdout
-    assert [facts["state"] for facts in json.loads(call("devices", "--json").stdout)] == [
-        "joined",
-        "joined",
-    ]
+    states = {facts["state"] for facts in json.loads(call("devices", "--json").stdout)}
+    assert states == {"left"}, "no scheduler runs"
+    with locks.hold(home / "run", "scheduler"):
+        states = {facts["state"] for facts in json.loads(call("devices", "--json").stdout)}
+    assert states == {"joined"}
 
 
 @pytest.mark.parametrize(
@@ -187,10 +189,33 @@ def test_nothing_is_freed_where_nothing_would_tell_when_it_is(tmp_path):
 
 
 def test_a_folder_where_nothing_has_run_exits_with_3_and_says_so(tmp_path):
-    result = process("ls", home=tmp_path)
+    result = process("devices", home=tmp_path)
     assert result.returncode == 3
     assert result.stderr.startswith("penstock: ")
     assert "Traceback" not in result.stderr
+
+
+def test_ls_before_the_first_run_says_that_there_is_nothing_yet(tmp_path):
+    runner = CliRunner(env={"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "120"})
+    listed = runner.invoke(app, ["ls"])
+    assert (listed.exit_code, listed.stdout) == (
+        0, "no study is here yet: penstock run SCRIPT starts one\n",
+    )  # fmt: skip
+    assert json.loads(runner.invoke(app, ["ls", "--json"]).stdout) == []
+
+
+def test_a_study_without_end_leaves_the_columns_of_ls_whole(tmp_path):
+    make_study(tmp_path, study_spec(n_trials=10**9), turns=5)
+    env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "80"}
+    _, line = CliRunner(env=env).invoke(app, ["ls"]).stdout.splitlines()
+    assert re.search(r"digits +running +\d+/1e\+09 +\d+/2\.\d+e\+09 ", line), line
+
+
+def test_an_export_makes_no_folders(call, tmp_path):
+    refused = call("export", "digits", "-o", str(tmp_path / "new" / "study.json"))
+    assert refused.exit_code == 2
+    assert "allowed is a file in a folder that is there" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [("dance",), ("ls", "--loud"), ("story",)])
@@ -237,6 +262,10 @@ def test_shells_complete_commands_and_the_names_of_studies(home):
     assert completed("penstock exp") == ["export"]
     assert completed("penstock best d") == ["digits"]
     assert completed("penstock best x") == []
+    assert completed("penstock story d") == ["digits/"]
+    assert completed("penstock story digits/8") == ["digits/8"]
+    assert completed("penstock story nobody/") == []
+    assert completed("penstock devices drain cpu.node.") == ["cpu.node.0", "cpu.node.1"]
 
 
 def test_help_loads_nothing_heavy(tmp_path):
@@ -269,12 +298,12 @@ if "refuse" in sys.argv:
     penstock.create_study(direction="up")
 if "interrupt" in sys.argv:
     import penstock
-    from penstock.app.study import SUBMITTED
+    from penstock.app.handle import SUBMITTED
     SUBMITTED.get().append(penstock.load_study("digits"))  # as optimize() does
     raise KeyboardInterrupt
 if "submit" in sys.argv:
     import penstock
-    from penstock.app.study import SUBMITTED
+    from penstock.app.handle import SUBMITTED
     study = penstock.create_study(study_name="later")
     SUBMITTED.get().append(study)  # as submit() does
     print(study.best_trial)
@@ -300,8 +329,36 @@ def test_run_runs_a_script_as_python_would(script, tmp_path):
         text=True,
         check=True,
     )
-    assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == json.loads(plain.stdout)
+    # But for one thing: that it made no study is said, for who runs it so expects one.
+    assert result.returncode == 2
+    assert result.stderr == (
+        "penstock: study.py ran to its end and submitted no study: it has to call"
+        " study.optimize(...), also where it is run as __main__\n"
+    )
+    assert process("submit", script, home=tmp_path).stderr == result.stderr
+
+
+@pytest.mark.parametrize("how", [["-P"], []])
+def test_run_keeps_pythons_path_where_pythons_own_is_safe(how, tmp_path):
+    """With -P Python puts no script's folder first: what is first then is the user's."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "helper.py").write_text("WORD = 'there'\n")
+    script = tmp_path / "study.py"
+    script.write_text("import helper\nprint(helper.WORD)\n")
+    path = os.pathsep.join([str(tmp_path / "first"), os.environ["PYTHONPATH"]])
+    environment = {**os.environ, "PYTHONPATH": path, "PENSTOCK_HOME": str(tmp_path / "home")}
+    command = [sys.executable, *how, "-m", "penstock", "run", str(script)]
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout == "there\n", done.stderr
 
 
 def test_a_script_that_raises_exits_with_1_and_shows_only_its_own_frames(script, tmp_path):

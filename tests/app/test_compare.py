@@ -5,9 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 
 import pytest
-from penstock.app.compare import write_comparison
+from penstock.app.codec import spec_from_json
+from penstock.app.compare import Compared, _progress, write_comparison
+from penstock.app.standing import standing
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.study import StrategySpec
 from study_ledger import make_study, study_spec
@@ -54,6 +57,20 @@ def test_the_curves_are_the_best_so_far_of_each_study(page, reader):
             assert line["y"] == sorted(line["y"])
             assert line["y"][-1] == max(row.value for row in epochs)
     assert figures["epochs"]["data"][0]["x"][-1] == len(reader.epochs("digits-1a2b"))
+
+
+def test_a_trial_that_violates_a_constraint_is_nobodys_best(reader):
+    trials, epochs = reader.trials("digits-1a2b"), reader.epochs("digits-1a2b")
+    best = max(epochs, key=lambda row: row.value).trial
+    marked = [replace(t, constraints={"size": 1.0}) if t.id == best else t for t in trials]
+    study = reader.study("digits-1a2b")
+    spec = spec_from_json(study.spec_json)
+    stand = standing(study, spec.strategy, marked, epochs)
+    of = Compared(study, spec, marked, epochs, stand, "red")
+    values = [value for *_, value in _progress(of)]
+    assert sorted(values) == sorted(row.value for row in epochs if row.trial != best)
+    silent = [value for *_, value in _progress(replace(of, epochs=[]))]
+    assert len(silent) == sum(t.value is not None and t.state != "failed" for t in trials) - 1
 
 
 def test_only_settings_that_differ_are_listed(page):

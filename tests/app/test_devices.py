@@ -45,7 +45,7 @@ def text_of(facts, width=140):
 
 def test_what_runs_is_shown_with_its_epoch_and_since_when(tmp_path):
     reader = make_study(tmp_path, study_spec(), turns=4)
-    facts = device_facts(reader)
+    facts = device_facts(reader, served=True)
     assert [device["name"] for device in facts] == ["cpu.node.0", "cpu.node.1"]
     trials = {trial.number: trial for trial in reader.trials("digits-1a2b")}
     shown = text_of(facts)
@@ -62,7 +62,7 @@ def test_what_runs_is_shown_with_its_epoch_and_since_when(tmp_path):
 def test_a_device_is_shown_with_what_it_has_and_those_that_are_gone_come_last(site):
     site.put(A, "left", "a stopped answering")
     site.put(B, "resting", "3 losses in a row")
-    head, first, second = text_of(device_facts(site.reader)).splitlines()
+    head, first, second = text_of(device_facts(site.reader, served=True)).splitlines()
     titles = ["device", "node", "kind", "model", "cores", "memory", "slots", "state", "runs"]
     assert head.split() == titles
     assert first.split()[:8] == ["cpu.b.0", "b", "cpu", "M1", "2", "3.0", "GiB", "2"]
@@ -84,7 +84,7 @@ def test_at_eighty_columns_each_device_is_one_line(site):
     ):
         device = replace(A.device, name=name, node="node-7", model=MODEL)
         site.put(replace(A, device=device), state, reason)
-    facts = device_facts(site.reader)
+    facts = device_facts(site.reader, served=True)
     now = time.time()
     for device in facts:
         device["since"] = now - 7200
@@ -104,14 +104,14 @@ def test_at_eighty_columns_each_device_is_one_line(site):
 
 def test_where_even_less_fits_only_the_last_column_is_broken(site):
     site.put(A, "left", "a stopped answering")
-    head, line, *more = text_of(device_facts(site.reader), width=40).splitlines()
+    head, line, *more = text_of(device_facts(site.reader, served=True), width=40).splitlines()
     assert head.split() == ["device", "state", "runs"]
     assert line.startswith("cpu.a.0   left ")
     assert all(part.startswith(" " * 20) for part in more)
 
 
 def test_where_there_is_no_device_it_says_how_one_joins(site):
-    assert device_facts(site.reader) == []
+    assert device_facts(site.reader, served=True) == []
     assert "no device is here yet" in text_of([])
 
 
@@ -139,3 +139,14 @@ def test_a_deadline_that_passes_in_vain_is_said(site, monkeypatch):
     site.put(A, "draining")
     with pytest.raises(BackendError, match=r"cpu.a.0: not free .* `penstock doctor`"):
         wait_free(site.reader, ["cpu.a.0"], 0.0, print)
+
+
+def test_devices_of_services_that_have_stopped_are_not_there(site):
+    site.put(A)
+    site.put(B, state="left", reason="its worker was stopped")
+    facts = device_facts(site.reader, served=False)
+    assert [each["state"] for each in facts] == ["left", "left"]
+    assert facts[0]["since"] is None
+    _, first, second = text_of(facts).splitlines()
+    assert first.split()[-6:] == ["left", "(no", "scheduler", "runs:", "penstock", "up)"]
+    assert "its worker was stopped" in second

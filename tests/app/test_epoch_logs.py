@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import optuna
 import penstock
 import pytest
 from penstock import MLflowCallback, TensorBoardCallback
+from penstock.app import epoch_logs, mlflow
 from penstock.app.epoch_logs import feeding
 from penstock.app.live import Watcher
-from penstock.profiling.errors import BackendError, UsageError
+from penstock.profiling.errors import UsageError
 from study_ledger import make_study, study_spec
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -177,12 +182,43 @@ def test_mlflow_has_a_run_a_trial_and_a_step_an_epoch_also_after_re_attachment(
         assert run.info.end_time == round(trial.finished_at * 1000)
 
 
-def test_an_mlflow_that_does_not_answer_is_said_without_its_password(tmp_path, part, monkeypatch):
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    callback = MLflowCallback("http://user:secret@127.0.0.1:9")
-    with pytest.raises(BackendError, match="MLflow at http") as caught:
-        watch(callback, tmp_path, part)
-    assert "secret" not in str(caught.value)
+@pytest.fixture
+def silent():
+    """A server that takes connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://user:secret@127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_an_mlflow_that_does_not_answer_is_said_once_and_holds_nobody_up(
+    tmp_path, part, whole, silent, monkeypatch, caplog
+):
+    monkeypatch.setitem(mlflow._PATIENCE, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    began = time.monotonic()
+    watch(MLflowCallback(silent), tmp_path, part, part, part)
+    assert time.monotonic() - began < 5
+    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
+    [said] = caplog.messages
+    assert "the study goes on" in said
+    watch(MLflowCallback(silent), tmp_path, whole)
+    assert f"`penstock watch {STUDY} --mlflow` adds what is missing" in caplog.messages[1]
+    assert "secret" not in caplog.text
+
+
+def test_a_log_that_was_away_for_a_while_misses_nothing(tmp_path, part, whole, monkeypatch):
+    monkeypatch.setattr(epoch_logs, "RETRY", 0.0)
+    folder = tmp_path / "tb"
+    callback = TensorBoardCallback(folder)
+    with feeding([callback], tmp_path) as feed:
+        watcher = Watcher(part, STUDY)
+        feed.look(watcher.look(), watcher.epochs)
+        written = shutil.move(folder / STUDY, tmp_path / "aside")
+        (folder / STUDY).write_text("in the way")
+        watcher.reader = whole
+        feed.look(watcher.look(), watcher.epochs)
+        (folder / STUDY).unlink()
+        shutil.move(written, folder / STUDY)
+        feed.look(watcher.look(), watcher.epochs)
+    same(logged(folder), whole)
 
 
 # -- both ------------------------------------------------------------------------------------------
@@ -196,10 +232,18 @@ def test_an_mlflow_that_does_not_answer_is_said_without_its_password(tmp_path, p
     ],
 )
 def test_a_library_that_is_not_installed_is_named_before_anything_starts(make, extra, monkeypatch):
-    monkeypatch.setattr("penstock.app.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("penstock.profiling.extras.find_spec", lambda name: None)
     monkeypatch.setattr(penstock.Study, "submit", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(UsageError, match=rf"pip install 'penstock\[{extra}\]'"):
         penstock.create_study().optimize(objective, n_trials=1, callbacks=[make()])
+
+
+@pytest.mark.parametrize("make", [lambda: TensorBoardCallback("logs"), MLflowCallback])
+def test_a_library_that_is_missing_is_named_to_those_who_watch(make, tmp_path, part, monkeypatch):
+    callback = make()
+    monkeypatch.setitem(sys.modules, callback.kind, None)
+    with pytest.raises(UsageError, match=rf"pip install 'penstock\[{callback.kind}\]'"):
+        watch(callback, tmp_path, part)
 
 
 def objective(trial: optuna.Trial) -> float:

@@ -30,20 +30,27 @@ def aged(path, seconds, size=2000):
     return path
 
 
-def commit(settings, status, uri):
+def commit(settings, status, uri, contract="empty"):
     """A study that stands so, one of whose states is in the store."""
     ledger = SqlLedger.open(settings.ledger_url)
     over = None if status == "running" else 2.0
     trial = Trial("s-1-0000", "s-1", 0, (), 1.0)
     durables = [(trial.id, Parent(1, uri, "h"), 1.0)]
-    record = StudyRecord(spec(), status, 1.0, over)
+    record = StudyRecord(spec(contract=contract), status, 1.0, over)
     ledger.commit(Batch(studies=[record], trials=[trial], durables=durables))
     ledger.close()
 
 
-@pytest.mark.parametrize(("status", "young_ones_too"), [("running", False), ("complete", True)])
+@pytest.mark.parametrize(
+    ("status", "contract", "young_ones_too"),
+    [
+        ("running", "empty", False),
+        ("complete", "empty", True),
+        ("running", "ask", True),  # never closed: it has no checkpoints
+    ],
+)
 def test_files_without_a_row_go_and_while_a_study_lasts_only_old_ones(
-    settings, status, young_ones_too
+    settings, status, contract, young_ones_too
 ):
     root = store.checkpoints(settings.store_url, installation_key(settings))
     folder = type(settings.home)(root.removeprefix("file://"))
@@ -51,7 +58,7 @@ def test_files_without_a_row_go_and_while_a_study_lasts_only_old_ones(
     for path, age in ((named, 1e6), (old, 1e6), (young, 3600.0), (fresh, 0.0)):
         aged(path, age)
     aged(folder / "notes.txt", 1e6)
-    commit(settings, status, named.as_uri())
+    commit(settings, status, named.as_uri(), contract)
     expected = [old, young] if young_ones_too else [old]
     found = list(find(settings))
     assert [(each.name, each.size) for each in found] == [(p.as_uri(), 2000) for p in expected]

@@ -264,6 +264,11 @@ def test_a_plan_is_a_question_of_which_nothing_is_kept(there):
     text = console.export_text()
     assert "s/0" in text
     assert "place 1 in line for a slot" in text
+    narrow = Console(width=60, record=True, file=io.StringIO())
+    narrow.print(plan_view(plan), soft_wrap=True)
+    lines = [line.strip() for line in narrow.export_text().splitlines()]
+    assert any(line.startswith("s/1  epoch 0 of 2: place 1 in line for a slot") for line in lines)
+    assert "waits" in lines
     assert "s is running, 0 trials to be proposed" in text
     assert there.runner.engine.state.seq == before
     assert there.ledger.reply_to(f"c{there.sent}") is None

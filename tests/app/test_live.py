@@ -1,10 +1,12 @@
 """The live view: what a terminal shows, what a log gets, and what trouble does to it."""
 
 import io
+import threading
 import time
 from dataclasses import replace
 
 import pytest
+from penstock.app import live
 from penstock.app.listing import standing_facts
 from penstock.app.live import Lines, Watcher, follow
 from penstock.app.picture import FULL_TABLE, picture, progress, select
@@ -209,3 +211,27 @@ def test_the_facts_for_scripts_agree_with_the_ledger(finished):
     assert facts["epochs"] == len(finished.epochs("digits-1a2b"))
     assert [trial["number"] for trial in facts["all_trials"]] == list(range(9))
     assert facts["all_trials"][3]["failure"]["kind"] == "exception"
+
+
+def test_a_ledger_that_says_nothing_for_long_is_spoken_of_meanwhile(finished, capsys, monkeypatch):
+    monkeypatch.setattr(live, "SILENCE", 0.1)
+    slow = threading.Event()
+
+    class Slow(Switched):
+        def study(self, study_id):
+            slow.wait(10)
+            return self._reader.study(study_id)
+
+    threading.Timer(0.5, slow.set).start()
+    assert follow(Slow(finished), "digits-1a2b").status == "complete"
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "the ledger does not answer, waiting for it"
+    assert said.count(said[0]) == 1
+
+
+def test_a_study_that_is_asked_says_what_ends_it(tmp_path, capsys):
+    reader = make_study(tmp_path, study_spec(contract="ask"), turns=2)
+    follow(reader, "digits-1a2b", timeout=0.1, alive=lambda: False)
+    said = capsys.readouterr().err
+    assert "it is open for ask() and tell(); study.close() ends it" in said
+    assert "no scheduler" not in said

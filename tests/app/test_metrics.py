@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from penstock.app.metrics import serve
+from penstock.app import broker
+from penstock.app.metrics import Collector, serve
 from penstock.app.settings import load
 from penstock.profiling.errors import UsageError
 from prometheus_client.parser import text_string_to_metric_families
@@ -39,8 +39,9 @@ def server(tmp_path):
 
 
 def test_what_prometheus_reads_is_what_the_ledger_has(server, tmp_path):
-    with pytest.raises(HTTPError):
-        scraped(server)  # there is no ledger yet
+    before = scraped(server)  # there is no ledger yet
+    assert before["penstock_ledger_up",] == before["penstock_scheduler_up",] == 0
+    assert ("penstock_open_attempts",) not in before
     reader = make_study(tmp_path / "home", study_spec(n_trials=9), fails=(3,))
     [study] = reader.studies()
     epochs = reader.epochs(study.id)
@@ -51,6 +52,7 @@ def test_what_prometheus_reads_is_what_the_ledger_has(server, tmp_path):
     assert found["penstock_epochs_total", "failed"] == 1
     assert found["penstock_epochs_total", "lost"] == 0
     assert found["penstock_epoch_seconds_total",] == pytest.approx(sum(e.seconds for e in epochs))
+    assert found["penstock_ledger_up",] == 1
     assert found["penstock_scheduler_up",] == found["penstock_broker_up",] == 0
     joined = [device for device in reader.devices() if not device.gone]
     assert found["penstock_slots", "idle"] == sum(device.device.slots for device in joined) > 0
@@ -94,6 +96,30 @@ def test_counts_go_on_when_the_ledger_does_and_are_the_same_in_another_process(s
     (home / "ledger.db").unlink()
     make_study(home, study_spec(n_trials=2))  # another ledger in the same place
     assert 0 < scraped(server)[key] < before[key]
+
+
+def test_a_device_that_leaves_while_the_broker_is_asked_does_no_harm(tmp_path):
+    settings = load(home=tmp_path / "home")
+    make_study(settings.home, study_spec(n_trials=9), turns=12)
+    collector = Collector(settings)
+
+    class Left:
+        """A lock on whose release another scrape follows the ledger on: devices have left."""
+
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *_):
+            collector._engine.state.devices.clear()
+
+    collector._lock = Left()
+    settings.ensure_home()
+    broker.start(settings)
+    try:
+        [queued] = [f for f in collector.collect() if f.name == "penstock_queued_tasks"]
+    finally:
+        broker.stop(settings)
+    assert len(queued.samples) == 2
 
 
 def test_names_and_units_are_as_prometheus_wants_them(server, tmp_path):

@@ -207,6 +207,6 @@ def test_a_port_that_is_taken_and_a_dashboard_that_is_not_there_are_refused(
     port = int(server.rpartition(":")[2])
     with pytest.raises(UsageError, match=f"--port = {port}"):
         serving(reader, port)
-    monkeypatch.setattr("penstock.app.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("penstock.profiling.extras.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'penstock\[dashboard\]'"):
         serving(reader, 0)

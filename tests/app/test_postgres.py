@@ -18,6 +18,8 @@ from ledger_batches import SPEC, epoch_batch, first_batch
 from penstock.app.database import database_at
 from penstock.app.ledger import Batch, SqlLedger
 from penstock.app.queries import Reader
+from penstock.app.serve import Scheduler
+from penstock.app.settings import load
 from penstock.benchmarks._postgres import PASSWORD, USER, server
 from penstock.profiling.errors import BackendError
 
@@ -68,6 +70,35 @@ def test_a_second_writer_waits_and_takes_over(postgres_url, monkeypatch):
     second = SqlLedger.open(postgres_url)
     second.commit(first_batch(1))
     second.close()
+
+
+def test_a_store_that_cannot_be_marked_does_not_lock_its_scheduler_out(
+    postgres_url, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr("penstock.app.database.PATIENCE", 0.2)
+    caplog.set_level("INFO", logger="penstock.app.serve")
+    (tmp_path / "disk").write_text("no folder")
+    settings = load(
+        home=tmp_path / "home", ledger=postgres_url, store=f"file://{tmp_path}/disk/store"
+    )
+    settings.ensure_home()
+    stop = threading.Event()
+    thread = threading.Thread(target=Scheduler(settings).serve, args=(stop,))
+    thread.start()
+    try:
+        wait_for(lambda: "disk" in caplog.text)
+        (tmp_path / "disk").unlink()
+        wait_for(lambda: "took up 0 events" in caplog.text)
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+def wait_for(true, limit=8.0):
+    end = time.monotonic() + limit
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_ledgers_in_two_schemas_of_one_database_do_not_wait_for_each_other(postgres_url, postgres):
@@ -176,11 +207,19 @@ def test_what_does_not_lead_to_a_database_is_said_within_seconds(postgres, what,
     assert "s3cret" not in str(refused.value)
 
 
+def test_a_schema_that_does_not_exist_is_refused_at_the_door(postgres):
+    url = f"{postgres.url()}&options=-csearch_path%3Dnowhere"
+    with pytest.raises(BackendError, match="no schema for tables: make the one of its search_path"):
+        database_at(url).check()
+
+
 def test_a_database_that_cannot_hold_every_text_is_refused(postgres):
     with psycopg.connect(postgres.url(), autocommit=True) as session:
         session.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     with pytest.raises(BackendError, match="LATIN1: make a database with UTF8"):
         SqlLedger.open(postgres.url("latin"))
+    with pytest.raises(BackendError, match="LATIN1: make a database with UTF8"):
+        database_at(postgres.url("latin")).check()
 
 
 def test_a_role_that_may_not_make_tables_is_told_so(postgres):

@@ -99,6 +99,7 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
             "the sampler drew lr = 0.25",
         ),
         (events.TrialReturned(**FENCED, value=0.5), "the objective returned 0.5"),
+        (events.TrialReturned(**FENCED, value=0.5, pruned=True), "the objective pruned it"),
         (events.TrialReturned(**FENCED, value=None), "the objective returned without a value"),
         (events.AttemptLost(**FENCED, reason="its lease ran out"), "attempt 5 was lost: its lease"),
         (

@@ -9,9 +9,9 @@ import pytest
 from fake_scheduler import FakeScheduler
 from penstock import FullBudget, Study, TrialFailed, UsageError, create_study, load_study
 from penstock.app import broker, live
+from penstock.app.handle import DETACH, SUBMITTED
 from penstock.app.results import best
 from penstock.app.settings import load
-from penstock.app.study import DETACH, SUBMITTED
 from penstock.scheduler.trial import TrialState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -3,6 +3,7 @@
 import functools
 import json
 import sys
+from dataclasses import replace
 
 import optuna
 import pytest
@@ -20,8 +21,10 @@ from penstock import (
     TorchTrainable,
     epoch_function,
 )
-from penstock.app.submission import Plan, check_name, differences, make_plan, make_spec, new_id
+from penstock.app.changes import differences
+from penstock.app.submission import Plan, check_name, make_plan, make_spec, new_id
 from penstock.profiling.errors import UsageError
+from penstock.scheduler.study import Code
 
 GOOD = {
     "direction": "maximize",
@@ -364,8 +367,35 @@ def test_differences_name_what_changed_and_overlook_an_edited_file():
     assert differences(old, spec()) == []
     assert differences(old, spec(seed=4)) == ["seed was 0 and is 4"]
     assert differences(old, spec(n_trials=28)) == [], "up to so many in all"
-    (moved,) = differences(old, spec(objective))[1:2]
-    assert moved.startswith("code was")
+    assert any(each.startswith("code was ") for each in differences(old, spec(objective)))
+
+
+def test_differences_are_in_the_users_words():
+    old = spec(space={"lr": Float(0.1, 0.5, log=True), "act": ["relu"]})
+    new = spec(
+        space={"lr": Float(0.1, 0.9, log=True), "n": Int(1, 9, step=2)},
+        strategy=ASHA(max_epochs=27, eta=2),
+        epoch_timeout=30,
+    )
+    assert sorted(differences(old, new)) == [
+        "epoch_timeout was not given and is 30.0",
+        "space['act'] was ['relu'] and is not given",
+        "space['lr'] was Float(0.1, 0.5, log=True) and is Float(0.1, 0.9, log=True)",
+        "space['n'] was not given and is Int(1, 9, step=2)",
+        "strategy's eta was 3 and is 2",
+        "strategy's max_epochs was 9 and is 27",
+    ]
+
+
+def test_code_is_the_same_by_its_module_and_by_its_path_and_in_a_folder_that_was_moved():
+    old = spec()
+    _, _, name = old.code.target.rpartition(":")
+    by_path = Code(f"/elsewhere/file.py:{name}", "/elsewhere", old.code.digest)
+    assert differences(old, replace(old, code=by_path)) == []
+    other = replace(by_path, digest="0" * 64)
+    assert differences(old, replace(old, code=other)) == [
+        f"code was {old.code.target} and is {other.target}"
+    ]
 
 
 @pytest.mark.parametrize(

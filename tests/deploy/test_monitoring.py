@@ -80,6 +80,7 @@ def test_prometheus_takes_every_expression_of_the_dashboard(tmp_path):
 #: What is scraped, every minute, and the alerts that come of it.
 STORIES = [
     ({'penstock_scheduler_up{instance="a"}': "0x20"}, ["PenstockSchedulerDown"]),
+    ({'penstock_ledger_up{instance="a"}': "0x20"}, ["PenstockLedgerDown"]),
     ({'penstock_broker_up{instance="a"}': "0x20"}, ["PenstockBrokerDown"]),
     (
         {

@@ -63,3 +63,7 @@ def test_it_runs_and_shows_one_live_table(stored, site, tmp_path):
     [refused] = shown(notebook, "def here")
     assert "%%writefile here_code.py" in refused["text"]
     assert site.reader.study("notebook").status == "complete"
+    # Run again, it shows the same study.
+    nbclient.NotebookClient(notebook, timeout=120).execute(cwd=str(tmp_path), env=environment)
+    assert len(site.reader.studies()) == 1
+    assert "24/24 trials" in shown(notebook, "study.optimize")[0]["data"]["text/plain"]

@@ -17,7 +17,7 @@ from penstock import TrialFailed, UsageError
 from penstock.tasks import loop, portable
 from penstock.tasks.adapters.sklearn import restore, state_of
 from penstock.tasks.warm import Reads, SharedData
-from sklearn.cluster import MiniBatchKMeans
+from sklearn.cluster import Birch, MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -146,6 +146,7 @@ def test_a_lightning_module_has_the_same_bits_moved_replayed_and_on_two_devices(
         ("forgets_in_keras", {}, "model.fit(initial_epoch=report.initial_epoch)"),
         ("forgets_in_xgboost", {}, "xgboost.train(xgb_model=report.booster)"),
         ("never_saves_in_huggingface", {}, "save_strategy = 'steps' is refused: allowed is"),
+        ("never_saves_in_huggingface", {"folder": "mine"}, "output_dir = 'mine' is refused: allow"),
     ],
 )
 def test_what_would_begin_anew_or_store_nothing_is_refused_with_what_to_write(
@@ -180,6 +181,13 @@ def test_a_module_learns_and_may_be_made_by_a_method_with_dataloaders_of_its_own
 def test_a_hook_is_refused_by_its_name_where_the_class_is_written():
     with pytest.raises(UsageError, match=r"ClipsItself\.configure_gradient_clipping: .*LightningC"):
         type("T", (penstock.LightningTrainable,), {"module": adapter_code.ClipsItself})
+    with pytest.raises(
+        UsageError, match=r"module = 'Net\(\.\.\.\)' is refused: allowed is a class"
+    ):
+        type("T", (penstock.LightningTrainable,), {"module": adapter_code.Net()})
+    nothing = type("T", (penstock.LightningTrainable,), {})
+    with pytest.raises(UsageError, match=r"T\.module = None is refused: allowed is"):
+        nothing(Reads({})).data()
     with pytest.raises(UsageError, match=r"datamodule = .*Net.* is refused: allowed is"):
         type("T", (penstock.LightningTrainable,), {"datamodule": adapter_code.Net})
 
@@ -251,6 +259,8 @@ def test_an_attribute_that_cannot_be_stored_is_named_and_no_other_class_is_made(
     estimator.hook_ = print
     with pytest.raises(UsageError, match=r"\['hook_'\] is a builtins\.builtin_function"):
         portable.pack(state_of(estimator))
+    with pytest.raises(UsageError, match=r"Birch\.dummy_leaf_ refers to itself .*objective"):
+        state_of(Birch().partial_fit(X))
     for name in ("subprocess:Popen", "sklearn.base:os", "sklearn.utils:murmurhash3_32"):
         state = {"a": {"penstock kind": "object", "class": name, "vars": {}}}
         with pytest.raises(UsageError, match="which is no class of scikit-learn"):
@@ -297,6 +307,30 @@ for name in penstock._ADAPTERS:
         "PartialFit An estimator",
         "XGBoostCallback pip install 'penstock[xgboost]'",
     ]
+
+
+def test_a_framework_that_the_users_own_file_misses_is_told_by_its_extra(tmp_path):
+    (tmp_path / "study.py").write_text("import pytorch_lightning.callbacks\n")
+    program = f"""
+import sys
+sys.modules["pytorch_lightning"] = None
+from pathlib import Path
+import penstock
+from penstock.app.script import run_script
+from penstock.tasks.failure import failure_of
+try:
+    run_script(Path({str(tmp_path)!r}) / "study.py", [])
+except penstock.TrialFailed as error:
+    print(error)
+try:
+    import pytorch_lightning
+except ImportError as error:
+    print(failure_of(error))
+"""
+    raised, failed = said_by(program)
+    how = "pip install 'penstock[lightning]'"
+    assert raised == f"study.py raised ModuleNotFoundError: {how}"
+    assert failed.startswith("ModuleNotFoundError: ") and failed.endswith(how)
 
 
 def test_keras_without_torch_is_refused(tmp_path):

@@ -44,7 +44,7 @@ def test_an_objective_pauses_in_report_and_goes_on_in_place(trainer):
     params = {"x": 0.5, "kind": "b"}
     heard = trainer.carry_out(segment(trainees.objective, 6, 9, params=params, fence=3))
     assert epochs(heard) == [(6, False)]
-    said = {"value": 50.0, "further": [], "constraints": {}}
+    said = {"value": 50.0, "further": [], "constraints": {}, "pruned": False, "unasked": []}
     assert heard[-1] == {"op": "returned", "trial": "s-0000", "fence": 3, **said}
 
 
@@ -72,6 +72,7 @@ def test_an_objective_in_another_trainer_starts_over_and_repeats_no_report(train
 def test_how_an_objective_ends_is_said_as_optuna_would(trainer):
     pruned = trainer.carry_out(segment(trainees.objective_prunes, 1, 5))
     assert (pruned[-1]["op"], pruned[-1]["value"]) == ("returned", 0.25)
+    assert pruned[-1]["pruned"]
     for code, kind, words in [
         (trainees.objective_returns_text, "exception", "must return one number, not 'good'"),
         (trainees.objective_reports_nan, "nan", "reported at step 0 is nan"),
@@ -97,6 +98,13 @@ def test_an_objective_of_several_returns_as_many_numbers_and_reports_none(traine
         (failed,) = trainer.carry_out(segment(code, **two | {"also": also}))
         assert failed["op"] == "failed"
         assert words in failed["message"]
+
+
+def test_what_was_enqueued_and_not_asked_for_is_said(trainer):
+    given = {"define_by_run": True, "params": {"x": 0.5, "kind": "a", "tpyo": 3}}
+    said = trainer.carry_out(segment(trainees.objective, 1, 7, **given))
+    assert (said[-1]["op"], said[-1]["unasked"]) == ("returned", ["tpyo"])
+    assert not said[-1]["pruned"]
 
 
 def drawn(heard):
