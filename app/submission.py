@@ -27,6 +27,7 @@ from .contracts import check_asked, check_contract, contract_of
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
 from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
+from .weights import check_priority, check_weight
 
 #: Scripts that are nobody's study: what runs a notebook.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
@@ -52,6 +53,8 @@ class Plan:
     keep_checkpoints: int = 1
     exactness: str | None = None
     on_signature_change: str | None = None
+    weight: float = 1.0
+    priority: int = 0
     further: tuple[Objective, ...] = ()
     constraints: tuple[tuple[str, float], ...] = ()
     space: Space | None = None
@@ -81,6 +84,8 @@ def make_plan(
     directions: Any = None,
     metrics: Any = None,
     constraints: Mapping[str, float] | None = None,
+    weight: float = 1.0,
+    priority: int = 0,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions, metrics)
@@ -118,6 +123,8 @@ def make_plan(
         keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, low=0),
         exactness=exactness,
         on_signature_change=on_signature_change,
+        weight=check_weight(weight),
+        priority=check_priority(priority),
         further=further,
         constraints=parse_constraints(constraints),
         space=space,
@@ -162,6 +169,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         further=plan.further,
         constraints=plan.constraints,
         conditions=conditions,
+        weight=plan.weight,
+        priority=plan.priority,
     )
 
 
@@ -191,14 +200,14 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
     """What a study submitted again has changed, in words.
 
     An edited source file is no change. Nor is ``n_trials``, up to how many it is to go, nor what
-    it was warmed up with, which may have grown.
+    it was warmed up with, which may have grown, nor are weight and priority, which change on the way.
     """
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(StudySpec)]
     edited = replace(new.code, digest=old.code.digest)
     return [
         f"{name} was {before!r} and is {after!r}"
         for name, before, after in pairs
-        if name not in {"n_trials", "observations"}
+        if name not in {"n_trials", "observations", "weight", "priority"}
         and before != (edited if name == "code" else after)
     ]
 

@@ -8,11 +8,12 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Nine classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in the
-store, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
-``Numerics`` sees to it that a study is computed alike everywhere, ``Attempts`` takes in what is
-reported, ``Extending`` interrupts studies and has them go on, ``Asking`` serves users who train by
-themselves, and ``Engine`` takes in what begins and ends: studies, trials, devices.
+Eleven classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in
+the store, ``Sharing`` the studies' shares, ``Planning`` the standing plan, ``Placing`` gives slots
+to trials, ``Holding`` takes devices out for the operator, ``Numerics`` sees to it that a study is
+computed alike everywhere, ``Attempts`` takes in what is reported, ``Extending`` interrupts studies
+and has them go on, ``Asking`` serves users who train by themselves, and ``Engine`` takes in what
+begins and ends: studies, trials, devices.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from .events import (
     StudyPaused,
     StudyResumed,
     StudySubmitted,
+    StudyWeighed,
     Suggested,
     Tick,
     TrialAsked,
@@ -263,6 +265,7 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     StudyCancelled: Engine._on_study_cancelled,
     StudyPaused: Engine._on_study_paused,
     StudyResumed: Engine._on_study_resumed,
+    StudyWeighed: Engine._on_study_weighed,
     StudyExtended: Engine._on_study_extended,
     StudyFailed: Engine._on_study_failed,
     StudyImported: Engine._on_study_imported,

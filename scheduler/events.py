@@ -52,6 +52,15 @@ class StudyResumed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyWeighed(Event):
+    """The user has the study share devices by this ``weight`` and ``priority`` from now on."""
+
+    study: str
+    weight: float
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyExtended(Event):
     """The study goes on to more trials: ``study`` is what it is from now on.
 

@@ -11,14 +11,14 @@ to be narrow. Where a policy fails, the last good plan stands.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .courses import steady
 from .decisions import Member
-from .durables import Durables
 from .policies import find_policy
-from .snapshot import Candidate, Snapshot
-from .state import StudyState
+from .sharing import Sharing, apportion
+from .snapshot import Candidate, Plan, Snapshot
+from .state import EngineState, StudyState
 from .study import shards_of
 from .trial import Trial
 
@@ -29,7 +29,7 @@ REPLAN_EACH = 0.02
 WORTH_WAITING = 0.1
 
 
-class Planning(Durables):
+class Planning(Sharing):
     """Keeps the standing plan, and says what it has in mind for each trial."""
 
     def _replan(self, free: list[Member]) -> None:
@@ -39,35 +39,94 @@ class Planning(Durables):
         ready = self._ready()
         if len(ready) < 2 and not (state.elastic() and (ready or state.attempts)):
             return
-        usable = [name for name in state.devices if state.usable(name)]
-        snapshot = Snapshot(
-            self._at,
-            self._candidates(ready),
-            len(free),
-            self._candidates(attempt.segment.trial for attempt in state.attempts.values()),
-            sum(slot.slot == 0 and state.is_free(slot.device) for slot in free),
-            devices=len(usable),
-            resize=state.costs.resize,
-            rule=state.rule,
-            deadline=state.deadline,
-        )
         state.dirty = False
         state.planned_at = self._at
         try:
-            plan = find_policy(state.policy)(snapshot)
+            plans = [
+                (holder, snapshot, find_policy(state.policy)(snapshot))
+                for holder, snapshot in self._snapshots(ready, free)
+            ]
             state.plan_error = ""
         except Exception as error:  # whatever a policy raises; the last good plan stands
             state.plan_error = f"policy {state.policy} failed: {error!r}"
             return
-        known = set(ready)
-        if set(plan.order) != known or len(plan.order) != len(ready):
-            state.plan_error = f"policy {state.policy} dropped or invented waiting trials"
-            return
-        state.ready = [*plan.order, *(name for name in state.ready if name not in known)]
-        state.widths = dict(plan.widths)
-        state.shuffle = plan.shuffle
-        state.courses = dict(plan.courses)
-        state.rule, state.deadline = plan.rule, plan.deadline
+        self._stand(plans)
+
+    def _stand(self, plans: Sequence[tuple[EngineState | StudyState, Snapshot, Plan]]) -> None:
+        """Have these plans stand, if they are such; else the ones before do."""
+        state = self.state
+        for _, snapshot, plan in plans:
+            waiting = [each.trial for each in snapshot.waiting]
+            if sorted(plan.order) != sorted(waiting):
+                state.plan_error = f"policy {state.policy} dropped or invented waiting trials"
+                return
+        order = [name for _, _, plan in plans for name in plan.order]
+        known = set(order)
+        state.ready = [*order, *(name for name in state.ready if name not in known)]
+        state.widths, state.courses = {}, {}
+        for holder, _, plan in plans:
+            state.widths |= plan.widths
+            state.courses |= plan.courses
+            state.shuffle = plan.shuffle
+            holder.rule, holder.deadline = plan.rule, plan.deadline
+
+    def _snapshots(
+        self, ready: Sequence[str], free: Sequence[Member]
+    ) -> list[tuple[EngineState | StudyState, Snapshot]]:
+        """What is to be planned: all there is, or each study's trials on its share of devices.
+
+        With each who keeps the plan's rule and deadline.
+        """
+        state = self.state
+        usable = sum(state.usable(name) for name in state.devices)
+        whole = sum(slot.slot == 0 and state.is_free(slot.device) for slot in free)
+        at_work = [attempt.segment.trial for attempt in state.attempts.values()]
+        rivals = [study for study in state.studies.values() if study.share is not None]
+        if not rivals:
+            snapshot = self._snapshot(
+                state, ready, at_work, free_slots=len(free), free_devices=whole, devices=usable
+            )
+            return [(state, snapshot)]
+        found: list[tuple[EngineState | StudyState, Snapshot]] = []
+        parts = apportion([study.share or 0.0 for study in rivals], usable)
+        for study, devices in zip(rivals, parts, strict=True):
+            mine = [name for name in ready if state.trials[name].study == study.spec.id]
+            runs = [name for name in at_work if state.trials[name].study == study.spec.id]
+            if mine or runs:
+                # Below 0 where it holds more than its share: then it is to become narrower.
+                left = devices - sum(len(state.trials[name].members) for name in runs)
+                snapshot = self._snapshot(
+                    study,
+                    mine,
+                    runs,
+                    free_slots=max(0, left),
+                    free_devices=left,
+                    devices=devices,
+                )
+                found.append((study, snapshot))
+        return found
+
+    def _snapshot(
+        self,
+        holder: EngineState | StudyState,
+        waiting: Sequence[str],
+        running: Sequence[str],
+        *,
+        free_slots: int,
+        free_devices: int,
+        devices: int,
+    ) -> Snapshot:
+        return Snapshot(
+            self._at,
+            self._candidates(waiting),
+            free_slots,
+            self._candidates(running),
+            free_devices,
+            devices=devices,
+            resize=self.state.costs.resize,
+            rule=holder.rule,
+            deadline=holder.deadline,
+        )
 
     def _ready(self) -> list[str]:
         """The waiting trials that may be given a slot: those of a paused study may not."""

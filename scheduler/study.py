@@ -104,7 +104,8 @@ class StudySpec:
     ``keep_checkpoints``: of so many of its best trials the last state is kept when it is over.
     ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
     above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
-    ``observations`` were there before it (warm start).
+    ``observations`` were there before it (warm start). ``weight`` (above 0) and ``priority`` (the
+    higher goes first) are how it shares devices with other studies (``sharing``).
     """
 
     id: str
@@ -132,6 +133,8 @@ class StudySpec:
     further: tuple[Objective, ...] = ()
     constraints: tuple[tuple[str, float], ...] = ()
     conditions: tuple[Condition, ...] = ()
+    weight: float = 1.0
+    priority: int = 0
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
