@@ -1,4 +1,4 @@
-"""``penstock pause``, ``resume``, ``weight``, ``extend``, ``cancel``: the user's hand on a study."""
+"""``penstock pause``, ``resume``, ``weight``, ``extend``, ``cancel``: a study steered."""
 
 from __future__ import annotations
 

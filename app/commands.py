@@ -50,7 +50,10 @@ from .sampler_options import SAMPLERS, check_space
 from .space import check_params, finite, grid_size, parameter, whole
 from .weights import check_priority, check_weight
 
-KINDS = "submit, cancel, pause, resume, weigh, extend, enqueue, ask, tell, close, import, drain, undrain, free"
+KINDS = (
+    "submit, cancel, pause, resume, weigh, extend, enqueue, ask, tell, close, import, drain,"
+    " undrain, free"
+)
 #: So many names of devices are listed where one is not found.
 NAMED = 10
 

@@ -79,8 +79,8 @@ def create_study(
             (another torch, thread count, device class). ``refuse``: that device is not used.
             ``record``: it counts, and is shown as a break. None: ``refuse`` where bitwise, else
             ``record``.
-        weight: its part of the devices beside other studies of its priority: twice the weight, twice
-            the device-seconds while both have work. From 0.001 to 1000.
+        weight: its part of the devices beside other studies of its priority: twice the weight,
+            twice the device-seconds while both have work. From 0.001 to 1000.
         priority: a study of a higher one gets all devices that it can use, before others get any.
         load_if_exists: take up the study of this name if there is one.
         warm_start: studies whose results the sampler learns from: a name, a study of Penstock's or

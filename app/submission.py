@@ -200,7 +200,7 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
     """What a study submitted again has changed, in words.
 
     An edited source file is no change. Nor is ``n_trials``, up to how many it is to go, nor what
-    it was warmed up with, which may have grown, nor are weight and priority, which change on the way.
+    it was warmed up with, which may have grown, nor its weight and priority.
     """
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in fields(StudySpec)]
     edited = replace(new.code, digest=old.code.digest)

@@ -1,4 +1,4 @@
-"""A study's weight and priority as users give them: checked alike in script, command and scheduler."""
+"""A study's weight and priority: checked alike in script, command and scheduler."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.faults import PRIOR
+from .snapshot import Snapshot
 from .strategy import Fork
 from .study import Params
 
@@ -132,3 +133,11 @@ class Finish(Decision):
 
     study: str
     status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPlan(Decision):
+    """Ask a policy of the user's for plans: one for each snapshot, by study (empty: of all)."""
+
+    policy: str
+    snapshots: tuple[tuple[str, Snapshot], ...]

@@ -37,7 +37,9 @@ from .events import (
     Durable,
     EpochReported,
     Event,
+    Planned,
     PolicyChosen,
+    PolicyFailed,
     Proposed,
     Replayed,
     StudyCancelled,
@@ -58,7 +60,7 @@ from .events import (
     Undurable,
 )
 from .placing import ORDER_FREE
-from .policies import find_policy
+from .policies import find_policy, is_plugin
 from .record import Refused
 from .state import DeviceState, StudyState
 from .strategy import Entry
@@ -101,11 +103,21 @@ class Engine(Asking):
     # -- studies ---------------------------------------------------------------------------------
 
     def _on_policy_chosen(self, event: PolicyChosen) -> None:
-        find_policy(event.policy)
+        if not is_plugin(event.policy):
+            find_policy(event.policy)
         if event.policy == self.state.policy:
             raise Refused("this policy stands already")
         self.state.policy = event.policy
+        self.state.plan_error, self.state.plan_asked, self.state.aside_until = "", None, 0.0
         self.state.dirty = True
+
+    def _on_planned(self, event: Planned) -> None:
+        self._take_plans(event.cause, event.plans)
+        self._fill()
+
+    def _on_policy_failed(self, event: PolicyFailed) -> None:
+        self._take_plans(event.cause, None, event.reason)
+        self._fill()
 
     def _on_study_submitted(self, event: StudySubmitted) -> None:
         spec = event.study
@@ -261,6 +273,8 @@ def _unbegun(trial: Trial) -> bool:
 
 _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     PolicyChosen: Engine._on_policy_chosen,
+    Planned: Engine._on_planned,
+    PolicyFailed: Engine._on_policy_failed,
     StudySubmitted: Engine._on_study_submitted,
     StudyCancelled: Engine._on_study_cancelled,
     StudyPaused: Engine._on_study_paused,

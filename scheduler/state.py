@@ -11,7 +11,7 @@ from ..profiling.faults import FaultTable
 from ..profiling.tally import Tally
 from .asha import Asha
 from .courses import Course
-from .decisions import Ask, Member, Parent, Segment
+from .decisions import Ask, AskPlan, Member, Parent, Segment
 from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
@@ -161,7 +161,8 @@ class EngineState:
     the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are
     waiting trials in its order, ``widths`` what it gives each trial (1 where nothing is said),
     ``shuffle``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``. ``plan_error`` says how the
-    policy failed where it last did. Shares were last worked out at ``shared_at``.
+    policy failed where it last did. ``plan_asked`` is unanswered; until
+    ``aside_until`` the policy is not asked. Shares were last worked out at ``shared_at``.
     """
 
     seq: int = 0
@@ -181,6 +182,8 @@ class EngineState:
     rule: str = ""
     deadline: float = 0.0
     plan_error: str = ""
+    plan_asked: AskPlan | None = None
+    aside_until: float = 0.0
     dirty: bool = False
     planned_at: float | None = None
     shared_at: float | None = None
