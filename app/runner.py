@@ -38,6 +38,7 @@ from ..scheduler.events import (
     TrialEnqueued,
 )
 from ..scheduler.outlook import outlook
+from ..scheduler.snapshot import fault
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import commands
@@ -309,6 +310,9 @@ class Runner:
             now = self._clock.now()
             try:
                 plans = self._policies.plan(ask.policy, [each for _, each in ask.snapshots])
+                for (_, snapshot), plan in zip(ask.snapshots, plans, strict=True):
+                    if wrong := fault(snapshot, plan):
+                        raise UsageError(wrong)  # noqa: TRY301 - one end for all that is no plan
                 answer: Event = Planned(at=now, cause=ask.id, plans=plans)
             except UsageError as error:
                 log.warning("policy %s %s", ask.policy, error)
