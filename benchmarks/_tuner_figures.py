@@ -2,8 +2,8 @@
 
 All trials have one of the fitted speed curves, epochs that cost between a third and three times the
 median, and learning curves that rise to a level of their own. The target is 95 % of the best value
-of fifo's run. ``bound`` is the fluid bound of each rung of each bracket, and of these the sum, where
-trials wait for each other; overlapping brackets may come below it. Else it is that of all work.
+of fifo's run. Where trials wait for each other ``bound`` is the sum of the fluid bounds of all
+rungs of all brackets, which brackets that overlap may come below; else it is that of all work.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _read(done: Simulated, work: Training, spec: StudySpec, devices: int) -> Run
 
 
 def _layer(spec: StudySpec, number: int, epoch: int) -> tuple[int, int]:
-    """The bracket and the rung that the trial is in at ``epoch``; all are in one where none wait."""
+    """The bracket and the rung that the trial is in at ``epoch``; one for all where none wait."""
     levels = rungs_of(spec.strategy)
     if spec.strategy.name == "halving":
         return 0, sum(level < epoch for level in levels)
