@@ -154,7 +154,8 @@ def tuner_figures(*, quick: bool) -> dict[str, float]:
     figures: dict[str, float] = {}
     print("tuners under policies, simulated")
     for name, tuner in {**SYNC, **ASYNC}.items():
-        trials = 12 if name == "pbt" else 27
+        # Of Hyperband all brackets, and one of them once more.
+        trials = {"pbt": 12, "hyperband": 60, "bohb": 60}.get(name, 27)
         runs = {p: [run(tuner, p, d, trials, s) for d, s in cases] for p in POLICIES}
         figures |= _synchronous(name, runs) if name in SYNC else _asynchronous(name, runs)
     print("Fluid's claims, theirs and not measured here:")
