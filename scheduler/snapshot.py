@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .courses import Course, Shape
@@ -76,9 +76,9 @@ class Plan:
     """
 
     order: tuple[str, ...] = ()
-    widths: Mapping[str, int] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
     shuffle: bool = False
-    courses: Mapping[str, Course] = field(default_factory=dict)
+    courses: dict[str, Course] = field(default_factory=dict)
     rule: str = ""
     deadline: float = 0.0
 
