@@ -9,8 +9,8 @@ from ..scheduler.study import Code, StrategySpec, StudySpec
 from .space import parameter
 
 #: What may differ: up to how many trials it is to go, and what it was warmed up with, which may
-#: have grown. And what is told with something else.
-_NO_CHANGE = {"n_trials", "observations", "code", "strategy", "space"}
+#: have grown, and its weight and priority. And what is told with something else.
+_NO_CHANGE = {"n_trials", "observations", "weight", "priority", "code", "strategy", "space"}
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:

@@ -15,7 +15,7 @@ import typer
 
 from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
-from .cli_life import cancel, extend, pause, resume
+from .cli_life import cancel, extend, pause, resume, weight
 from .cli_results import best, export, import_study
 from .cli_simulate import simulate
 from .cli_views import dashboard
@@ -208,6 +208,7 @@ for command, does in (
     ("import", import_study),
     ("pause", pause),
     ("resume", resume),
+    ("weight", weight),
     ("extend", extend),
     ("cancel", cancel),
     ("simulate", simulate),

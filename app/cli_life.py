@@ -1,4 +1,4 @@
-"""``penstock pause``, ``resume``, ``extend``, ``cancel``: a study's life, in the user's hands."""
+"""``penstock pause``, ``resume``, ``weight``, ``extend``, ``cancel``: a study steered."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..profiling.errors import UsageError
+from .codec import spec_from_json
 from .terminal import Known, client_of, reader_of, settings_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,26 @@ def resume(name: Known) -> None:
     study, client = _study_and_client(name, over=False)
     client.resume(study.id)
     typer.echo(f"{study.name} goes on: penstock watch {study.id}")
+
+
+def weight(
+    name: Known,
+    weight: Annotated[
+        float | None, typer.Argument(help="Its part of the devices, beside that of others.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="P", help="The higher goes first.")
+    ] = None,
+) -> None:
+    """Change how a study shares devices with others: by weight within a priority."""
+    if weight is None and priority is None:
+        raise UsageError("give a weight, as in penstock weight STUDY 2, or --priority")
+    study, client = _study_and_client(name, over=False)
+    spec = spec_from_json(study.spec_json)
+    weight = spec.weight if weight is None else weight
+    priority = spec.priority if priority is None else priority
+    client.weigh(study.id, weight, priority)
+    typer.echo(f"{study.name} has weight {weight:g} and priority {priority}")
 
 
 def extend(

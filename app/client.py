@@ -58,6 +58,10 @@ class Client:
         """Have a paused study go on. Errors as ``submit``."""
         self.send("resume", study=study)
 
+    def weigh(self, study: str, weight: float, priority: int) -> None:
+        """Have a study share devices by these from now on. Errors as ``submit``."""
+        self.send("weigh", study=study, weight=weight, priority=priority)
+
     def extend(
         self,
         study: str,

@@ -22,6 +22,7 @@ from pydantic_core import PydanticSerializationError
 from ..profiling.errors import BackendError, UsageError
 from ..scheduler import events
 from ..scheduler.events import Event
+from ..scheduler.snapshot import Plan, Snapshot
 from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
 
@@ -36,6 +37,7 @@ KINDS: dict[str, type[Event]] = {
     "StudyCancelled": events.StudyCancelled,
     "StudyPaused": events.StudyPaused,
     "StudyResumed": events.StudyResumed,
+    "StudyWeighed": events.StudyWeighed,
     "StudyExtended": events.StudyExtended,
     "StudyFailed": events.StudyFailed,
     "StudyImported": events.StudyImported,
@@ -57,6 +59,8 @@ KINDS: dict[str, type[Event]] = {
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,
     "AttemptLost": events.AttemptLost,
+    "Planned": events.Planned,
+    "PolicyFailed": events.PolicyFailed,
     "PolicyChosen": events.PolicyChosen,
     "WindowsMeasured": events.WindowsMeasured,
     "Profiled": events.Profiled,
@@ -116,6 +120,31 @@ def state_from_json(text: str) -> EngineState:
             f"a snapshot cannot be read as event format {VERSION}: {_why(error)}"
         ) from error
     return state
+
+
+def snapshot_to_json(snapshot: Snapshot) -> str:
+    """What a policy of the user's is shown, as JSON text of one line."""
+    return _dump(snapshot)
+
+
+def snapshot_from_json(text: str) -> Snapshot:
+    """The snapshot in ``text``, which this version has written."""
+    found: Snapshot = _load(Snapshot, text)
+    return found
+
+
+def plan_to_json(plan: Plan) -> str:
+    """A plan as JSON text."""
+    return _dump(plan)
+
+
+def plan_from_json(text: str) -> Plan:
+    """The plan in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
+    try:
+        plan: Plan = _load(Plan, text)
+    except ValueError as error:
+        raise UsageError(f"gave a malformed plan: {_why(error)}") from error
+    return plan
 
 
 def subject(event: Event) -> tuple[str | None, str | None]:

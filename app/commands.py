@@ -24,6 +24,7 @@ from ..scheduler.events import (
     StudyPaused,
     StudyResumed,
     StudySubmitted,
+    StudyWeighed,
     TrialAsked,
     TrialEnqueued,
     TrialTold,
@@ -48,9 +49,11 @@ from .objectives import DIRECTIONS, check_strategy
 from .sampler_options import SAMPLERS, check_space
 from .space import check_params, finite, grid_size, parameter, whole
 from .submission import check_name
+from .weights import check_priority, check_weight
 
 KINDS = (
-    "submit, cancel, pause, resume, extend, enqueue, ask, tell, close, import, drain, undrain, free"
+    "submit, cancel, pause, resume, weigh, extend, enqueue, ask, tell, close, import, drain,"
+    " undrain, free"
 )
 #: So many names of devices are listed where one is not found.
 NAMED = 10
@@ -229,6 +232,13 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
         if known.works == (kind == "resume"):
             raise UsageError(f"{known.spec.name} is {known.status} already")
         return (StudyPaused if kind == "pause" else StudyResumed)(at=at, study=study)
+    if kind == "weigh":
+        return StudyWeighed(
+            at=at,
+            study=study,
+            weight=check_weight(body["weight"]),
+            priority=check_priority(body["priority"]),
+        )
     if kind == "enqueue":
         params = check_params(known.spec.space, body["params"], known.spec.conditions)
         return TrialEnqueued(at=at, study=study, params=params)
@@ -277,6 +287,8 @@ def _check_known(spec: StudySpec) -> None:
         if value not in known:
             raise UsageError.refuse(field, value, ", ".join(known))
     whole("n_trials", spec.n_trials, low=1)
+    check_weight(spec.weight)
+    check_priority(spec.priority)
     make_strategy(spec)
     if spec.further:
         check_strategy(spec.strategy)

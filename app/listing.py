@@ -14,7 +14,8 @@ from rich.text import Text
 
 from .live import Watcher
 from .picture import STATUS_STYLE, View, picture
-from .standing import number
+from .standing import duration, number
+from .usage import usage_of, words
 
 if TYPE_CHECKING:
     from .doctor import Finding
@@ -47,6 +48,9 @@ def _facts(view: View) -> Facts:
         "seed": study.seed,
         "created_at": study.created_at,
         "finished_at": study.finished_at,
+        "response_seconds": study.response,
+        "weight": study.weight,
+        "priority": study.priority,
         "n_trials": study.n_trials,
         "copied_trials": study.observations,
         "trials": {str(state): count for state, count in sorted(stand.counts.items())},
@@ -87,7 +91,7 @@ def study_table(studies: list[Facts]) -> RenderableType:
         return Text("no study is here yet: penstock run SCRIPT starts one", style="dim")
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("study", overflow="fold")
-    for title in ("status", "trials", "epochs", "best"):
+    for title in ("status", "trials", "epochs", "took", "best"):
         table.add_column(title, justify="left" if title == "status" else "right", no_wrap=True)
     table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
     for facts in studies:
@@ -98,6 +102,7 @@ def study_table(studies: list[Facts]) -> RenderableType:
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
             f"{_short(there)}/{_short(max(there, facts['n_trials']))}",
             _short(facts["epochs"]) + (f"/{_short(expected)}" if expected else ""),
+            "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
             number(best["value"]) if best else _front(facts),
             Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim"),
         )
@@ -116,13 +121,19 @@ def _front(facts: Facts) -> str:
 def standing_facts(reader: Reader, study: StudyRow) -> Facts:
     """A study with all its trials."""
     view = Watcher(reader, study.id).look()
-    return _facts(view) | {"all_trials": [_trial(trial) for trial in view.trials]}
+    found = usage_of(reader, study)
+    return _facts(view) | {
+        "all_trials": [_trial(trial) for trial in view.trials],
+        "usage": None if found is None else asdict(found) | {"share": found.share},
+    }
 
 
 def standing_view(reader: Reader, study: StudyRow) -> RenderableType:
     """A study as the live view shows it, and the failures in full."""
     view = Watcher(reader, study.id).look()
     parts: list[RenderableType] = [picture(view, time.time())]
+    if (found := usage_of(reader, study)) is not None:
+        parts.append(Text(words(found), style="dim"))
     for trial in view.trials:
         if trial.failure_kind:
             what = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"

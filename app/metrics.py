@@ -21,6 +21,7 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
+    SummaryMetricFamily,
 )
 
 from ..profiling.errors import BackendError, UsageError
@@ -103,6 +104,11 @@ class Collector:
         statuses = Counter(study.status for study in self._reader.studies())
         counts = dict.fromkeys(("running", "paused", *OVER), 0) | statuses
         yield _by("penstock_studies", "Studies by their status.", "status", counts)
+        took = [study.response for study in self._reader.studies() if study.response is not None]
+        words = "Seconds from submission to end, of the studies that are over."
+        yield SummaryMetricFamily(
+            "penstock_study_response_seconds", words, count_value=len(took), sum_value=sum(took)
+        )
         states = dict.fromkeys(map(str, TrialState), 0)
         states |= Counter(str(trial.state) for trial in state.trials.values())
         words = "Trials of studies that are not over, by their state."

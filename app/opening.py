@@ -41,6 +41,8 @@ def create_study(
     on_signature_change: str | None = None,
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
+    weight: float = 1.0,
+    priority: int = 0,
     load_if_exists: bool = False,
     warm_start: Any = None,
 ) -> Study:
@@ -84,6 +86,9 @@ def create_study(
             knows better than the default. ``tune``: they are measured, too, and also those that
             change the order of sums; a bitwise trial keeps these for life. ``off``: never.
         knobs: which system parameters may be turned (docs/system.md); None: the usual ones.
+        weight: its part of the devices beside other studies of its priority: twice the weight,
+            twice the device-seconds while both have work. From 0.001 to 1000.
+        priority: a study of a higher one gets all devices that it can use, before others get any.
         load_if_exists: take up the study of this name if there is one.
         warm_start: studies whose results the sampler learns from: a name, a study of Penstock's or
             of Optuna's, or a list of them, of the same direction. They are copied when this one is
@@ -111,6 +116,8 @@ def create_study(
         directions=directions,
         metrics=metrics,
         constraints=constraints,
+        weight=weight,
+        priority=priority,
     )
     name = check_name(study_name)
     if not isinstance(load_if_exists, bool):

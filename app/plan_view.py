@@ -63,6 +63,8 @@ def _head(plan: Facts) -> str:
         words.append(f"planned {duration(plan['planned'])} ago")
     if plan["trouble"]:
         words.append(f"{plan['trouble']}; the plan before stands")
+    if plan["aside"]:
+        words.append(f"the policy is set aside for {duration(plan['aside'])}")
     if plan["dirty"]:
         words.append("to be planned anew with the next free slot")
     if plan["free"]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
+from ..scheduler.snapshot import Plan, Snapshot
 from ..scheduler.study import Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
 
@@ -51,6 +52,13 @@ class Answer(NamedTuple):
     trials: tuple[Params, ...]
     exhausted: bool
     notes: tuple[str, ...] = ()
+
+
+class Policies(Protocol):
+    """Who asks policies of the user's."""
+
+    def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
+        """A plan for each snapshot. UsageError says what the policy did instead."""
 
 
 class Samplers(Protocol):

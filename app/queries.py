@@ -18,7 +18,7 @@ from sqlalchemy import Row, Select, func, select
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
-from ..scheduler.events import Event, StudyImported
+from ..scheduler.events import Event, PolicyFailed, StudyImported
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
@@ -57,6 +57,13 @@ class StudyRow:
     spec_json: str
     observations: int = 0
     further: tuple[Objective, ...] = ()
+    weight: float = 1.0
+    priority: int = 0
+
+    @property
+    def response(self) -> float | None:
+        """Seconds from its submission to its end; None before that."""
+        return None if self.finished_at is None else self.finished_at - self.created_at
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -240,6 +247,13 @@ class Reader(History):
         rows = self._rows(query.order_by(EVENT.c.seq))
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
 
+    def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
+        """Each time a policy of the user's gave no plan, with its number."""
+        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body)
+        rows = self._rows(query.where(EVENT.c.kind == PolicyFailed.__name__).order_by(EVENT.c.seq))
+        found = [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
+        return [(seq, event) for seq, event in found if isinstance(event, PolicyFailed)]
+
     def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
         """The events of these sequence numbers: what other events name as their cause."""
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.seq.in_(seqs))
@@ -297,6 +311,8 @@ def _study(row: Row[Any]) -> StudyRow:
         name=row.name,
         status=row.status,
         contract=spec.contract,
+        weight=spec.weight,
+        priority=spec.priority,
         metric=spec.metric,
         direction=spec.direction,
         n_trials=spec.n_trials,

@@ -37,11 +37,13 @@ from .standing import (
     scores,
     standing,
 )
+from .usage import usage_of, words
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec, StudySpec
     from .queries import EpochRow, Reader, StudyRow, TrialRow
+    from .usage import Usage
 
 
 #: So many trials of a front are listed; the table has all.
@@ -69,17 +71,19 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
         reader.epochs(study.id),
         importances(Results(reader, study.id).trials(), plan),
         datetime.now(UTC),
+        usage_of(reader, study),
     )
     write_whole(path, page, "report")
     return path
 
 
-def render(
+def render(  # noqa: PLR0917 - what the page is of, and when
     study: StudyRow,
     trials: Sequence[TrialRow],
     epochs: Sequence[EpochRow],
     shares: Importances | None,
     now: datetime,
+    used: Usage | None = None,
 ) -> str:
     """The page as text; ``now`` is when it was made."""
     spec = spec_from_json(study.spec_json)
@@ -105,7 +109,7 @@ def render(
         "best_title": best_words(study)[0].upper() + best_words(study)[1:],
         "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
         "pareto": PARETO if study.further else "",
-        "facts": _facts(study, spec, epochs),
+        "facts": _facts(study, spec, epochs, used),
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
         "table": table(study, trials, epochs),
@@ -239,7 +243,7 @@ def _shares(study: StudyRow, shares: Importances | None) -> str:
     )
 
 
-def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
+def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow], used: Usage | None) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     facts: dict[str, object] = {
@@ -253,6 +257,7 @@ def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow]) -> str:
         "Submitted": moment(study.created_at),
         "Finished": moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
+        **({"Use": words(used)} if used is not None else {}),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)

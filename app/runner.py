@@ -19,11 +19,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
+from ..profiling.errors import (
+    BackendError,
+    IllegalTransition,
+    PenstockError,
+    UsageError,
+)
 from ..scheduler.decisions import Ask, Cut, Decision, Discard, Dispatch, Finish, Release, Revoke
 from ..scheduler.engine import Engine, Refused
 from ..scheduler.events import (
     Event,
+    Planned,
+    PolicyFailed,
     Proposed,
     StudyFailed,
     Suggested,
@@ -31,6 +38,7 @@ from ..scheduler.events import (
     TrialEnqueued,
 )
 from ..scheduler.outlook import outlook
+from ..scheduler.snapshot import fault
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import commands
@@ -38,7 +46,8 @@ from .clock import Clock
 from .codec import state_from_json, state_to_json
 from .history import History
 from .ledger import Batch, Ledger
-from .ports import Answer, Samplers, Transport
+from .plugin import PluginHost
+from .ports import Answer, Policies, Samplers, Transport
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
 from .transport import Message, OpenAttempt
@@ -80,6 +89,7 @@ class Runner:
         claim_timeout: float = 6.0,
         survey_every: float = SURVEY_EVERY,
         discard: Callable[[Sequence[str]], None] = lambda uris: None,
+        policies: Policies | None = None,
     ) -> None:
         """``discard`` deletes checkpoints by their URIs, soon and in the background."""
         self.engine = engine
@@ -88,6 +98,7 @@ class Runner:
         self._ledger = ledger
         self._transport = transport
         self._samplers = samplers
+        self._policies = policies or PluginHost()
         self._clock = clock
         self._reaper = Reaper(claim_timeout)
         self._survey_every = survey_every
@@ -104,6 +115,7 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._ask(ask)
+        self._plan()
         self._write(())
 
     def turn(self, timeout: float) -> int:
@@ -117,6 +129,7 @@ class Runner:
         for message in messages:
             self._take(message, now)
         self._timed(now)
+        self._plan()
         return self._write(messages)
 
     def outage(self) -> None:
@@ -290,6 +303,22 @@ class Runner:
                 notes=answer.notes,
             )
         )
+
+    def _plan(self) -> None:
+        """Answer what the engine asks of a policy of the user's, until it asks no more."""
+        while (ask := self.engine.state.plan_asked) is not None:
+            now = self._clock.now()
+            try:
+                plans = self._policies.plan(ask.policy, [each for _, each in ask.snapshots])
+                for (_, snapshot), plan in zip(ask.snapshots, plans, strict=True):
+                    if wrong := fault(snapshot, plan):
+                        raise UsageError(wrong)  # noqa: TRY301 - one end for all that is no plan
+                answer: Event = Planned(at=now, cause=ask.id, plans=plans)
+            except UsageError as error:
+                log.warning("policy %s %s", ask.policy, error)
+                answer = PolicyFailed(at=now, cause=ask.id, reason=str(error))
+            if not self._apply(answer):
+                return
 
     def _trials(self, study: str) -> list[Trial]:
         state = self.engine.state

@@ -6,6 +6,7 @@ numbers in the ledger. Here they become words: *epoch 3 ended … · sent when t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -25,6 +26,10 @@ from .standing import duration, final_metrics, number
 if TYPE_CHECKING:
     from ..scheduler.events import Event
     from .queries import EpochRow, Reader, StudyRow, TrialRow
+
+
+#: What follows where a policy of the user's gives no plan.
+STANDS = "the plan before stands, and it is set aside for a while"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,13 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         seq, past = found
         what = "it was imported: its story is in the ledger that it was exported from"
         lines = (Line(past.at - trial.created_at, seq, what, ""),)
+    until = trial.finished_at or math.inf
+    lines += tuple(
+        Line(event.at - trial.created_at, seq, f"the policy {event.reason}; {STANDS}", "")
+        for seq, event in reader.policy_failures()
+        if trial.created_at <= event.at <= until
+    )
+    lines = tuple(sorted(lines, key=lambda line: line.seq))
     told = origins(trial, reader.trials(study.id))
     return Story(study, trial, lines, final_metrics(trial, epochs), tuple(told))
 

@@ -29,6 +29,7 @@ from .contracts import check_asked, check_contract, contract_of
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
 from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
+from .weights import check_priority, check_weight
 
 #: Scripts that are nobody's study: what runs a notebook.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
@@ -54,6 +55,8 @@ class Plan:
     keep_checkpoints: int = 1
     exactness: str | None = None
     on_signature_change: str | None = None
+    weight: float = 1.0
+    priority: int = 0
     further: tuple[Objective, ...] = ()
     constraints: tuple[tuple[str, float], ...] = ()
     system: str = "off"
@@ -87,6 +90,8 @@ def make_plan(
     constraints: Mapping[str, float] | None = None,
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
+    weight: float = 1.0,
+    priority: int = 0,
 ) -> Plan:
     """Check the arguments of ``create_study``; UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions, metrics)
@@ -126,6 +131,8 @@ def make_plan(
         keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, low=0),
         exactness=exactness,
         on_signature_change=on_signature_change,
+        weight=check_weight(weight),
+        priority=check_priority(priority),
         further=further,
         constraints=parse_constraints(constraints),
         system=system,
@@ -174,6 +181,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         conditions=conditions,
         system=plan.system if contract == "torch" else "off",
         knobs=plan.knobs,
+        weight=plan.weight,
+        priority=plan.priority,
     )
 
 

@@ -29,6 +29,7 @@ from penstock.scheduler.study import trial_id
 from penstock.scheduler.waterfill import waterfill
 
 from . import _curves
+from ._tuner_figures import tuner_figures
 
 #: name: (the engine's policy, whether trials may be wider than one device)
 POLICIES = {
@@ -148,6 +149,8 @@ def main() -> None:
         mine = [row for row, each in zip(rows, todo, strict=True) if each.name.startswith(family)]
         means = ", ".join(f"{name} {fmean(row[name] for row in mine):.3f}" for name in rows[0])
         print(f"  {family}: {means}")
+    print()
+    figures |= tuner_figures(quick=given.quick)
     print()
     for trials, devices in ((200, 64), (2000, 1000), (20000, 10000)):
         taken = replan_ms(trials, devices)

@@ -147,6 +147,7 @@ class Attempts(Numerics):
             and stays
             and self._width(study, trial) == len(members)
             and not self.state.shuffle
+            and not self._gives_way(study, trial, self.state.slots_of(members))
         ):
             self._dispatch(study, trial, members)
             return

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..profiling.faults import PRIOR
 from ..profiling.knobs import SystemConfig
+from .snapshot import Snapshot
 from .strategy import Fork
 from .study import Metrics, Params
 
@@ -164,3 +165,11 @@ class Remember(Decision):
     speedup: float
     windows: int
     infeasible: tuple[SystemConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPlan(Decision):
+    """Ask a policy of the user's for plans: one for each snapshot, by study (empty: of all)."""
+
+    policy: str
+    snapshots: tuple[tuple[str, Snapshot], ...]

@@ -8,12 +8,12 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Eleven classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in
-the store, ``Planning`` the plan, ``Tuning`` the system parameters, ``Placing`` gives slots to
-trials, ``Holding`` takes devices out for the operator, ``Numerics`` sees to it that a study is
-computed alike everywhere, ``Attempts`` takes in what is reported, ``Extending`` interrupts studies
-and has them go on, ``Asking`` serves users who train by themselves, and ``Engine`` takes in what
-begins and ends: studies, trials, devices.
+Twelve classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in
+the store, ``Sharing`` the studies' shares, ``Planning`` the standing plan, ``Tuning`` the system
+parameters, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
+``Numerics`` sees to it that a study is computed alike everywhere, ``Attempts`` takes in what is
+reported, ``Extending`` interrupts studies and has them go on, ``Asking`` serves users who train by
+themselves, and ``Engine`` takes in what begins and ends: studies, trials, devices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from .events import (
     Durable,
     EpochReported,
     Event,
+    Planned,
     PolicyChosen,
+    PolicyFailed,
     Profiled,
     Proposed,
     Replayed,
@@ -50,6 +52,7 @@ from .events import (
     StudyPaused,
     StudyResumed,
     StudySubmitted,
+    StudyWeighed,
     Suggested,
     Tick,
     TrialAsked,
@@ -60,7 +63,7 @@ from .events import (
     WindowsMeasured,
 )
 from .placing import ORDER_FREE
-from .policies import find_policy
+from .policies import find_policy, is_plugin
 from .record import Refused
 from .state import DeviceState, StudyState
 from .strategy import Entry
@@ -103,11 +106,21 @@ class Engine(Asking):
     # -- studies ---------------------------------------------------------------------------------
 
     def _on_policy_chosen(self, event: PolicyChosen) -> None:
-        find_policy(event.policy)
+        if not is_plugin(event.policy):
+            find_policy(event.policy)
         if event.policy == self.state.policy:
             raise Refused("this policy stands already")
         self.state.policy = event.policy
+        self.state.plan_error, self.state.plan_asked, self.state.aside_until = "", None, 0.0
         self.state.dirty = True
+
+    def _on_planned(self, event: Planned) -> None:
+        self._take_plans(event.cause, event.plans)
+        self._fill()
+
+    def _on_policy_failed(self, event: PolicyFailed) -> None:
+        self._take_plans(event.cause, None, event.reason)
+        self._fill()
 
     def _on_study_submitted(self, event: StudySubmitted) -> None:
         spec = event.study
@@ -263,10 +276,13 @@ def _unbegun(trial: Trial) -> bool:
 
 _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     PolicyChosen: Engine._on_policy_chosen,
+    Planned: Engine._on_planned,
+    PolicyFailed: Engine._on_policy_failed,
     StudySubmitted: Engine._on_study_submitted,
     StudyCancelled: Engine._on_study_cancelled,
     StudyPaused: Engine._on_study_paused,
     StudyResumed: Engine._on_study_resumed,
+    StudyWeighed: Engine._on_study_weighed,
     StudyExtended: Engine._on_study_extended,
     StudyFailed: Engine._on_study_failed,
     StudyImported: Engine._on_study_imported,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..profiling.devices import Device
 from ..profiling.knobs import SystemConfig
 from .past import Past, PastTrial
+from .snapshot import Plan
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 
 
@@ -25,6 +26,20 @@ class PolicyChosen(Event):
     """The operator's policy from here on; an event, so that a replay plans as it was planned."""
 
     policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(Event):
+    """What a policy of the user's answered to ``AskPlan``: a plan for each snapshot, in order."""
+
+    plans: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFailed(Event):
+    """A policy of the user's raised or took too long; ``reason`` says which. No plan came of it."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +65,15 @@ class StudyPaused(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResumed(Event):
     study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyWeighed(Event):
+    """The user has the study share devices by this ``weight`` and ``priority`` from now on."""
+
+    study: str
+    weight: float
+    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from ..profiling.signature import machine_of
 from .asha import Asha
 from .attempts import Attempts
 from .decisions import Cut
-from .events import StudyExtended, StudyPaused, StudyResumed
+from .events import StudyExtended, StudyPaused, StudyResumed, StudyWeighed
 from .full import FullBudget
 from .past import Past
 from .record import Refused
@@ -59,6 +59,11 @@ class Extending(Attempts):
         if study.status != "paused":
             raise Refused(f"{event.study} is not paused")
         study.status = "running"
+        self._changed(study)
+
+    def _on_study_weighed(self, event: StudyWeighed) -> None:
+        study = self._study(event.study)
+        study.spec = replace(study.spec, weight=event.weight, priority=event.priority)
         self._changed(study)
 
     def _on_study_extended(self, event: StudyExtended) -> None:

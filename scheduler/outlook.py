@@ -16,7 +16,8 @@ def outlook(state: EngineState, at: float) -> Facts:
     """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None: unknown.
 
     ``dirty``: something has changed since the plan was made, so it is made anew when a slot is to
-    be filled. ``trouble``: how the policy failed; the plan before stands.
+    be filled. ``trouble``: how the policy failed; the plan before stands,
+    and a policy of the user's is not asked again for ``aside`` seconds.
     """
     running = [_running(state, fence, attempt, at) for fence, attempt in state.attempts.items()]
     return {
@@ -24,6 +25,7 @@ def outlook(state: EngineState, at: float) -> Facts:
         "planned": None if state.planned_at is None else at - state.planned_at,
         "dirty": state.dirty,
         "trouble": state.plan_error,
+        "aside": max(0.0, state.aside_until - at),
         "running": running,
         "waiting": _waiting(state, at),
         "free": [f"{slot.device}/{slot.slot}" for slot in state.free_slots()],

@@ -11,6 +11,7 @@ and goes on at the new one. A member of a gang has a whole device to itself, all
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, cast
 
@@ -64,6 +65,9 @@ class Placing(Tuning):
         What is left after that, or lacking, changes the widths of those that run.
         """
         self._end_rests()
+        rivals = self._rivals()
+        if rivals or self.state.shared_at is not None:
+            self._share(rivals)
         free = list(self.state.free_slots())
         while free:
             self._replan(free)
@@ -71,6 +75,22 @@ class Placing(Tuning):
             if not free or not self._pull(len(free)):
                 break
         self._resize(free)
+        if rivals:
+            self._forgo(rivals)
+
+    def _share(self, rivals: list[StudyState]) -> None:
+        """Work out the studies' shares; those below theirs of which nothing waits are pulled."""
+        idle = frozenset(s.spec.id for s in rivals) - self._studies_that_wait()
+        self._divide(rivals, greedy=idle)
+        held = self._held()
+        for study in rivals:
+            lacking = math.ceil(study.share or 0.0) - held[study.spec.id]
+            lacking -= sum(ask.n for ask in study.asks.values())
+            if study.spec.id in idle and lacking > 0:
+                self._pull_study(study, lacking)
+        self._divide(rivals)
+        if not rivals:
+            self.state.shared_at = None
 
     def _end_rests(self) -> None:
         """A rest ends here and nowhere else: until then the engine goes on asking for a tick."""
@@ -81,7 +101,8 @@ class Placing(Tuning):
                 self._note_device(name)
 
     def _place(self, free: list[Member]) -> None:
-        for name in list(self.state.ready):
+        shared = self.state.shared_at is not None
+        for name in self._by_share() if shared else list(self.state.ready):
             if not free:
                 return
             trial = self.state.trials[name]
@@ -112,7 +133,9 @@ class Placing(Tuning):
         if course is not None and len(whole) < width and not trial.members:
             width = course.narrow
             if width > max(1, len(whole)):
-                return ()
+                if self.state.shared_at is None:
+                    return ()
+                width = max(1, len(whole))  # others would take what it waits for
         if width > 1 and (len(whole) >= width or (len(whole) > 1 and not self.state.shuffle)):
             warm = [member.device for member in trial.members]
             names = [slot.device for slot in whole]

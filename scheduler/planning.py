@@ -6,30 +6,39 @@ when a slot is to be filled, at most once in ``REPLAN_EACH`` seconds a trial, or
 where they are many, and in between new trials queue in order of arrival. Of a plan with courses the
 engine keeps count: a trial's wide epochs become fewer as they are accepted, and at their end it is
 to be narrow. Where a policy fails, the last good plan stands.
+
+A policy of the user's is no part of the engine, so that a replay does not depend on it: like a
+sampler it is asked (``AskPlan``), and its answer is an event. What is asked is planned with the
+answer; until that comes slots are given by the plan before. One that fails, or whose plan cannot
+be, is not asked again for ``ASIDE`` seconds.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from .courses import steady
-from .decisions import Member
-from .durables import Durables
-from .policies import find_policy
-from .snapshot import Candidate, Snapshot
-from .state import StudyState
+from .decisions import AskPlan, Member
+from .policies import find_policy, is_plugin
+from .record import Refused
+from .sharing import Sharing, apportion
+from .snapshot import Candidate, Plan, Snapshot, fault
+from .state import EngineState, StudyState
 from .study import shards_of
 from .trial import Trial
 
 #: Seconds between two plans of many trials, and of one trial: few are planned in less time.
 REPLAN_EVERY = 1.0
 REPLAN_EACH = 0.02
+#: Seconds that a policy of the user's is not asked after it failed.
+ASIDE = 60.0
 #: Part of an epoch that a new trial waits for a plan at most.
 WORTH_WAITING = 0.1
 
 
-class Planning(Durables):
+class Planning(Sharing):
     """Keeps the standing plan, and says what it has in mind for each trial."""
 
     def _replan(self, free: list[Member]) -> None:
@@ -39,35 +48,110 @@ class Planning(Durables):
         ready = self._ready()
         if len(ready) < 2 and not (state.elastic() and (ready or state.attempts)):
             return
-        usable = [name for name in state.devices if state.usable(name)]
-        snapshot = Snapshot(
-            self._at,
-            self._candidates(ready),
-            len(free),
-            self._candidates(attempt.segment.trial for attempt in state.attempts.values()),
-            sum(slot.slot == 0 and state.is_free(slot.device) for slot in free),
-            devices=len(usable),
-            resize=state.costs.resize,
-            rule=state.rule,
-            deadline=state.deadline,
-        )
         state.dirty = False
         state.planned_at = self._at
+        snapshots = self._snapshots(ready, free)
+        if is_plugin(state.policy):
+            self._decide(AskPlan, policy=state.policy, snapshots=snapshots)
+            state.plan_asked = cast(AskPlan, self._out[-1])
+            return
+        policy = find_policy(state.policy)
         try:
-            plan = find_policy(state.policy)(snapshot)
-            state.plan_error = ""
+            plans = [policy(snapshot) for _, snapshot in snapshots]
         except Exception as error:  # whatever a policy raises; the last good plan stands
             state.plan_error = f"policy {state.policy} failed: {error!r}"
             return
-        known = set(ready)
-        if set(plan.order) != known or len(plan.order) != len(ready):
-            state.plan_error = f"policy {state.policy} dropped or invented waiting trials"
-            return
-        state.ready = [*plan.order, *(name for name in state.ready if name not in known)]
-        state.widths = dict(plan.widths)
-        state.shuffle = plan.shuffle
-        state.courses = dict(plan.courses)
-        state.rule, state.deadline = plan.rule, plan.deadline
+        self._stand(snapshots, plans)
+
+    def _take_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
+        """Take a plugin's answer in; one that is none has it set aside for a while."""
+        asked = self.state.plan_asked
+        if asked is None or asked.id != cause:
+            raise Refused(f"{cause} is not the plan that was asked for")
+        self.state.plan_asked = None
+        if plans is None or len(plans) != len(asked.snapshots):
+            self.state.plan_error = f"policy {asked.policy} {reason or 'gave no plan'}"
+        else:
+            self._stand(asked.snapshots, plans)
+        if self.state.plan_error:
+            self.state.aside_until = self._at + ASIDE
+            self.state.dirty = True
+
+    def _stand(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
+        """Have these plans stand, one a snapshot, if they may; else the ones before do."""
+        state = self.state
+        for (_, snapshot), plan in zip(snapshots, plans, strict=True):
+            if wrong := fault(snapshot, plan):
+                state.plan_error = f"policy {state.policy} {wrong}"
+                return
+        state.plan_error = ""
+        # Since a plugin was asked some have begun, and others have come.
+        waiting = set(state.ready)
+        order = [name for plan in plans for name in plan.order if name in waiting]
+        known = set(order)
+        state.ready = [*order, *(name for name in state.ready if name not in known)]
+        state.widths, state.courses = {}, {}
+        for (study, _), plan in zip(snapshots, plans, strict=True):
+            state.widths |= {name: n for name, n in plan.widths.items() if name in state.trials}
+            state.courses |= {name: c for name, c in plan.courses.items() if name in state.trials}
+            state.shuffle = plan.shuffle
+            holder = state.studies.get(study, state)
+            holder.rule, holder.deadline = plan.rule, plan.deadline
+
+    def _snapshots(
+        self, ready: Sequence[str], free: Sequence[Member]
+    ) -> tuple[tuple[str, Snapshot], ...]:
+        """What is to be planned: all there is, or, by study, its trials on its share of devices."""
+        state = self.state
+        usable = sum(state.usable(name) for name in state.devices)
+        whole = sum(slot.slot == 0 and state.is_free(slot.device) for slot in free)
+        at_work = [attempt.segment.trial for attempt in state.attempts.values()]
+        rivals = [study for study in state.studies.values() if study.share is not None]
+        if not rivals:
+            snapshot = self._snapshot(
+                state, ready, at_work, free_slots=len(free), free_devices=whole, devices=usable
+            )
+            return (("", snapshot),)
+        found = []
+        parts = apportion([study.share or 0.0 for study in rivals], usable)
+        for study, devices in zip(rivals, parts, strict=True):
+            mine = [name for name in ready if state.trials[name].study == study.spec.id]
+            runs = [name for name in at_work if state.trials[name].study == study.spec.id]
+            if mine or runs:
+                # Below 0 where it holds more than its share: then it is to become narrower.
+                left = devices - sum(len(state.trials[name].members) for name in runs)
+                snapshot = self._snapshot(
+                    study,
+                    mine,
+                    runs,
+                    free_slots=max(0, left),
+                    free_devices=left,
+                    devices=devices,
+                )
+                found.append((study.spec.id, snapshot))
+        return tuple(found)
+
+    def _snapshot(
+        self,
+        holder: EngineState | StudyState,
+        waiting: Sequence[str],
+        running: Sequence[str],
+        *,
+        free_slots: int,
+        free_devices: int,
+        devices: int,
+    ) -> Snapshot:
+        return Snapshot(
+            self._at,
+            self._candidates(waiting),
+            free_slots,
+            self._candidates(running),
+            free_devices,
+            devices=devices,
+            resize=self.state.costs.resize,
+            rule=holder.rule,
+            deadline=holder.deadline,
+        )
 
     def _ready(self) -> list[str]:
         """The waiting trials that may be given a slot: those of a paused study may not."""
@@ -77,7 +161,8 @@ class Planning(Durables):
     def _plan_due(self) -> float:
         at = self.state.planned_at
         trials = len(self.state.ready) + len(self.state.attempts)
-        return self._at if at is None else at + min(REPLAN_EVERY, REPLAN_EACH * trials)
+        due = self._at if at is None else at + min(REPLAN_EVERY, REPLAN_EACH * trials)
+        return max(due, self.state.aside_until)
 
     def _width(self, study: StudyState, trial: Trial) -> int:
         """On how many devices the plan has ``trial`` run from its next epoch on."""

@@ -20,9 +20,15 @@ POLICIES: dict[str, Policy] = {
 }
 
 
+def is_plugin(name: str) -> bool:
+    """Whether it names a function of the user's, ``module:attr``, which runs outside the engine."""
+    return ":" in name
+
+
 def find_policy(name: str) -> Policy:
     """The policy of that name; UsageError lists those there are."""
     try:
         return POLICIES[name]
     except KeyError:
-        raise UsageError.refuse("policy", name, ", ".join(POLICIES)) from None
+        known = f"{', '.join(POLICIES)}, or module:function of your own"
+        raise UsageError.refuse("policy", name, known) from None

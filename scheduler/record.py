@@ -70,6 +70,8 @@ class Record:
 
     def _close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)
+        slots = self.state.slots_of(attempt.segment.members)
+        self.state.studies[attempt.study].used += slots * (self._at - attempt.dispatched_at)
         for member in attempt.segment.members:
             fences = self.state.devices[member.device].fences
             fences[:] = [0 if fence == trial.fence else fence for fence in fences]

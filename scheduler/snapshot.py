@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .courses import Course, Shape
@@ -76,11 +76,30 @@ class Plan:
     """
 
     order: tuple[str, ...] = ()
-    widths: Mapping[str, int] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
     shuffle: bool = False
-    courses: Mapping[str, Course] = field(default_factory=dict)
+    courses: dict[str, Course] = field(default_factory=dict)
     rule: str = ""
     deadline: float = 0.0
+
+
+def fault(snapshot: Snapshot, plan: Plan) -> str:
+    """What is impossible in ``plan``, in words; empty where nothing is."""
+    waiting = {each.trial for each in snapshot.waiting}
+    if set(plan.order) != waiting or len(plan.order) != len(waiting):
+        return "dropped or invented waiting trials"
+    widest = {each.trial: each.widest for each in (*snapshot.running, *snapshot.waiting)}
+    wanted = [*plan.widths.items()]
+    for trial, course in plan.courses.items():
+        wanted += [(trial, course.narrow), (trial, course.wide)]
+        if course.epochs < 0:
+            return f"gave {trial} a course of {course.epochs} epochs"
+    for trial, width in wanted:
+        if trial not in widest:
+            return f"planned for {trial}, which neither waits nor runs"
+        if not 1 <= width <= max(1, widest[trial]):
+            return f"gave {trial} {width} devices, where 1 to {widest[trial]} are allowed"
+    return ""
 
 
 Policy = Callable[[Snapshot], Plan]

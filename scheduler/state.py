@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..profiling.cost import CostTable
@@ -11,7 +11,7 @@ from ..profiling.faults import FaultTable
 from ..profiling.tally import Tally
 from .asha import Asha
 from .courses import Course
-from .decisions import Ask, Member, Parent, Segment
+from .decisions import Ask, AskPlan, Member, Parent, Segment
 from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
@@ -33,6 +33,9 @@ class StudyState:
     ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
     why its last checkpoint could not be written. ``held_back`` trials are run by a strategy of
     their own when this one has no more to do (``extending``).
+    Beside other studies at work ``share`` is how many slots it may have; ``due`` is the integral of
+    that, and ``used`` what its closed attempts have had (slot-seconds; ``sharing``). ``rule`` and
+    ``deadline`` are those of its own standing plan then.
     """
 
     spec: StudySpec
@@ -53,6 +56,11 @@ class StudyState:
     best: list[str] = field(default_factory=list)
     undurable: dict[str, str] = field(default_factory=dict)
     held_back: int = 0
+    share: float | None = None
+    due: float = 0.0
+    used: float = 0.0
+    rule: str = ""
+    deadline: float = 0.0
 
     @property
     def works(self) -> bool:
@@ -155,6 +163,8 @@ class EngineState:
     waiting trials in its order, ``widths`` what it gives each trial (1 where nothing is said),
     ``shuffle``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``. ``plan_error`` says how the
     policy failed where it last did. ``tuned`` are the workloads whose system parameters are known.
+    ``plan_asked`` is unanswered; until ``aside_until`` the policy is not asked. Shares were last
+    worked out at ``shared_at``.
     """
 
     seq: int = 0
@@ -174,8 +184,11 @@ class EngineState:
     rule: str = ""
     deadline: float = 0.0
     plan_error: str = ""
+    plan_asked: AskPlan | None = None
+    aside_until: float = 0.0
     dirty: bool = False
     planned_at: float | None = None
+    shared_at: float | None = None
     costs: CostTable = field(default_factory=CostTable)
     faults: FaultTable = field(default_factory=FaultTable)
     tally: Tally = field(default_factory=Tally)
@@ -189,6 +202,12 @@ class EngineState:
             for slot, fence in enumerate(state.fences):
                 if fence == 0:
                     yield Member(name, slot)
+
+    def slots_of(self, members: Sequence[Member]) -> int:
+        """The slots that ``members`` hold: one of a gang has its whole device."""
+        if len(members) == 1:
+            return 1
+        return sum(self.devices[member.device].device.slots for member in members)
 
     def epoch_ends(self, attempt: Attempt) -> float | None:
         """When its present epoch is expected to end (the runner's clock); None if not known."""

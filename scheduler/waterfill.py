@@ -195,6 +195,8 @@ def _standing(
     snapshot: Snapshot, candidates: Sequence[Candidate], jobs: Sequence[Job]
 ) -> Draft | None:
     """The standing plan gone on with; None where there is none for all trials."""
+    if snapshot.rule not in RULES:
+        return None
     courses = []
     for each, job in zip(candidates, jobs, strict=True):
         course = each.course

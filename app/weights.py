@@ -1,0 +1,30 @@
+"""A study's weight and priority: checked alike in script, command and scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..profiling.errors import UsageError
+from .space import finite, whole
+
+#: Beyond these a study has next to everything or nothing: that is what priorities are for.
+LOWEST, HIGHEST = 1e-3, 1e3
+#: Priorities are from ``-FURTHEST`` to it.
+FURTHEST = 1000
+
+
+def check_weight(value: Any) -> float:
+    """A weight; UsageError for what is not a number in its range."""
+    allowed = f"a number from {LOWEST:g} to {HIGHEST:g}"
+    number = finite("weight", value, allowed)
+    if not LOWEST <= number <= HIGHEST:
+        raise UsageError.refuse("weight", value, allowed)
+    return number
+
+
+def check_priority(value: Any) -> int:
+    """A priority; UsageError for what is not a whole number in its range."""
+    number = whole("priority", value, low=-FURTHEST)
+    if number > FURTHEST:
+        raise UsageError.refuse("priority", value, f"a whole number, {-FURTHEST} to {FURTHEST}")
+    return number

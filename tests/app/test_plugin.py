@@ -1,0 +1,147 @@
+"""Policies of the user's: used where they are good, cut off where they are not."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from desk import Curve, Desk, command, said, submit
+from drive_world import check_invariants, device, spec
+from penstock.app import plugin
+from penstock.app.clock import SimulatedClock
+from penstock.app.codec import state_to_json
+from penstock.app.ledger import MemoryLedger
+from penstock.app.plan_view import plan_view
+from penstock.app.plugin import PluginHost
+from penstock.app.runner import Runner
+from penstock.app.samplers import SamplerHost
+from penstock.profiling.errors import UsageError
+from penstock.scheduler.engine import Engine
+from penstock.scheduler.events import Planned, PolicyChosen, PolicyFailed
+from penstock.scheduler.planning import ASIDE
+from penstock.scheduler.snapshot import Candidate, Snapshot
+from penstock.scheduler.study import StrategySpec
+from rich.console import Console
+
+PLAN = StrategySpec("full", max_epochs=3)
+STUDY = spec(PLAN, n_trials=7, sampler="random", max_width=2, shards=2)
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """The process that runs a policy finds this folder's module."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+
+
+@pytest.fixture
+def host(monkeypatch):
+    monkeypatch.setattr(plugin, "PATIENCE", 2.0)
+    host = PluginHost()
+    yield host
+    host.close()
+
+
+def snapshot() -> Snapshot:
+    waiting = tuple(Candidate(f"s-{n}", "s", 0, 3, float(n)) for n in range(3))
+    return Snapshot(0.0, waiting, 2, devices=2)
+
+
+def test_a_policy_is_asked_in_a_process_of_its_own(host):
+    [plan] = host.plan("users_policies:youngest_first", [snapshot()])
+    assert plan.order == ("s-2", "s-1", "s-0")
+
+
+@pytest.mark.parametrize(
+    "name", ["no_such_module:f", "users_policies:missing", "users_policies:constant"]
+)
+def test_what_cannot_be_loaded_is_refused_with_the_reason(host, name):
+    with pytest.raises(UsageError, match=r"policy = .*is refused"):
+        host.load(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", "no devices"),
+        ("no_plan", "Plan is wanted"),
+        ("text", "malformed"),
+        ("spins", "0.5 s of CPU time"),
+        ("sleeps", "2 s,"),
+        ("ends", "ended its process"),
+    ],
+)
+def test_a_bad_policy_is_cut_off_and_the_next_question_is_answered(host, monkeypatch, name, said):
+    if name == "spins":  # a busy machine is slow to give it what it may use
+        monkeypatch.setattr(plugin, "PATIENCE", 60.0)
+    begun = time.monotonic()
+    with pytest.raises(UsageError, match=said):
+        host.plan(f"users_policies:{name}", [snapshot()])
+    assert time.monotonic() - begun < 50
+    assert host.plan("users_policies:youngest_first", [snapshot()])
+
+
+def run(policy: str):
+    """A study under the user's policy on two simulated devices, to its end."""
+    clock, ledger, engine = SimulatedClock(), MemoryLedger(), Engine()
+    desk = Desk(clock, [device("d0"), device("d1")], Curve())
+    desk.inbox, desk.answered = [], []
+    host = PluginHost()
+    runner = Runner(engine, ledger, desk, SamplerHost(), clock, policies=host)
+    try:
+        runner.start(PolicyChosen(at=0.0, policy=policy))
+        desk.inbox = [submit(1, STUDY)]
+        for _ in range(5):
+            runner.turn(1.0)
+        desk.inbox = [command(2, "plan")]
+        while engine.state.studies:
+            runner.turn(1.0)
+            assert clock.now() < 1000, "the study does not end"
+    finally:
+        host.close()
+    [shown] = [body["plan"] for where, body in said(desk) if "plan" in body]
+    return engine, [event for _, event in ledger.events], shown
+
+
+def test_a_study_ends_under_a_policy_of_the_user_and_a_replay_needs_no_policy():
+    engine, events, _ = run("users_policies:youngest_first")
+    assert any(isinstance(event, Planned) for event in events)
+    assert not engine.state.plan_error
+    again = Engine()
+    for event in events:
+        again.handle(event)
+    assert state_to_json(again.state) == state_to_json(engine.state)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", "no devices"),
+        ("invents", "invented waiting trials"),
+        ("invents_widths", "neither waits nor runs"),
+        ("negative", "-1 devices"),
+        ("too_wide", "3 devices"),
+        ("spins", "CPU time"),
+    ],
+)
+def test_a_study_goes_on_under_a_bad_policy_and_the_plan_says_so(name, words):
+    engine, events, shown = run(f"users_policies:{name}")
+    check = [event for event in events if isinstance(event, Planned | PolicyFailed)]
+    waits = [b.at - a.at for a, b in itertools.pairwise(check)]
+    assert check
+    assert all(wait >= ASIDE for wait in waits), "it was asked again at once"
+    assert words in shown["trouble"]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(plan_view(json.loads(json.dumps(shown))))
+    text = console.file.getvalue()
+    assert words in text
+    assert "set aside" in text
+    assert engine.state.finished
+    if not engine.state.studies:
+        engine.state.plan_error = ""
+    check_invariants(engine)
