@@ -32,7 +32,7 @@ bench: .venv/dev ## the quick form of every benchmark; figures in build/bench
 	    $(BIN)/python -m benchmarks.$$name --quick --json build/bench/$$name.json || exit 1; \
 	done
 
-bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tune; an environment of 1.7 GB
+bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tune; an environment of 2.5 GB
 	@mkdir -p build/bench
 	@echo "== ray_resize"
 	@.venv-peers/bin/python benchmarks/peers/ray_resize.py --json build/bench/ray_resize.json

@@ -220,9 +220,9 @@ def foretold(ran: Ran, known: Costs, policy: str) -> float:
 
 
 def bound(ran: Ran, known: Costs) -> float:
-    """Seconds that no plan can beat: of halving the sum over its rungs, else of all its work.
+    """Lower bound of the makespan (seconds); of halving the sum of its rungs' bounds.
 
-    A study that promotes before a rung is complete may end before the sum of its rungs' bounds.
+    That sum holds where rungs wait for each other: exact early promotion may end before it.
     """
     last = {number: epoch for number, (epoch, _) in ran.finals.items()}
     strategy = ran.spec.strategy

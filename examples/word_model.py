@@ -30,7 +30,7 @@ SPACE = {
     "nhid": penstock.Int(100, 300),
     "nlayers": penstock.Int(2, 4),
     "dropout": penstock.Float(0.1, 0.5),
-    "lr": penstock.Float(1.0, 30.0, log=True),
+    "lr": penstock.Float(10.0, 30.0),
 }
 
 
