@@ -123,16 +123,16 @@ def workloads(quick: bool) -> dict[str, Workload]:
     return found
 
 
-def run(settings: Settings, workload: Workload, seed: int = 3) -> Ran:
-    """Have the study run on the installation of ``settings``, on two devices of one core."""
+def run(settings: Settings, workload: Workload, widest: int) -> Ran:
+    """Have the study run on the two devices of ``settings``, each trial on ``widest`` at most."""
     study = penstock.create_study(
         metric="accuracy",
         direction="maximize",
         sampler="random",
         strategy=workload.strategy,
-        seed=seed,
+        seed=3,
         shards=DEVICES,
-        max_width=DEVICES,
+        max_width=widest,
     )
     study.optimize(
         workload.code,

@@ -23,22 +23,25 @@ from typing import Any
 import penstock
 from penstock.app import services
 
-from ._live import Ran, Workload, bound, costs, foretold, run, workloads
+from ._live import DEVICES, Ran, Workload, bound, costs, foretold, run, workloads
 from ._plans import policy
 from ._studies import installation
 
-POLICIES = ("fifo", "longest_first", "dynamic_fluid", "waterfill")
+#: On how many devices a trial may be: as in ``benchmarks.placement``, the first two stay narrow.
+POLICIES = {"fifo": 1, "longest_first": 1, "dynamic_fluid": 2, "waterfill": 2}
 #: Of makespans: the simulation may be off by as much as runs differ, and by this share anyway.
 ALLOWED = 0.10
 
 
-def one(name: str, chosen: dict[str, Workload]) -> dict[str, Ran]:
+def one(name: str, chosen: dict[str, Workload], widest: int) -> dict[str, Ran]:
     """All studies once under the policy ``name``, on services of their own."""
     with policy(name), installation("cpu:2x1") as settings:
         services.ensure_up(settings, settings.devices)
         for code in {workload.code: None for workload in chosen.values()}:
-            run(settings, Workload(code, penstock.FullBudget(2), 4))  # torch and data are loaded
-        return {study: run(settings, workload) for study, workload in chosen.items()}
+            run(
+                settings, Workload(code, penstock.FullBudget(2), 4), widest
+            )  # torch and data are loaded
+        return {study: run(settings, workload, widest) for study, workload in chosen.items()}
 
 
 def mismatches(runs: list[Ran]) -> int:
@@ -68,7 +71,7 @@ def summary(study: str, calibration: Ran, runs: dict[str, list[Ran]]) -> dict[st
     for name, mine in runs.items():
         makespans = [ran.makespan for ran in mine]
         later = makespans[1:] or makespans
-        told = foretold(calibration, earlier, name)
+        told = foretold(mine[0], earlier, name)
         wide = [row.width > 1 for ran in mine for _, row in ran.epochs]
         figures |= {
             f"{study}.{name}.makespan_s": median(makespans),
@@ -90,12 +93,12 @@ def main() -> None:
     chosen = workloads(options.quick)
     load, began = os.getloadavg()[0], time.monotonic()
     print(f"load before {load:.1f}")
-    calibration = one("shuffle", chosen)
+    calibration = one("shuffle", chosen, DEVICES)
     runs: dict[str, dict[str, list[Ran]]] = {s: defaultdict(list) for s in chosen}
     for turn in range(1 if options.quick else 3):
         # In turns and back: a machine that gets slower does so for all of them.
-        for name in POLICIES if turn % 2 == 0 else reversed(POLICIES):
-            for study, ran in one(name, chosen).items():
+        for name in list(POLICIES)[:: 1 if turn % 2 == 0 else -1]:
+            for study, ran in one(name, chosen, POLICIES[name]).items():
                 runs[study][name].append(ran)
     figures: dict[str, Any] = {}
     for study in chosen:
