@@ -38,9 +38,8 @@ def one(name: str, chosen: dict[str, Workload], widest: int) -> dict[str, Ran]:
     with policy(name), installation("cpu:2x1") as settings:
         services.ensure_up(settings, settings.devices)
         for code in {workload.code: None for workload in chosen.values()}:
-            run(
-                settings, Workload(code, penstock.FullBudget(2), 4), widest
-            )  # torch and data are loaded
+            # Torch and data are loaded.
+            run(settings, Workload(code, penstock.FullBudget(2), 4), widest)
         return {study: run(settings, workload, widest) for study, workload in chosen.items()}
 
 
