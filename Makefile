@@ -32,13 +32,12 @@ bench: .venv/dev ## the quick form of every benchmark; figures in build/bench
 	    $(BIN)/python -m benchmarks.$$name --quick --json build/bench/$$name.json || exit 1; \
 	done
 
-bench-peers: .venv-peers/installed ## Ray Tune's figures beside ours; an environment of its own, 1.5 GB
+bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tune; an environment of 2.5 GB
 	@mkdir -p build/bench
-	@for file in benchmarks/peers/*.py; do \
-	    name=$$(basename $$file .py); \
-	    echo "== $$name"; \
-	    .venv-peers/bin/python $$file --json build/bench/$$name.json || exit 1; \
-	done
+	@echo "== ray_resize"
+	@.venv-peers/bin/python benchmarks/peers/ray_resize.py --json build/bench/ray_resize.json
+	@echo "== peers"
+	@$(BIN)/python -m benchmarks.peers --json build/bench/peers.json
 
 gpu-check: .venv/dev ## on a GPU: bits at every width, what determinism and a resize cost
 	@mkdir -p build/bench

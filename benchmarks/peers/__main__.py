@@ -1,0 +1,170 @@
+"""Penstock beside Ray Tune, Optuna in processes and Syne Tune's local back end.
+
+    python -m benchmarks.peers --json FILE [--quick]
+
+The same configurations, training and learning curves for all, on two cores. Each tuner is the
+system's own of that name, so the number of epochs differs where one stops what another pauses:
+``busy_share`` (seconds in epochs over seconds of both cores) and ``ms_an_epoch`` (what an epoch
+took of a core, all included) are what can be compared. Start-up is told apart: the first study of
+each system is not timed, only when its first epoch began.
+
+The peers run in an environment of their own (``make bench-peers``), Penstock in this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from _session import CORES  # noqa: E402 - a script's neighbours
+from _training import Training  # noqa: E402 - as above
+
+PYTHON = HERE.parent.parent / ".venv-peers" / "bin" / "python"
+SYSTEMS: dict[str, list[str]] = {
+    "ray": [str(PYTHON), "ray_tune.py"],
+    "ray_reuse": [str(PYTHON), "ray_tune.py", "--reuse"],
+    "optuna": [str(PYTHON), "optuna_processes.py"],
+    "syne_tune": [str(PYTHON), "syne_tune_local.py"],
+    "penstock": [sys.executable, "penstock_study.py"],
+}
+TUNERS = ("random", "asha", "hyperband")
+#: Seconds of an epoch, trials of a study, and epochs of a trial at most.
+EPOCHS = {
+    "10ms": (0.01, 27, 27),
+    "100ms": (0.1, 18, 9),
+    "1s": (1.0, 6, 3),
+    "10s": (10.0, 3, 1),
+}
+#: Epochs so long that tuners make no difference to what a system costs: random only.
+LONGEST = "10s"
+#: How many times as fast as each other system we want to be at epochs up to this many seconds.
+AHEAD, SHORT = 2.0, 0.1
+#: Seconds that a system may take for its studies.
+PATIENCE = 900.0
+
+
+def step_seconds() -> float:
+    """Of the plain loop, one thread, as the machine is now."""
+    training = Training(0.01, 20, "")
+    spans = []
+    for _ in range(9):
+        began = time.perf_counter()
+        training.run_epoch()
+        spans.append(time.perf_counter() - began)
+    return median(spans) / 20
+
+
+def jobs(lengths: list[str], step: float) -> list[dict[str, Any]]:
+    """The studies of every system; the first one only warms up."""
+    chance = Random("penstock peers")
+    made = []
+    for length in lengths:
+        seconds, trials, epochs = EPOCHS[length]
+        lrs = [10 ** chance.uniform(-5, 0) for _ in range(trials)]
+        steps = max(1, round(seconds / step))
+        plan = {"length": length, "lrs": lrs, "epochs": epochs, "steps": steps}
+        made += [
+            plan | {"tuner": tuner} for tuner in TUNERS if length != LONGEST or tuner == "random"
+        ]
+    warm_up = {"tuner": "random", "lrs": [0.01] * 4, "epochs": 2, "steps": 1, "length": ""}
+    return [warm_up, *made]
+
+
+def run(system: str, chosen: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the system's script says of the studies."""
+    python, script, *words = SYSTEMS[system]
+    with tempfile.TemporaryDirectory() as folder:
+        plan, out = Path(folder) / "plan.json", Path(folder) / "out.json"
+        plan.write_text(json.dumps({"jobs": chosen, "launched": time.time()}))
+        subprocess.run(
+            [python, str(HERE / script), str(plan), str(out), *words],
+            cwd=folder,
+            check=True,
+            timeout=PATIENCE,
+            stdout=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        return json.loads(out.read_text())
+
+
+def figures_of(system: str, chosen: list[dict[str, Any]], found: dict[str, Any]) -> dict[str, Any]:
+    """By the names that the issue gives them."""
+    figures = {f"{system}.{name}": found[name] for name in ("startup_s", "idle_mb")}
+    for job, one in list(zip(chosen, found["jobs"], strict=True))[1:]:
+        name = f"{system}.{job['tuner']}.{job['length']}"
+        share = one["training_s"] / (CORES * one["wall_s"])
+        figures |= {
+            f"{name}.wall_s": one["wall_s"],
+            f"{name}.epochs": one["epochs"],
+            f"{name}.busy_share": share,
+            f"{name}.ms_an_epoch": CORES * one["wall_s"] / one["epochs"] * 1e3,
+        }
+    return figures
+
+
+def verdict(figures: dict[str, Any], chosen: list[dict[str, Any]], others: list[str]) -> list[str]:
+    """Where Penstock is not ahead as far as it should be, by what an epoch takes."""
+    lost = []
+    for job in chosen[1:]:
+        cell = f"{job['tuner']}.{job['length']}"
+        goal = AHEAD if EPOCHS[job["length"]][0] <= SHORT else 1.0
+        for other in others:
+            theirs = figures[f"{other}.{cell}.ms_an_epoch"]
+            times = theirs / figures[f"penstock.{cell}.ms_an_epoch"]
+            figures[f"ahead.{other}.{cell}"] = times
+            if times < goal:
+                lost.append(f"{other} {cell} {times:.2f}")
+    return lost
+
+
+def main() -> None:
+    """Print a table, write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="only epochs of 10 ms")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    options = parser.parse_args()
+    if not PYTHON.exists():
+        sys.exit("the peers are not installed: make bench-peers")
+    lengths = ["10ms"] if options.quick else list(EPOCHS)
+    step = step_seconds()
+    chosen = jobs(lengths, step)
+    load, began = os.getloadavg()[0], time.monotonic()
+    print(f"load before {load:.1f}; a step of the plain loop takes {step * 1e3:.2f} ms", flush=True)
+    figures: dict[str, Any] = {"load_before": load, "step_ms": step * 1e3}
+    for system in options.systems:
+        mine = figures_of(system, chosen, run(system, chosen))
+        figures |= mine
+        print(f"{system}: start-up {mine[f'{system}.startup_s']:.1f} s,", end=" ")
+        print(f"idle {mine[f'{system}.idle_mb']:.0f} MB", flush=True)
+        for job in chosen[1:]:
+            cell = f"{system}.{job['tuner']}.{job['length']}"
+            print(
+                f"  {job['tuner']:10} {job['length']:>6} {mine[f'{cell}.wall_s']:8.2f} s"
+                f" {mine[f'{cell}.epochs']:5} epochs, busy {mine[f'{cell}.busy_share']:6.1%},"
+                f" {mine[f'{cell}.ms_an_epoch']:9.1f} ms an epoch",
+                flush=True,
+            )
+    if "penstock" in options.systems:
+        others = [system for system in options.systems if system != "penstock"]
+        lost = verdict(figures, chosen, others)
+        print("less than 2 x ahead (up to 100 ms) or slower:", ", ".join(lost) or "nowhere")
+    figures |= {"load_after": os.getloadavg()[0], "seconds": time.monotonic() - began}
+    print(f"load after {figures['load_after']:.1f}, {figures['seconds']:.0f} s")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

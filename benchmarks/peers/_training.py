@@ -1,0 +1,107 @@
+"""What every system trains: a small convolution net on random pixels, and a given learning curve.
+
+Imports nothing of any system. A trial is (``lr``, ``steps`` an epoch); what it reports is
+``curve``, so every system sees the same values and only its own rules differ. Each epoch is noted
+with its beginning and end in a file of the process that trained it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+BATCH = 64
+
+
+def curve(lr: float, epoch: float) -> float:
+    """The loss after ``epoch`` epochs: best at lr = 0.01, and falling."""
+    return (math.log10(lr) + 2) ** 2 / 4 + math.exp(-epoch / 9)
+
+
+def network() -> nn.Sequential:
+    """LeNet's size, 28 x 28 pixels."""
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 5, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * 25, 10),
+    )
+
+
+def examples(steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pixels and labels of an epoch of so many steps."""
+    made = torch.Generator().manual_seed(0)
+    n = BATCH * steps
+    return torch.randn(n, 1, 28, 28, generator=made), torch.randint(0, 10, (n,), generator=made)
+
+
+class Training:
+    """One trial in a plain PyTorch loop on one thread."""
+
+    def __init__(self, lr: float, steps: int, log: str) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        self.lr, self.log, self.epoch = lr, log, 0
+        self.model = network()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
+        self.pixels, self.labels = examples(steps)
+
+    def run_epoch(self) -> float:
+        """Train for an epoch, evaluate on a batch; the loss that is reported."""
+        began = time.time()
+        for batch in torch.randperm(len(self.labels)).split(BATCH):
+            self.optimizer.zero_grad()
+            nn.functional.cross_entropy(
+                self.model(self.pixels[batch]), self.labels[batch]
+            ).backward()
+            self.optimizer.step()
+        self.model.eval()
+        with torch.no_grad():
+            self.model(self.pixels[:BATCH])
+        self.model.train()
+        self.epoch += 1
+        if self.log:
+            with (Path(self.log) / str(os.getpid())).open("a") as file:
+                file.write(json.dumps([began, time.time()]) + "\n")
+        return curve(self.lr, self.epoch)
+
+    def save(self, folder: str) -> None:
+        """The state in one file."""
+        torch.save(
+            {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "epoch": self.epoch,
+            },
+            Path(folder) / "state.pt",
+        )
+
+    def load(self, folder: str) -> None:
+        """The reverse of ``save``."""
+        state = torch.load(Path(folder) / "state.pt", weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.epoch = state["epoch"]
+
+
+def noted(log: Path) -> list[tuple[float, float]]:
+    """Beginning and end (seconds of the epoch) of every epoch that was trained, in order."""
+    return sorted(
+        (began, ended)
+        for file in log.iterdir()
+        for began, ended in map(json.loads, file.read_text().splitlines())
+    )
+
+
+def result(wall: float, epochs: list[tuple[float, float]]) -> dict[str, Any]:
+    """Of one study: seconds from its submission to its end, epochs, and seconds in epochs."""
+    return {"wall_s": wall, "epochs": len(epochs), "training_s": sum(e - b for b, e in epochs)}

@@ -1,0 +1,100 @@
+"""Penstock's part of ``python -m benchmarks.peers``: run by its own environment's Python.
+
+As it is by default: services of their own, a ledger and checkpoints on disk, a Celery worker a
+device.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # trainers load this file, too
+
+import penstock
+import torch
+from _session import CORES, ETA, session
+from _training import BATCH, curve, examples, network
+from penstock.app import services
+from penstock.app.locks import pid_of
+from penstock.app.queries import Reader
+from penstock.app.settings import load
+from torch import nn
+from torch.utils.data import TensorDataset
+
+
+class Trial(penstock.TorchTrainable):
+    """``Training`` for Penstock's loop; its model counts steps, so the curve knows the epoch."""
+
+    batch_size = BATCH
+
+    def data(self) -> penstock.Data:
+        pixels, labels = examples(self.params["steps"])
+        return penstock.Data(
+            train=TensorDataset(pixels, labels),
+            validation=TensorDataset(pixels[:BATCH], labels[:BATCH]),
+        )
+
+    def model(self) -> nn.Module:
+        model = network()
+        model.register_buffer("taken", torch.zeros((), dtype=torch.int64))
+        return model
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=self.params["lr"])
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        pixels, labels = batch
+        if torch.is_grad_enabled():
+            model.taken += 1
+        return nn.functional.cross_entropy(model(pixels), labels)
+
+    def metrics(self, model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
+        model(batch[0])
+        epoch = int(model.taken) / self.params["steps"]
+        return {"loss": torch.tensor(curve(self.params["lr"], epoch), dtype=torch.float64)}
+
+
+def strategy(tuner: str, epochs: int) -> Any:
+    """Penstock's own of that name."""
+    if tuner == "asha":
+        return penstock.ASHA(max_epochs=epochs, eta=ETA)
+    if tuner == "hyperband":
+        return penstock.Hyperband(max_epochs=epochs, eta=ETA)
+    return penstock.FullBudget(epochs)
+
+
+def main() -> None:
+    """Start the services, run the plan."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ["PENSTOCK_HOME"] = f"{folder}/home"
+        os.environ["PENSTOCK_DEVICES"] = f"cpu:{CORES}x1"
+        settings = load()
+
+        def study(job: dict[str, Any], log: Path) -> None:
+            made = penstock.create_study(
+                metric="loss", sampler="random", strategy=strategy(job["tuner"], job["epochs"])
+            )
+            for lr in job["lrs"]:
+                made.enqueue_trial({"lr": lr})
+            space = {"lr": penstock.Float(1e-5, 1.0, log=True), "steps": [job["steps"]]}
+            made.optimize(Trial, space, len(job["lrs"]), show_progress=False)
+            rows = Reader(settings.ledger_url).epochs(made.id)
+            spans = "".join(f"[{row.at - row.seconds}, {row.at}]\n" for row in rows)
+            (log / "ledger").write_text(spans)
+
+        def pids() -> list[int]:
+            names = ("broker", "scheduler", "agent")
+            return [os.getpid(), *filter(None, (pid_of(settings.run, name) for name in names))]
+
+        try:
+            session(study, pids, Path(folder))
+        finally:
+            services.take_down(settings)
+
+
+if __name__ == "__main__":
+    main()

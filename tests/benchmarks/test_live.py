@@ -1,0 +1,106 @@
+"""What ``placement_live`` works out of a study's epochs, worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+from optuna.distributions import FloatDistribution, distribution_to_json
+from penstock.app.queries import EpochRow
+from penstock.scheduler.study import Code, StrategySpec, StudySpec
+
+from benchmarks._live import DEVICES, Costs, Ran, bound, costs, foretold
+from benchmarks.placement_live import mismatches, spread
+
+
+def spec(trials, strategy):
+    number = distribution_to_json(FloatDistribution(0.0, 1.0))
+    return StudySpec(
+        id="s",
+        name="s",
+        contract="torch",
+        code=Code("simulated:work", "", ""),
+        metric="loss",
+        direction="minimize",
+        n_trials=trials,
+        space=(("x", number),),
+        strategy=strategy,
+        shards=DEVICES,
+        max_width=DEVICES,
+    )
+
+
+def epoch(number, epoch, seconds, at, devices=("a",), state="same"):
+    members = tuple((device, 0) for device in devices)
+    row = EpochRow(
+        rowid=0,
+        trial=f"s-{number}",
+        epoch=epoch,
+        value=float(number),
+        metrics={},
+        state_hash=state,
+        signature="",
+        seconds=seconds,
+        device=devices[0],
+        slot=0,
+        fence=0,
+        at=at,
+        members=members,
+    )
+    return number, row
+
+
+#: Two trials of two epochs of one second side by side, one of which ends on both devices.
+RAN = Ran(
+    spec(2, StrategySpec("full", 2)),
+    3.5,
+    (
+        epoch(0, 1, 1.0, 1.2, ("a",)),
+        epoch(1, 1, 2.0, 2.2, ("b",)),
+        epoch(0, 2, 1.0, 2.3, ("a",)),
+        epoch(1, 2, 1.0, 3.5, ("a", "b")),
+    ),
+)
+
+
+def test_costs_are_levels_by_trial_and_gaps_by_kind():
+    known = costs([RAN])
+    assert known.level == {0: 1.0, 1: 2.0}
+    assert known.shape == ((1, 1.0), (2, 0.5))
+    assert known.values == {(0, 1): 0.0, (0, 2): 0.0, (1, 1): 1.0, (1, 2): 1.0}
+    assert known.gaps["next"] == pytest.approx(0.1)
+    assert known.gaps["resized"] == pytest.approx(0.2), "from when the later member was free"
+
+
+def test_a_trial_that_was_only_wide_has_its_level_by_the_shape():
+    wide = Ran(RAN.spec, 1.0, (*RAN.epochs, epoch(2, 1, 0.5, 4.0, ("a", "b"))))
+    assert costs([wide]).level[2] == 1.0
+
+
+def test_the_bound_of_one_rung_and_of_two():
+    free = {"first": 0.0, "resized": 0.0, "next": 0.0}
+    known = Costs({0: 1.0, 1: 2.0}, ((1, 1.0), (2, 0.5)), {}, free)
+    assert bound(RAN, known) == pytest.approx(3.0), "six device-seconds that can be split"
+    narrow = Costs({0: 1.0, 1: 2.0}, ((1, 1.0), (2, 1.0)), {}, free)
+    assert bound(RAN, narrow) == pytest.approx(4.0), "the longer one alone"
+    halving = Ran(spec(2, StrategySpec("halving", 2, eta=2)), 0.0, RAN.epochs[:3])
+    assert bound(halving, narrow) == pytest.approx(2.0 + 1.0), "a rung of both, and one of one"
+
+
+def test_the_simulation_takes_what_the_costs_say():
+    free = {"first": 0.5, "resized": 0.0, "next": 0.004}
+    narrow = Costs(
+        {0: 1.0, 1: 2.0}, ((1, 1.0), (2, 1.0)), {(n, e): 0.0 for n in (0, 1) for e in (1, 2)}, free
+    )
+    assert foretold(RAN, narrow, "fifo") == pytest.approx(0.5 + 2 + 2, abs=0.05)
+
+
+def test_a_state_that_differs_is_counted():
+    other = Ran(RAN.spec, 1.0, (*RAN.epochs[:3], epoch(1, 2, 1.0, 3.5, state="other")))
+    short = Ran(RAN.spec, 1.0, RAN.epochs[:3])
+    assert mismatches([RAN, RAN]) == 0
+    assert mismatches([RAN, other]) == 1
+    assert mismatches([RAN, short]) == 1, "its last epoch is missing"
+
+
+def test_spread_is_over_the_median():
+    assert spread([2.0, 1.0, 4.0]) == 1.5
+    assert spread([3.0]) == 0.0
