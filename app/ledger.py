@@ -27,7 +27,7 @@ from ..scheduler.state import DeviceRecord
 from ..scheduler.study import StudyRecord, StudySpec
 from ..scheduler.trial import AcceptedEpoch, Trial
 from .database import Database, database_at, migrate
-from .history import History
+from .event_log import EventLog
 from .past import read_past
 from .tables import COMMAND
 from .writes import writes_for
@@ -117,7 +117,7 @@ class MemoryLedger:
         """Nothing to let go of: the record stays readable."""
 
 
-class SqlLedger(History):
+class SqlLedger(EventLog):
     """The ledger in a database, by one connection that stays open. Not for several threads.
 
     After a ``BackendError`` of ``commit`` it is open whether the batch was written. A connection

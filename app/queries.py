@@ -24,7 +24,7 @@ from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
 from . import codec
 from .database import database_at, revision
-from .history import History
+from .event_log import EventLog
 from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
@@ -157,7 +157,7 @@ class Work:
     since: float | None
 
 
-class Reader(History):
+class Reader(EventLog):
     """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
 
     def __init__(self, url: str) -> None:

@@ -36,7 +36,7 @@ from ..scheduler.trial import Trial
 from . import commands
 from .clock import Clock
 from .codec import state_from_json, state_to_json
-from .history import History
+from .event_log import EventLog
 from .ledger import Batch, Ledger
 from .ports import Answer, Samplers, Transport
 from .reaper import Reaper
@@ -339,7 +339,7 @@ class Runner:
         )
 
 
-def restore(ledger: Ledger | History) -> Engine:
+def restore(ledger: Ledger | EventLog) -> Engine:
     """The engine as the ledger has it: the newest snapshot, and the events since.
 
     Raises BackendError when the events do not fit this version's engine.
@@ -350,7 +350,7 @@ def restore(ledger: Ledger | History) -> Engine:
     return engine
 
 
-def follow(engine: Engine, ledger: Ledger | History) -> None:
+def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
     """Have an engine that was restored take in the events since. Errors as ``restore``."""
     for seq, event in ledger.replay(engine.state.seq):
         try:

@@ -16,7 +16,7 @@ from .tables import EVENT, SNAPSHOT
 _PAGE = 1000
 
 
-class History(ABC):
+class EventLog(ABC):
     """What an engine is rebuilt from. ``BackendError`` when the storage does not answer."""
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
