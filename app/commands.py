@@ -49,7 +49,8 @@ from .sampler_options import SAMPLERS, check_space
 from .space import check_params, finite, grid_size, parameter, whole
 
 KINDS = (
-    "submit, cancel, pause, resume, extend, enqueue, ask, tell, close, import, drain, undrain, free"
+    "submit, cancel, pause, resume, extend, enqueue, ask, tell, close, import, drain, undrain,"
+    " free, remember"
 )
 #: So many names of devices are listed where one is not found.
 NAMED = 10

@@ -18,6 +18,7 @@ from sqlalchemy import Row, Select, func, select
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
+from ..profiling.history import HistoryEntry
 from ..scheduler.events import Event, StudyImported
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Objective, Scalar
@@ -25,6 +26,7 @@ from ..scheduler.trial import TrialState
 from . import codec
 from .database import database_at, revision
 from .event_log import EventLog
+from .history import read_history
 from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
@@ -262,6 +264,10 @@ class Reader(EventLog):
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""
         return [_device(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
+
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        """What is known of tuned system parameters, of one class of machine or of all."""
+        return read_history(self._rows, machine)
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         shown = self._database.shown

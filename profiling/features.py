@@ -1,7 +1,8 @@
 """Profiles as rows of numbers that may be compared: transformed, scaled, with what is missing kept.
 
-A feature whose name ends in ``_share`` is a part of a whole and is taken as it is; every other one
-is a rate or a ratio and is taken as log(1 + x), for rates differ by factors. What was not measured
+A feature whose name ends in ``_share`` or ``_ratio`` is a part of a whole (several cores give more
+CPU time than one second in a second) and is taken as it is; every other one is taken as log(1 + x),
+for rates differ by factors. What was not measured
 is NaN in a row and takes part in no distance: it is never zero.
 
 Scales come from how much windows of one workload differ among themselves, so that a feature counts
@@ -24,6 +25,8 @@ Rows = NDArray[np.float64]
 
 #: How far from all others (as a logarithm: a factor 1000) a rate is no measurement any more.
 ABSURD = math.log(1000.0)
+#: No device has more cores, so no part of a second's CPU time is larger.
+MOST_SHARE = 1024.0
 #: Differences below these are not told apart: of a logarithm (10 %), and of a share.
 FINEST_RATE, FINEST_SHARE = 0.1, 0.02
 #: A feature counts for at most so many scales in a distance: no single one decides.
@@ -35,8 +38,8 @@ COVERED, COVERED_DEVIATIONS = 0.75, 1.1503
 
 
 def is_share(name: str) -> bool:
-    """Whether the feature is a part of a whole (0 to 1)."""
-    return name.endswith("_share")
+    """Whether the feature is a part of a whole."""
+    return name.endswith(("_share", "_ratio"))
 
 
 def impossible(profile: Profile) -> str | None:
@@ -45,7 +48,7 @@ def impossible(profile: Profile) -> str | None:
     NaN is none: it says that the feature was not measured.
     """
     for name, value in profile:
-        if value < 0 or math.isinf(value) or (is_share(name) and value > 1.0):
+        if value < 0 or math.isinf(value) or (is_share(name) and value > MOST_SHARE):
             return name
     return None
 
@@ -96,7 +99,8 @@ class Scales:
     def parts(self, one: Rows, others: Rows) -> Rows:
         """Squared scaled differences of ``one`` to each of ``others``; NaN where one lacks it."""
         scaled = np.abs(others - one) / self.spread
-        return np.asarray(np.minimum(scaled, CLIP) ** 2)
+        cut: Rows = np.minimum(scaled, CLIP)
+        return cut**2
 
     def distances(self, one: Rows, others: Rows) -> Rows:
         """Root mean square of the differences both have; infinite where these are too few."""

@@ -57,6 +57,14 @@ class HistoryEntry:
     at: float
     infeasible: bool = False
 
+    def __post_init__(self) -> None:
+        # In the order of names, and numbers as they are read back: equal entries are equal values.
+        profile = sorted((name, float(value)) for name, value in self.profile)
+        object.__setattr__(self, "profile", tuple(profile))
+        object.__setattr__(self, "config", tuple(sorted(self.config, key=lambda pair: pair[0])))
+        object.__setattr__(self, "speedup", float(self.speedup))
+        object.__setattr__(self, "at", float(self.at))
+
     @property
     def id(self) -> str:
         """A digest of all that it says: the same entry twice is one."""
@@ -84,8 +92,8 @@ def check(entry: HistoryEntry) -> None:
         *(("profile", name) for name, _ in entry.profile),
         *(("config", name) for name, _ in entry.config),
     ):
-        if not 0 < len(name) <= MOST_LETTERS:
-            raise UsageError.refuse(field, name, f"a text of 1 to {MOST_LETTERS} letters")
+        if not (0 < len(name) <= MOST_LETTERS and name.isprintable()):
+            raise UsageError.refuse(field, name, f"1 to {MOST_LETTERS} printable letters")
     for field, pairs in (("profile", entry.profile), ("config", entry.config)):
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names) or len(names) > MOST_FEATURES:

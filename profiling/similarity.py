@@ -239,13 +239,14 @@ def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | No
         _entries=by_workload,
         _workloads=tuple(groups),
         _profiles=tuple(profile for _, profile in kept),
-        _scales=scales(rows, groups, names) if len(kept) else Scales((), np.empty(0)),
+        _scales=scales(rows, groups, names) if kept else Scales((), np.empty(0)),
         _rows=rows,
         _clustered=len(kept),
     )
     if found.trouble:
         return found
-    found = replace(found, **_calibrated(rows, groups, found._scales))
+    threshold, level = _calibrated(rows, groups, found._scales)
+    found = replace(found, threshold=threshold, level=level)
     if previous is not None and len(kept) < previous._clustered * (1.0 + GROWTH):
         known = _joined(previous.clusters, found)
         return replace(found, clusters=known, _clustered=previous._clustered)
@@ -265,7 +266,9 @@ def _trouble(windows: int, kept: int) -> str:
     return f"the history has {kept} usable window{'s' * (kept != 1)}: nothing to compare it with"
 
 
-def _calibrated(rows: Rows, groups: Sequence[str], scale: Scales) -> dict[str, float | None]:
+def _calibrated(
+    rows: Rows, groups: Sequence[str], scale: Scales
+) -> tuple[float | None, float | None]:
     """Threshold and level, from windows whose workload has others."""
     labels, found = np.asarray(groups), []
     for place, row in enumerate(rows):
@@ -275,11 +278,11 @@ def _calibrated(rows: Rows, groups: Sequence[str], scale: Scales) -> dict[str, f
     distances = sorted(distance for distance in found if math.isfinite(distance))
     n = len(distances)
     if n < LEAST_DISTANCES:
-        return {"threshold": None, "level": None}
+        return None, None
     rank = math.ceil((n + 1) * (1.0 - ALPHA))
     if rank > n:
-        return {"threshold": distances[-1], "level": n / (n + 1)}
-    return {"threshold": distances[rank - 1], "level": 1.0 - ALPHA}
+        return distances[-1], n / (n + 1)
+    return distances[rank - 1], 1.0 - ALPHA
 
 
 def _joined(clusters: dict[str, int | None], grown: Similarity) -> dict[str, int | None]:

@@ -28,6 +28,7 @@ ENTRY = HistoryEntry(
     [
         ("workload", {"workload": ""}),
         ("machine", {"machine": "m" * 201}),
+        ("source", {"source": "a\0b"}),
         ("profile.steps", {"profile": (("steps", float("nan")),)}),
         ("profile.steps", {"profile": (("steps", -1.0),)}),
         ("profile", {"profile": (("steps", 1.0), ("steps", 2.0))}),
