@@ -1,0 +1,43 @@
+"""One probe of what can be measured here, and why the rest cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .gpu import GpuSource
+from .perf import PerfSource
+from .process import ProcessSource
+from .sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Whether ``counter`` of ``source`` can be read; if not, ``reason`` says why."""
+
+    source: str
+    counter: str
+    reason: str = ""
+
+    @property
+    def measured(self) -> bool:
+        return not self.reason
+
+
+def capabilities(gpus: Iterable[str] = ()) -> tuple[Capability, ...]:
+    """Try everything once, for this process and for the GPUs of these UUIDs.
+
+    What cannot be read will be absent from readings; it is never zero.
+    """
+    sources = (*open_sources(0.0), *map(GpuSource, gpus))
+    found: list[Capability] = []
+    for source in sources:
+        found += (Capability(source.name, counter) for counter in source.names)
+        found += (Capability(source.name, *missing) for missing in source.missing.items())
+        source.close()
+    return tuple(found)
+
+
+def open_sources(now: float) -> tuple[Source, ...]:
+    """What every machine is asked for; ``now`` is the time on the caller's steady clock."""
+    return PerfSource(now), ProcessSource()

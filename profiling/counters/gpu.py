@@ -1,0 +1,130 @@
+"""One GPU by NVIDIA's management library (NVML), with GPM's metrics where there are any.
+
+GPM comes with Hopper. All of it is the device's, not this process's: trials that share a GPU share
+its readings. Shares are the percentages of NVML's reference, divided by 100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pynvml
+from pynvml import NVMLError
+
+from .sources import Readings
+
+_MIB = float(1 << 20)
+#: Gauge: (GPM's metric, what one unit of it is).
+_GPM = {
+    "gpu_sm_share": ("NVML_GPM_METRIC_SM_UTIL", 0.01),
+    "gpu_occupancy_share": ("NVML_GPM_METRIC_SM_OCCUPANCY", 0.01),
+    "gpu_tensor_share": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 0.01),
+    "gpu_fp32_share": ("NVML_GPM_METRIC_FP32_UTIL", 0.01),
+    "gpu_memory_bandwidth_share": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 0.01),
+    "gpu_pcie_sent_bytes_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", _MIB),
+    "gpu_pcie_received_bytes_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", _MIB),
+}
+_PLAIN = ("gpu_busy_share", "gpu_memory_busy_share", "gpu_memory_bytes", "gpu_power_w")
+
+
+def start_nvml() -> Any:
+    """The library, with the driver started. Raises NVMLError."""
+    pynvml.nvmlInit()
+    return pynvml
+
+
+class GpuSource:
+    """The GPU ``uuid``, asked through ``start()``: pynvml, with the driver started."""
+
+    name = "GPU"
+
+    def __init__(self, uuid: str, start: Callable[[], Any] = start_nvml) -> None:
+        self.missing: dict[str, str] = {}
+        self._looks: list[Callable[[], dict[str, float]]] = []
+        self._gpm: _Gpm | None = None
+        try:
+            self._nvml = start()
+            self._gpu = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+        except NVMLError as error:
+            self.missing |= dict.fromkeys((*_PLAIN, *_GPM), f"the driver does not answer: {error}")
+            return
+        self._try(("gpu_busy_share", "gpu_memory_busy_share"), self._busy)
+        self._try(("gpu_memory_bytes",), self._memory)
+        self._try(("gpu_power_w",), self._power)
+        try:
+            if self._nvml.nvmlGpmQueryDeviceSupport(self._gpu).isSupportedDevice:
+                self._gpm = _Gpm(self._nvml, self._gpu)
+            else:
+                self.missing |= dict.fromkeys(_GPM, "this GPU has no GPM: it comes with Hopper")
+        except NVMLError as error:
+            self.missing |= dict.fromkeys(_GPM, f"the driver refuses GPM: {error}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in (*_PLAIN, *_GPM) if name not in self.missing)
+
+    def _try(self, names: Iterable[str], look: Callable[[], dict[str, float]]) -> None:
+        try:
+            look()
+        except NVMLError as error:
+            self.missing |= dict.fromkeys(names, f"the driver refuses: {error}")
+        else:
+            self._looks.append(look)
+
+    def read(self, now: float) -> Readings:
+        gauges: dict[str, float] = {}
+        looks = self._looks if self._gpm is None else [*self._looks, self._gpm.read]
+        for look in looks:
+            try:
+                gauges |= look()
+            except NVMLError:
+                continue  # absent from this sample
+        return Readings({}, gauges)
+
+    def close(self) -> None:
+        if self._gpm is not None:
+            self._gpm.close()
+            self._gpm = None
+
+    def _busy(self) -> dict[str, float]:
+        rates = self._nvml.nvmlDeviceGetUtilizationRates(self._gpu)
+        return {"gpu_busy_share": rates.gpu / 100, "gpu_memory_busy_share": rates.memory / 100}
+
+    def _memory(self) -> dict[str, float]:
+        return {"gpu_memory_bytes": float(self._nvml.nvmlDeviceGetMemoryInfo(self._gpu).used)}
+
+    def _power(self) -> dict[str, float]:
+        return {"gpu_power_w": self._nvml.nvmlDeviceGetPowerUsage(self._gpu) / 1e3}
+
+
+class _Gpm:
+    """GPM's metrics between this look and the last."""
+
+    def __init__(self, nvml: Any, gpu: Any) -> None:
+        self._nvml = nvml
+        self._gpu = gpu
+        self._samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+        nvml.nvmlGpmSampleGet(gpu, self._samples[0])
+
+    def read(self) -> dict[str, float]:
+        nvml = self._nvml
+        before, after = self._samples
+        nvml.nvmlGpmSampleGet(self._gpu, after)
+        self._samples.reverse()
+        asked = nvml.c_nvmlGpmMetricsGet_t()
+        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        asked.numMetrics = len(_GPM)
+        asked.sample1, asked.sample2 = before, after
+        for place, (metric, _) in enumerate(_GPM.values()):
+            asked.metrics[place].metricId = getattr(nvml, metric)
+        nvml.nvmlGpmMetricsGet(asked)
+        return {
+            name: asked.metrics[place].value * unit
+            for place, (name, (_, unit)) in enumerate(_GPM.items())
+            if asked.metrics[place].nvmlReturn == 0
+        }
+
+    def close(self) -> None:
+        for sample in self._samples:
+            self._nvml.nvmlGpmSampleFree(sample)

@@ -1,0 +1,144 @@
+"""The kernel's events on every thread of this process; hardware events where there are any.
+
+The events of ``CORE`` and ``KERNEL`` count all the time, the pairs of ``PAIRS`` take turns. Each
+thread that is there when a group is opened gets the group; those that it starts later are counted
+with it. The events of a group are in the CPU together or not at all, so ratios are taken of them;
+only cache misses per 1000 instructions are of two groups.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from .events import CORE, KERNEL, PAIRS, Event
+from .perf_event import Kernel, attributes, decoded, why
+from .sources import Readings
+from .windows import Count
+
+#: Seconds of a pair's turn, a little less than those between two samples.
+TURN = 0.9
+
+Threads = Callable[[], Iterable[int]]
+
+
+def own_threads() -> list[int]:
+    """The threads of this process, by the kernel's number; the caller's first."""
+    own = threading.get_native_id()
+    others = (int(path.name) for path in Path("/proc/self/task").iterdir())
+    return [own, *(thread for thread in others if thread != own)]
+
+
+class Group:
+    """Some events that are counted together on some threads, from ``since`` on."""
+
+    def __init__(
+        self, events: Sequence[Event], threads: Sequence[int], since: float, kernel: Kernel
+    ) -> None:
+        """A thread that has ended is left out. Raises OSError for what cannot be opened."""
+        self._since = since
+        self._kernel = kernel
+        self._files: dict[str, list[int]] = {event.name: [] for event in events}
+        try:
+            for thread in threads:
+                with suppress(ProcessLookupError):
+                    self._follow(thread, events)
+        except OSError:
+            self.close()
+            raise
+
+    def _follow(self, thread: int, events: Sequence[Event]) -> None:
+        leader = -1
+        for event in events:
+            attr = attributes(event.kind, event.config, kernel=event.kernel, leads=leader < 0)
+            file = self._kernel.open(attr, thread, leader)
+            self._files[event.name].append(file)
+            leader = file if leader < 0 else leader
+        self._kernel.enable(leader)
+
+    def read(self) -> dict[str, Count]:
+        """Each event summed over the threads."""
+        counts = {}
+        for name, files in self._files.items():
+            values = zip(*(decoded(self._kernel.read(file)) for file in files), strict=True)
+            value, enabled, running = map(sum, values)
+            counts[name] = Count(value, enabled, running, self._since)
+        return counts
+
+    def close(self) -> None:
+        for files in self._files.values():
+            for file in files:
+                self._kernel.close(file)
+            files.clear()
+
+
+class PerfSource:
+    """Those events that can be opened here."""
+
+    name = "perf events"
+
+    def __init__(
+        self, now: float, kernel: Kernel | None = None, threads: Threads = own_threads
+    ) -> None:
+        self._kernel = kernel or Kernel()
+        self._threads = threads
+        self.missing: dict[str, str] = {}
+        steady = (*CORE, *([event] for event in KERNEL))
+        self._steady = [self._start(self._available(group), now) for group in steady]
+        pairs = [self._available(pair) for pair in PAIRS]
+        self._pairs = [pair for pair in pairs if pair]
+        self._turn = 0
+        self._turned = now
+        self._beside = self._start(self._pairs[0], now) if self._pairs else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        every = (event.name for group in (*CORE, *PAIRS, KERNEL) for event in group)
+        return tuple(name for name in every if name not in self.missing)
+
+    def _available(self, events: Sequence[Event]) -> list[Event]:
+        """Those that this thread may open, one by one."""
+        found = []
+        for event in events:
+            attr = attributes(event.kind, event.config, kernel=event.kernel, leads=True)
+            try:
+                self._kernel.close(self._kernel.open(attr, threading.get_native_id(), -1))
+            except OSError as error:
+                self.missing[event.name] = why(error)
+            else:
+                found.append(event)
+        return found
+
+    def _start(self, events: Sequence[Event], now: float) -> Group | None:
+        if not events:
+            return None
+        try:
+            return Group(events, list(self._threads()), now, self._kernel)
+        except OSError as error:
+            self.missing |= {event.name: why(error) for event in events}
+            return None
+
+    def read(self, now: float) -> Readings:
+        counts: dict[str, Count] = {}
+        for group in (*self._steady, self._beside):
+            if group is not None:
+                with suppress(OSError):  # absent from this sample: the window has less to go by
+                    counts |= group.read()
+        if len(self._pairs) > 1 and now - self._turned >= TURN:
+            self._next(now)
+        return Readings(counts)
+
+    def _next(self, now: float) -> None:
+        if self._beside is not None:
+            self._beside.close()
+        self._turned = now
+        self._turn = (self._turn + 1) % len(self._pairs)
+        self._beside = self._start(self._pairs[self._turn], now)
+
+    def close(self) -> None:
+        for group in (*self._steady, self._beside):
+            if group is not None:
+                group.close()
+        self._steady, self._beside, self._pairs = [], None, []

@@ -1,0 +1,118 @@
+"""This process as the kernel accounts for it, what throttles it, and the pressure around it.
+
+CPU time, faults and switches are those of all threads, ended ones included (getrusage(2)); bytes
+are from ``/proc/self/io``, which containers may hide; throttling is from the control group
+(version 2); pressure is the whole machine's, its stall times in microseconds
+(Documentation/accounting/psi.rst).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+from .sources import Readings, text, why_not
+from .windows import Count
+
+PROC = Path("/proc")
+GROUPS = Path("/sys/fs/cgroup")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_Look = Callable[[], dict[str, int]]
+
+
+class ProcessSource:
+    """Counters of this process; ``proc`` and ``groups`` are where the kernel shows them."""
+
+    name = "process"
+
+    def __init__(self, proc: Path = PROC, groups: Path = GROUPS) -> None:
+        self._io = proc / "self" / "io"
+        self._memory = proc / "self" / "statm"
+        self._pressure = proc / "pressure"
+        self.missing: dict[str, str] = {}
+        self._looks: list[_Look] = [_usage]
+        self._try(("read_bytes", "written_bytes"), self._io, self._look_at_io)
+        for kind in ("cpu", "io", "memory"):
+            file = self._pressure / kind
+            self._try((f"{kind}_pressure",), file, _look_at_pressure(file, kind))
+        self._throttling = _control_group(proc, groups) / "cpu.stat"
+        self._try(("throttled",), self._throttling, self._look_at_throttling)
+        self._gauges: tuple[str, ...] = ("resident_bytes",)
+        try:
+            self._resident()
+        except OSError as error:
+            self.missing["resident_bytes"] = why_not(self._memory, error)
+            self._gauges = ()
+        self.names: tuple[str, ...] = (*(n for look in self._looks for n in look()), *self._gauges)
+
+    def _try(self, names: tuple[str, ...], file: Path, look: _Look) -> None:
+        try:
+            look()
+        except OSError as error:
+            self.missing |= dict.fromkeys(names, why_not(file, error))
+        except (KeyError, ValueError, IndexError):
+            self.missing |= dict.fromkeys(names, f"{file} has no such line")
+        else:
+            self._looks.append(look)
+
+    def read(self, now: float) -> Readings:
+        counts: dict[str, Count] = {}
+        for look in self._looks:
+            try:
+                counts |= {name: Count(value) for name, value in look().items()}
+            except OSError:
+                continue  # absent from this sample
+        gauges = {name: float(self._resident()) for name in self._gauges}
+        return Readings(counts, gauges)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _resident(self) -> int:
+        return int(text(self._memory).split()[1]) * _PAGE
+
+    def _look_at_io(self) -> dict[str, int]:
+        fields = _fields(self._io)
+        return {"read_bytes": fields["rchar"], "written_bytes": fields["wchar"]}
+
+    def _look_at_throttling(self) -> dict[str, int]:
+        return {"throttled": _fields(self._throttling)["throttled_usec"]}
+
+
+def _usage() -> dict[str, int]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "user_time": round(usage.ru_utime * 1e6),
+        "system_time": round(usage.ru_stime * 1e6),
+        "minor_faults": usage.ru_minflt,
+        "major_faults": usage.ru_majflt,
+        "voluntary_switches": usage.ru_nvcsw,
+        "involuntary_switches": usage.ru_nivcsw,
+    }
+
+
+def _look_at_pressure(file: Path, kind: str) -> _Look:
+    def look() -> dict[str, int]:
+        some = text(file).splitlines()[0]
+        return {f"{kind}_pressure": int(some.rpartition("total=")[2])}
+
+    return look
+
+
+def _fields(file: Path) -> dict[str, int]:
+    """Lines of a name and a number, with or without a colon."""
+    lines = (line.replace(":", " ").split() for line in text(file).splitlines())
+    return {name: int(value) for name, value in lines}
+
+
+def _control_group(proc: Path, groups: Path) -> Path:
+    """The folder of this process's control group; of version 1 there is none, nor in it a file."""
+    try:
+        lines = text(proc / "self" / "cgroup").splitlines()
+    except OSError:
+        return groups / "none"
+    path = next((line[3:] for line in lines if line.startswith("0::")), "/none")
+    return groups / path.lstrip("/")

@@ -1,0 +1,164 @@
+"""Differences of counters over a window, and which of them are not believed. Pure.
+
+Theory of operation. A source is read each second and at both edges of a window; each pair of
+neighbouring samples gives one difference a counter. A counter that wraps, runs backwards, or grows
+by more than the hardware can, is dropped for the whole window: one corrupt sample must not become
+a cluster of its own. Hardware counters share their registers, so the kernel runs each for a part
+of the time it was enabled: over the window, a count is ``value * enabled / running``, all three
+from differences. With less than ``TRUSTED`` of the time it is an extrapolation, and dropped. What
+did not run at all is absent; it is never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: A count that ran for less than this share of the time it was enabled is not trusted.
+TRUSTED = 0.25
+#: Counters are this many bits wide, somewhere between the hardware and us.
+WIDTHS = (32, 48, 64)
+
+#: Seconds by which a bound is widened: clocks of the kernel move in ticks.
+SLACK = 0.1
+
+#: Why a counter is missing from a window in which it was read.
+Fault = Literal["wrapped", "backwards", "jumped", "distrusted", "not counted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A cumulative counter as it was read.
+
+    ``enabled`` and ``running`` (nanoseconds) are those of a counter that is multiplexed; both 0 of
+    one that always counts. ``since`` is when it was opened, at zero (None: before anybody looked).
+    """
+
+    value: int
+    enabled: int = 0
+    running: int = 0
+    since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All that was read at one time (``at``, seconds on any steady clock).
+
+    ``gauges`` are values of the moment, or means since the sample before.
+    """
+
+    at: float
+    counts: Mapping[str, Count] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Total:
+    """One counter's differences, summed; ``seconds`` of wall clock are those that it covers."""
+
+    value: int = 0
+    enabled: int = 0
+    running: int = 0
+    seconds: float = 0.0
+
+    def scaled(self) -> float:
+        """The estimated count in ``seconds``: ``value * enabled / running``."""
+        return self.value * self.enabled / self.running if self.enabled else float(self.value)
+
+
+class Window:
+    """Sums up samples, from ``first`` on.
+
+    ``most`` bounds each counter's growth a second; what is not in it is not checked.
+    """
+
+    def __init__(self, first: Sample, most: Mapping[str, float]) -> None:
+        self._begin = first.at
+        self._last = first
+        self._most = most
+        self._totals: dict[str, Total] = {}
+        self._gauges: dict[str, Total] = {}
+        self._means: dict[str, tuple[float, float]] = {}
+        self._faults: dict[str, Fault] = {}
+
+    @property
+    def seconds(self) -> float:
+        return self._last.at - self._begin
+
+    def add(self, after: Sample) -> None:
+        """Take in the next sample."""
+        before, self._last = self._last, after
+        seconds = after.at - before.at
+        if seconds <= 0:
+            return
+        for name, count in after.counts.items():
+            self._add(name, _base(before.counts.get(name), count), count, before.at, after.at)
+        for name, value in after.gauges.items():
+            total, covered = self._means.get(name, (0.0, 0.0))
+            self._means[name] = (total + value * seconds, covered + seconds)
+
+    def _add(self, name: str, old: Count | None, new: Count, before: float, after: float) -> None:
+        if old is None:
+            return
+        fault = judge(old, new)
+        seconds = after - max(before, new.since or before)
+        value = new.value - old.value
+        most = self._most.get(name)
+        if fault is None and most is not None and value > most * (seconds + SLACK):
+            fault = "jumped"
+        if fault is not None:
+            self._faults.setdefault(name, fault)
+            return
+        total = self._totals.setdefault(name, Total())
+        total.value += value
+        total.enabled += new.enabled - old.enabled
+        total.running += new.running - old.running
+        total.seconds += seconds
+
+    def totals(self) -> dict[str, Total]:
+        """What is believed of each counter in this window."""
+        faults = self.faults()
+        return {name: total for name, total in self._totals.items() if name not in faults}
+
+    def gauges(self) -> dict[str, float]:
+        """The mean of each gauge over the seconds in which it was read."""
+        return {name: total / covered for name, (total, covered) in self._means.items()}
+
+    def faults(self) -> dict[str, Fault]:
+        """Why each of the other counters is not."""
+        faults = dict(self._faults)
+        for name, total in self._totals.items():
+            if name in faults or not total.enabled:
+                continue
+            if not total.running:
+                faults[name] = "not counted"
+            elif total.running < TRUSTED * total.enabled:
+                faults[name] = "distrusted"
+        return faults
+
+
+def _base(before: Count | None, after: Count) -> Count | None:
+    """What ``after`` has grown from: the sample before, or zero if it was opened since."""
+    if after.since is None or (before is not None and before.since == after.since):
+        return before
+    return Count(0, since=after.since)
+
+
+def judge(before: Count, after: Count) -> Fault | None:
+    """What is wrong with two readings of one counter, whatever time lies between them."""
+    if after.value < before.value:
+        return (
+            "wrapped" if any(_wraps(before.value, after.value, w) for w in WIDTHS) else "backwards"
+        )
+    if after.enabled < before.enabled or after.running < before.running:
+        return "backwards"
+    if after.running - before.running > after.enabled - before.enabled:
+        return "jumped"
+    return None
+
+
+def _wraps(before: int, after: int, width: int) -> bool:
+    """From the last quarter of ``width`` bits into the first."""
+    whole = 1 << width
+    return whole * 3 // 4 <= before < whole and after < whole // 4

@@ -1,0 +1,58 @@
+"""Which operators a step of training spends its time in, by families: a fingerprint of a model.
+
+The times are the self times of torch's profiler: of an operator without those that it calls. They are wall
+clock on a CPU, so on a busy machine several steps say more than one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+from torch.autograd import DeviceType
+from torch.autograd.profiler import profile
+
+#: The first family whose pattern is found in an operator's name has its time.
+FAMILIES = {
+    "recurrent": r"lstm|gru|rnn",
+    "convolution": r"conv",
+    "matmul": r"mm$|mm_|matmul|linear|einsum|attention|::dot$|::mv$",
+    "reduction": r"sum|mean|softmax|norm|pool|loss|::(arg|a)?(max|min)$|::(var|std|prod|all|any)$",
+    "memory": r"copy|clone|contiguous|empty|zero|ones|fill|::cat$|stack|index|gather|scatter"
+    r"|embedding|resize|view|reshape|permute|::t$|transpose|slice|select|expand|strided|::to$|detach|narrow"
+    r"|squeeze|::pad|split|unbind|flatten|item|local_scalar",
+    "elementwise": r"add|mul|div|sub|neg|relu|elu|sigmoid|tanh|threshold|exp|log|pow|sqrt|clamp"
+    r"|dropout|bernoulli|where|lerp|foreach|fused|::(eq|ne|gt|ge|lt|le|abs|sin|cos|silu)$",
+}
+_PATTERNS = {family: re.compile(pattern) for family, pattern in FAMILIES.items()}
+
+
+def family(operator: str) -> str:
+    """The family of an operator by its name, as ``aten::addmm``; ``other`` of none."""
+    # What autograd, the optimiser and Python add around operators is named otherwise.
+    if not operator.startswith(("aten::", "torch::", "mkldnn")):
+        return "other"
+    return next((name for name, found in _PATTERNS.items() if found.search(operator)), "other")
+
+
+def operator_mix(step: Callable[[], None]) -> dict[str, float]:
+    """Run ``step`` once under torch's profiler: shares of time by family, which add up to 1.
+
+    On a GPU it is the time of kernels by the operator that launched them (not tried on a live one).
+    What it costs is in docs/profiling.md; it changes no result of the step. All shares are 0 of a
+    step that runs no operator.
+    """
+    cuda = torch.cuda.is_available()
+    # Not torch.profiler, whose first start takes seconds: it is this one with a schedule around it.
+    with profile(use_device="cuda" if cuda else None) as seen:
+        step()
+        if cuda:
+            torch.cuda.synchronize()
+    shares = dict.fromkeys((*FAMILIES, "other"), 0.0)
+    for event in seen.key_averages():
+        if event.device_type == DeviceType.CPU:
+            spent = event.self_device_time_total if cuda else event.self_cpu_time_total
+            shares[family(event.key)] += spent
+    whole = sum(shares.values())
+    return {name: spent / whole for name, spent in shares.items()} if whole else shares

@@ -1,0 +1,78 @@
+"""The mix of real steps: what dominates a model is what its fingerprint says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from penstock.tasks.operator_mix import FAMILIES, family, operator_mix
+from torch import nn
+
+
+def step_of(model, *inputs):
+    def step():
+        out = model(*inputs)
+        out = out[0] if isinstance(out, tuple) else out
+        out.square().mean().backward()
+
+    step()
+    return step
+
+
+@pytest.mark.parametrize(
+    ("make", "dominant"),
+    [
+        (lambda: (nn.Conv2d(16, 32, 5), torch.randn(32, 16, 32, 32)), {"convolution"}),
+        (lambda: (nn.Linear(1500, 1500), torch.randn(512, 1500)), {"matmul"}),
+        # Where torch has no fused LSTM it is products of matrices and what lies between.
+        (lambda: (nn.LSTM(64, 64), torch.randn(50, 32, 64)), {"recurrent", "matmul"}),
+    ],
+)
+def test_the_family_that_a_model_is_made_of_has_the_largest_share(make, dominant):
+    mix = operator_mix(step_of(*make()))
+    assert mix.keys() == {*FAMILIES, "other"}
+    assert sum(mix.values()) == pytest.approx(1.0)
+    del mix["other"]
+    assert max(mix, key=mix.get) in dominant
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        ("aten::addmm", "matmul"),
+        ("aten::mkldnn_convolution", "convolution"),
+        ("aten::convolution_backward", "convolution"),
+        ("aten::mkldnn_rnn_layer", "recurrent"),
+        ("aten::add_", "elementwise"),
+        ("aten::threshold_backward", "elementwise"),
+        ("aten::sum", "reduction"),
+        ("aten::max_pool2d_with_indices", "reduction"),
+        ("aten::max", "reduction"),
+        ("aten::copy_", "memory"),
+        ("aten::t", "memory"),
+        ("Optimizer.step#SGD.step", "other"),
+        ("autograd::engine::evaluate_function: AddmmBackward0", "other"),
+    ],
+)
+def test_operators_are_told_by_their_names(operator, expected):
+    assert family(operator) == expected
+
+
+def test_a_profiled_step_leaves_the_same_state():
+    def run(around):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step():
+            model(torch.ones(4, 8)).sum().backward()
+            optimizer.step()
+
+        around(step)
+        step()
+        return [parameter.tolist() for parameter in model.parameters()]
+
+    assert run(operator_mix) == run(lambda step: step())
+
+
+def test_a_step_without_operators_has_no_mix():
+    assert set(operator_mix(lambda: None).values()) == {0.0}

@@ -1,0 +1,101 @@
+"""Windows over real counters of this process, and over sources that misbehave."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from penstock import UsageError
+from penstock.profiling.counters.reading import LOOP, UNITS, Reading
+from penstock.profiling.counters.sources import Readings
+from penstock.profiling.counters.windows import Count
+from penstock.tasks.profiler import Profiler
+
+
+@pytest.fixture
+def profiler():
+    profiler = Profiler.start()
+    yield profiler
+    profiler.stop()
+
+
+class Scripted:
+    """Reads one value after another, a second apart."""
+
+    name, missing = "scripted", {}
+    names = ("user_time",)
+
+    def __init__(self, *values):
+        self.values = list(values)
+
+    def read(self, now):
+        return Readings({"user_time": Count(self.values.pop(0))})
+
+    def close(self):
+        self.values.clear()
+
+
+def seconds():
+    now = 0.0
+    while True:
+        yield now
+        now += 1.0
+
+
+def busy(until):
+    while time.thread_time() < until:
+        pass
+
+
+def test_a_window_says_what_the_process_did_in_it(profiler):
+    busy(time.thread_time() + 0.2)
+    profiler.mark()
+    began, spent = time.perf_counter(), time.process_time()
+    busy(time.thread_time() + 0.3)
+    taken = profiler.take()
+    elapsed, spent = time.perf_counter() - began, time.process_time() - spent
+    assert taken.seconds == pytest.approx(elapsed, rel=0.1)
+    cpu = taken.values["user_share"] + taken.values["system_share"]
+    assert cpu == pytest.approx(spent / elapsed, rel=0.15)
+    assert taken.values.keys() <= UNITS.keys()
+    assert taken.dropped == {}
+
+
+def test_its_thread_samples_by_itself(profiler):
+    profiler.mark()
+    before = profiler._window
+    time.sleep(1.5)
+    assert before.seconds > 0.5
+
+
+def test_a_window_starts_at_its_mark():
+    profiler = Profiler([Scripted(0, 10**6, 1_500_000, 1_750_000)], clock=seconds().__next__)
+    profiler.mark()
+    assert profiler.take().values == {"user_share": 0.5}
+    assert profiler.take().values == {"user_share": 0.375}, "it goes on: 0.75 s of 2"
+
+
+def test_what_runs_backwards_is_dropped_from_its_window_and_counted():
+    profiler = Profiler([Scripted(5, 3, 4, 5)], clock=seconds().__next__, cores=1)
+    profiler.sample()
+    taken = profiler.take()
+    assert (taken.values, taken.dropped) == ({}, {"user_time": "backwards"})
+    profiler.mark()
+    assert profiler.dropped == {"backwards": 1}
+
+
+def test_the_loop_adds_what_it_knows():
+    taken = Reading(2.0, {"user_share": 0.5, "system_share": 0.25}).with_loop(0.5, 100)
+    assert taken.values == {
+        "user_share": 0.5,
+        "system_share": 0.25,
+        "loader_wait_share": 0.25,
+        "samples_s": 50.0,
+        "cpu_s_per_sample": 0.015,
+    }
+    assert taken.values.keys() - {"user_share", "system_share"} == LOOP.keys()
+    assert "cpu_s_per_sample" not in Reading(1.0, {}).with_loop(0.0, 5).values
+    with pytest.raises(UsageError, match="wait_s"):
+        taken.with_loop(3.0, 1)
+    with pytest.raises(UsageError, match="samples"):
+        taken.with_loop(0.0, -1)
