@@ -24,23 +24,34 @@ GPU = "gpu_"
 LEAST_CPU = 0.01
 
 
-def profile_of(values: Mapping[str, float], mix: Mapping[str, float]) -> Profile:
-    """The profile of a window: ``values`` by their names, and the operator mix of one step.
+def profile_of(
+    values: Mapping[str, float], calls: Mapping[str, int], steps_s: float | None = None
+) -> Profile:
+    """The profile of a window.
 
-    ``mix`` is shares of an operator family each. What is absent from either is absent.
+    Args:
+        values: readings by their names (``counters.reading``).
+        calls: how often one step calls operators of each family (``tasks.operator_calls``).
+        steps_s: steps a second of the clock in this window.
+
+    What is absent from the arguments is absent from the profile.
     """
     found = {
         name: value
         for name, value in values.items()
         if name.endswith(RATIOS) or name in SHARES or (name.startswith(GPU) and "_share" in name)
     }
-    found |= {f"mix_{family}_share": share for family, share in mix.items()}
+    in_all = sum(calls.values())
+    if in_all:
+        found |= {f"calls_{family}_share": n / in_all for family, n in calls.items()}
     user, system = values.get("user_share"), values.get("system_share")
     if user is not None and system is not None and user + system >= LEAST_CPU:
         cpu = user + system
         found["system_of_cpu_share"] = system / cpu
         rates = {name: values[name] / cpu for name in PER_CPU_SECOND if name in values}
         found |= {f"{name.removesuffix('_s')}_cpu_s": rate for name, rate in rates.items()}
+        if in_all and steps_s is not None:
+            found["calls_cpu_s"] = in_all * steps_s / cpu
     if values.get("cpu_s_per_sample"):
         found["samples_cpu_s"] = 1.0 / values["cpu_s_per_sample"]
     return tuple(sorted(found.items()))

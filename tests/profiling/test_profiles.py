@@ -20,11 +20,13 @@ READING = {
 
 
 def test_rates_are_per_second_of_cpu_time_and_load_is_left_out():
-    assert dict(profile_of(READING, {"matmul": 0.7})) == {
+    assert dict(profile_of(READING, {"matmul": 30, "other": 10}, 20.0)) == {
         "cache_miss_ratio": 0.1,
         "loader_wait_share": 0.05,
         "minor_faults_cpu_s": 100.0,
-        "mix_matmul_share": 0.7,
+        "calls_cpu_s": 40 * 20.0 / 2.0,
+        "calls_matmul_share": 0.75,
+        "calls_other_share": 0.25,
         "samples_cpu_s": pytest.approx(500.0),
         "system_of_cpu_share": 0.25,
     }
@@ -33,7 +35,8 @@ def test_rates_are_per_second_of_cpu_time_and_load_is_left_out():
 def test_the_same_work_on_a_machine_half_as_free_has_the_same_profile():
     rates = ("user_share", "system_share", "minor_faults_s", "samples_s")
     slower = {n: v / 2 if n in rates else v for n, v in READING.items()}
-    assert profile_of(slower, {}) == profile_of(READING, {})
+    calls = {"matmul": 30}
+    assert profile_of(slower, calls, 10.0) == profile_of(READING, calls, 20.0)
 
 
 def test_what_was_not_measured_is_absent():
