@@ -32,7 +32,7 @@ from penstock.tasks.profiler import Profiler
 from ._families import Family, families
 
 #: A window is at least so many steps and so much CPU time (seconds), after steps of warming up.
-STEPS, CPU_SECONDS, WARM = 10, 0.5, 2
+STEPS, CPU_SECONDS, WARM = 5, 0.3, 1
 
 Window = tuple[str, int, Profile]
 #: Given the history's windows, whether a profile is known.
