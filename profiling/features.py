@@ -100,8 +100,8 @@ class Scales:
     def parts(self, one: Rows, others: Rows) -> Rows:
         """Squared scaled differences of ``one`` to each of ``others``; NaN where one lacks it."""
         scaled = np.abs(others - one) / self.spread
-        cut: Rows = np.minimum(scaled, CLIP)
-        return cut**2
+        squared: Rows = np.minimum(scaled, CLIP) ** 2
+        return squared
 
     def distances(self, one: Rows, others: Rows) -> Rows:
         """Root mean square of the differences both have; infinite where these are too few."""
@@ -137,7 +137,8 @@ def spread(deviations: Rows, names: Sequence[str]) -> Rows:
             for column, known in zip(size.T, measured.T, strict=True)
         ]
     )
-    return np.maximum(wide, finest)
+    found: Rows = np.maximum(wide, finest)
+    return found
 
 
 def medians(rows: Rows, groups: Sequence[str]) -> tuple[list[str], Rows]:
