@@ -28,7 +28,7 @@ ABSURD = math.log(1000.0)
 #: No device has more cores, so no part of a second's CPU time is larger.
 MOST_SHARE = 1024.0
 #: Differences below these are not told apart: of a logarithm (10 %), and of a share.
-FINEST_RATE, FINEST_SHARE = 0.1, 0.02
+FINEST_RATE, FINEST_SHARE = 0.1, 0.01
 #: A feature counts for at most so many scales in a distance: no single one decides.
 CLIP = 5.0
 #: Two profiles can be compared by at least so many features, half of those of the smaller one.

@@ -20,6 +20,9 @@ RATIOS = ("_per_cycle", "_per_1000", "_ratio")
 SHARES = ("loader_wait_share",)
 #: Of a GPU all shares are, while one trial has it.
 GPU = "gpu_"
+#: Operators that compute. How often memory is moved is mostly the loader's putting together of a
+#: batch, one call an example, which drowns the rest.
+COMPUTING = ("convolution", "elementwise", "matmul", "recurrent", "reduction")
 #: A window in which the process ran for a smaller part of a core says nothing about rates.
 LEAST_CPU = 0.01
 
@@ -41,9 +44,10 @@ def profile_of(
         for name, value in values.items()
         if name.endswith(RATIOS) or name in SHARES or (name.startswith(GPU) and "_share" in name)
     }
-    in_all = sum(calls.values())
+    computing = {family: n for family, n in calls.items() if family in COMPUTING}
+    in_all = sum(computing.values())
     if in_all:
-        found |= {f"calls_{family}_share": n / in_all for family, n in calls.items()}
+        found |= {f"calls_{family}_share": n / in_all for family, n in computing.items()}
     user, system = values.get("user_share"), values.get("system_share")
     if user is not None and system is not None and user + system >= LEAST_CPU:
         cpu = user + system

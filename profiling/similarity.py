@@ -33,7 +33,7 @@ from .features import Rows, Scales, impossible, medians, rows_of, scales, sound
 from .history import Config, HistoryEntry, Profile
 
 #: A window of a known workload is called unknown with at most this chance.
-ALPHA = 0.05
+ALPHA = 0.1
 #: Distances that a threshold needs: below, its level would be under 0.8.
 LEAST_DISTANCES = 4
 #: The history is clustered anew when its windows have grown by this share.

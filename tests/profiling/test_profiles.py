@@ -20,13 +20,13 @@ READING = {
 
 
 def test_rates_are_per_second_of_cpu_time_and_load_is_left_out():
-    assert dict(profile_of(READING, {"matmul": 30, "other": 10}, 20.0)) == {
+    assert dict(profile_of(READING, {"matmul": 30, "reduction": 10, "memory": 900}, 20.0)) == {
         "cache_miss_ratio": 0.1,
         "loader_wait_share": 0.05,
         "minor_faults_cpu_s": 100.0,
         "calls_cpu_s": 40 * 20.0 / 2.0,
         "calls_matmul_share": 0.75,
-        "calls_other_share": 0.25,
+        "calls_reduction_share": 0.25,
         "samples_cpu_s": pytest.approx(500.0),
         "system_of_cpu_share": 0.25,
     }
