@@ -67,7 +67,8 @@ def changed(profile, **features):
 def test_new_windows_of_known_families_are_known_and_others_are_not(service):
     seen = [service.ask(p) for name in NAMES for p in family(name, 5, seed=1)]
     new = [service.ask(p) for n in range(20, 28) for p in family(f"family{n}", 5)]
-    assert sum(answer.known for answer in seen) >= 0.9 * len(seen)
+    # The level is 0.9; with 40 windows to go by and 40 to judge, a standard deviation is 0.07.
+    assert sum(answer.known for answer in seen) >= 0.8 * len(seen)
     assert not any(answer.known for answer in new)
     assert all(answer.config is None and answer.threshold < answer.distance for answer in new)
 
