@@ -15,6 +15,7 @@ import typer
 
 from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
+from .cli_history import history, similar
 from .cli_life import cancel, extend, pause, resume, weight
 from .cli_results import best, export, import_study
 from .cli_simulate import simulate
@@ -212,6 +213,7 @@ for command, does in (
     ("extend", extend),
     ("cancel", cancel),
     ("simulate", simulate),
+    ("similar", similar),
 ):
     app.command(command, rich_help_panel=STUDIES)(does)
 
@@ -329,6 +331,7 @@ def metrics(
 
 app.command(rich_help_panel=MACHINE)(dashboard)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
+app.add_typer(history, name="history", rich_help_panel=MACHINE)
 
 
 @app.command(hidden=True)

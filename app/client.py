@@ -14,12 +14,14 @@ from dataclasses import asdict
 from typing import Any
 
 from ..profiling.errors import BackendError, UsageError
+from ..profiling.history import HistoryEntry
 from ..scheduler.events import StudyImported
 from ..scheduler.study import Code, Params, StudySpec
 from ..tasks.messages import dumps, seal
 from . import protocol
 from .broker import broker_url
 from .codec import encode, spec_to_json
+from .history import entries_to_bodies
 from .settings import Settings
 
 #: Seconds after which an unanswered command is sent again.
@@ -99,6 +101,10 @@ class Client:
         """Have a study that is over taken into the ledger. Errors as ``submit``."""
         # As text: metrics may be NaN, which a message's own JSON cannot hold.
         self.send("import", imported=encode(study)[1])
+
+    def remember(self, entries: Sequence[HistoryEntry]) -> None:
+        """Have the history of tuned system parameters take in ``entries``. Errors as ``submit``."""
+        self.send("remember", entries=entries_to_bodies(entries))
 
     def enqueue(self, study: str, params: Params) -> None:
         """Have a configuration tried next. Errors as ``submit``."""

@@ -53,7 +53,7 @@ from .weights import check_priority, check_weight
 
 KINDS = (
     "submit, cancel, pause, resume, weigh, extend, enqueue, ask, tell, close, import, drain,"
-    " undrain, free"
+    " undrain, free, remember"
 )
 #: So many names of devices are listed where one is not found.
 NAMED = 10

@@ -1,37 +1,162 @@
-"""The ledger's events and snapshots, as its writer and its readers read them alike."""
+"""The history of tuned system parameters: rows of the ledger, and a file to take it elsewhere.
+
+The scheduler alone writes the table, in the transaction of a batch; what a batch adds may push out
+older entries (``profiling.history.trimmed``). A file says a format number and is read whole or
+refused; entries of other machines are kept apart by their class of machine, never mixed.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Row, Select, select
 
-from ..scheduler.events import Event
-from . import codec
-from .tables import EVENT, SNAPSHOT
+from ..profiling.errors import UsageError
+from ..profiling.history import HistoryEntry, Knob, check, trimmed
+from .tables import HISTORY
 
-#: Events replayed a page at a time, so that the history need not fit in memory.
-_PAGE = 1000
+#: The format that this version writes, and the only one that it reads.
+FORMAT = 1
+#: The key that holds it: by it a file is known to be a history.
+MARK = "penstock_history"
+
+Rows = Callable[[Select[Any]], Sequence[Row[Any]]]
 
 
-class History(ABC):
-    """What an engine is rebuilt from. ``BackendError`` when the storage does not answer."""
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
-        """The events with a sequence number above ``after``, in order."""
-        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).order_by(EVENT.c.seq).limit(_PAGE)
-        seen = after
-        while rows := self._rows(query.where(EVENT.c.seq > seen)):
-            for row in rows:
-                yield row.seq, codec.decode(row.kind, row.body)
-            seen = rows[-1].seq
 
-    def latest_snapshot(self) -> tuple[int, str] | None:
-        """The newest snapshot: the last event that it covers, and its text."""
-        query = select(SNAPSHOT.c.seq, SNAPSHOT.c.body).order_by(SNAPSHOT.c.seq.desc()).limit(1)
-        return next(((row.seq, row.body) for row in self._rows(query)), None)
+class EntryBody(_Body):
+    """As ``profiling.history.HistoryEntry``."""
 
-    @abstractmethod
-    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]: ...
+    workload: str
+    machine: str
+    source: str
+    profile: dict[str, float]
+    config: dict[str, Knob]
+    speedup: float
+    joules: float | None
+    windows: int
+    at: float
+    infeasible: bool
+
+
+class HistoryFile(_Body):
+    """All of a history, or one machine's."""
+
+    penstock_history: int = FORMAT
+    penstock_version: str
+    exported_at: Annotated[float, Field(ge=0)]
+    entries: list[EntryBody]
+
+
+def read_history(rows: Rows, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+    """The entries of one class of machine, or all, oldest first."""
+    query = select(HISTORY).order_by(HISTORY.c.at, HISTORY.c.id)
+    if machine is not None:
+        query = query.where(HISTORY.c.machine == machine)
+    return tuple(_from_row(row) for row in rows(query))
+
+
+def merged(
+    new: Iterable[HistoryEntry], known: Iterable[HistoryEntry]
+) -> tuple[list[HistoryEntry], list[str]]:
+    """Which of ``new`` are to be written, and the ids of ``known`` that these push out."""
+    before = {entry.id: entry for entry in known}
+    kept = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
+    written = [entry for name, entry in kept.items() if name not in before]
+    return written, [name for name in before if name not in kept]
+
+
+def to_row(entry: HistoryEntry) -> dict[str, Any]:
+    """``entry`` as a row of the table."""
+    body = _body(entry).model_dump()
+    return body | {
+        "id": entry.id,
+        "profile": json.dumps(body["profile"]),
+        "config": json.dumps(body["config"]),
+    }
+
+
+def to_json(entries: Iterable[HistoryEntry]) -> str:
+    """``entries`` as a file's text."""
+    file = HistoryFile(
+        penstock_version=version("penstock"),
+        exported_at=time.time(),
+        entries=[_body(entry) for entry in entries],
+    )
+    return file.model_dump_json(indent=1) + "\n"
+
+
+def read_file(path: Path) -> list[HistoryEntry]:
+    """The entries in a file. Raises ``UsageError`` for what is no history of this format."""
+    try:
+        fields = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no history: it is not JSON ({error})") from error
+    if not isinstance(fields, dict) or MARK not in fields:
+        raise UsageError(f"{path} is no history: penstock history export writes one")
+    if fields[MARK] != FORMAT:
+        raise UsageError(
+            f"{path} is of history format {fields[MARK]}, and this Penstock reads {FORMAT}:"
+            " export it with the same version"
+        )
+    try:
+        file = HistoryFile.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        raise UsageError(f"{path} is refused: {_why(error)}") from error
+    return [_from_body(body) for body in file.entries]
+
+
+def entries_to_bodies(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
+    """``entries`` as a message carries them."""
+    return [_body(entry).model_dump() for entry in entries]
+
+
+def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
+    """The entries in a message. Raises ``UsageError`` naming the field that is wrong."""
+    if not isinstance(bodies, list):
+        raise UsageError.refuse("entries", bodies, "a list")
+    try:
+        return [_from_body(EntryBody.model_validate_json(json.dumps(body))) for body in bodies]
+    except ValidationError as error:
+        raise UsageError(f"an entry of the history is refused: {_why(error)}") from error
+
+
+def _from_body(body: EntryBody) -> HistoryEntry:
+    fields = body.model_dump()
+    fields["profile"], fields["config"] = _pairs(body.profile), _pairs(body.config)
+    entry = HistoryEntry(**fields)
+    check(entry)
+    return entry
+
+
+def _from_row(row: Row[Any]) -> HistoryEntry:
+    fields = {name: getattr(row, name) for name in HISTORY.c.keys() if name != "id"}  # noqa: SIM118 - of columns
+    fields["profile"] = _pairs(json.loads(row.profile))
+    fields["config"] = _pairs(json.loads(row.config))
+    return HistoryEntry(**fields)
+
+
+def _body(entry: HistoryEntry) -> EntryBody:
+    fields = {name: getattr(entry, name) for name in EntryBody.model_fields}
+    return EntryBody(**fields | {"profile": dict(entry.profile), "config": dict(entry.config)})
+
+
+def _pairs(mapping: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """In the order of names: equal configurations are equal values."""
+    return tuple(sorted(mapping.items()))
+
+
+def _why(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"

@@ -13,13 +13,14 @@ numbers only grow and an epoch is accepted once: a batch that would break either
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol, Self
 
 from sqlalchemy import Connection, Row, Select, select
 
 from ..profiling.errors import IllegalTransition
+from ..profiling.history import HistoryEntry
 from ..scheduler.decisions import Parent
 from ..scheduler.events import Event
 from ..scheduler.past import Past
@@ -27,7 +28,8 @@ from ..scheduler.state import DeviceRecord
 from ..scheduler.study import StudyRecord, StudySpec
 from ..scheduler.trial import AcceptedEpoch, Trial
 from .database import Database, database_at, migrate
-from .history import History
+from .event_log import EventLog
+from .history import merged, read_history
 from .past import read_past
 from .tables import COMMAND
 from .writes import writes_for
@@ -40,6 +42,7 @@ class Batch:
     ``events`` are (sequence number, event) in order; ``durables`` (trial, state, time in seconds);
     ``discarded`` (trial, epoch) of durable states that are let go;
     ``commands`` (command id, reply text); ``snapshot`` (last event that it covers, text).
+    ``history`` is appended to the history of tuned system parameters, which stays short.
     """
 
     events: Sequence[tuple[int, Event]] = ()
@@ -51,6 +54,7 @@ class Batch:
     devices: Sequence[DeviceRecord] = ()
     commands: Sequence[tuple[str, str]] = ()
     snapshot: tuple[int, str] | None = None
+    history: Sequence[HistoryEntry] = ()
 
 
 class Ledger(Protocol):
@@ -71,6 +75,9 @@ class Ledger(Protocol):
     def past(self, study: str) -> tuple[StudySpec, str, Past]:
         """A study that is over, by id: what it was, its status, and its trials."""
 
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        """What is known of tuned system parameters, of one class of machine or of all."""
+
     def close(self) -> None:
         """Let go of the storage."""
 
@@ -83,6 +90,7 @@ class MemoryLedger:
         self.studies: dict[str, StudyRecord] = {}
         self.epochs: dict[tuple[str, int], AcceptedEpoch] = {}
         self.trials: dict[str, Trial] = {}
+        self._history: dict[str, HistoryEntry] = {}
         self._snapshot: tuple[int, str] | None = None
         self._replies: dict[str, str] = {}
 
@@ -97,6 +105,10 @@ class MemoryLedger:
         self.epochs.update(zip(keys, batch.epochs, strict=True))
         self.trials.update((trial.id, trial) for trial in batch.trials)
         self._replies.update(batch.commands)
+        written, forgotten = merged(batch.history, self._history.values())
+        self._history.update((entry.id, entry) for entry in written)
+        for name in forgotten:
+            del self._history[name]
         self._snapshot = batch.snapshot or self._snapshot
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
@@ -113,11 +125,15 @@ class MemoryLedger:
         trials = sorted((t for t in self.trials.values() if t.study == study), key=_number)
         return record.spec, record.status, Past(record.created_at, tuple(trials))
 
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        of_it = [e for e in self._history.values() if machine in (None, e.machine)]
+        return tuple(sorted(of_it, key=lambda entry: (entry.at, entry.id)))
+
     def close(self) -> None:
         """Nothing to let go of: the record stays readable."""
 
 
-class SqlLedger(History):
+class SqlLedger(EventLog):
     """The ledger in a database, by one connection that stays open. Not for several threads.
 
     After a ``BackendError`` of ``commit`` it is open whether the batch was written. A connection
@@ -144,8 +160,12 @@ class SqlLedger(History):
         return cls(database, connection)
 
     def commit(self, batch: Batch) -> None:
+        forgotten: Sequence[str] = ()
+        if batch.history:
+            written, forgotten = merged(batch.history, self.history())
+            batch = replace(batch, history=written)
         with self._database.answering(), self._database.transaction(self._driver) as cursor:
-            for statement, rows in self._writes.of(batch):
+            for statement, rows in self._writes.of(batch, forgotten):
                 cursor.executemany(statement, rows)
 
     def reply_to(self, command: str) -> str | None:
@@ -154,6 +174,9 @@ class SqlLedger(History):
 
     def past(self, study: str) -> tuple[StudySpec, str, Past]:
         return read_past(self._rows, study)
+
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        return read_history(self._rows, machine)
 
     def close(self) -> None:
         self._connection.close()

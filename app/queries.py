@@ -18,13 +18,15 @@ from sqlalchemy import Row, Select, func, select
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
+from ..profiling.history import HistoryEntry
 from ..scheduler.events import Event, PolicyFailed, StudyImported
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
 from . import codec
 from .database import database_at, revision
-from .history import History
+from .event_log import EventLog
+from .history import read_history
 from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
@@ -164,7 +166,7 @@ class Work:
     since: float | None
 
 
-class Reader(History):
+class Reader(EventLog):
     """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
 
     def __init__(self, url: str) -> None:
@@ -276,6 +278,10 @@ class Reader(History):
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""
         return [_device(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
+
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        """What is known of tuned system parameters, of one class of machine or of all."""
+        return read_history(self._rows, machine)
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         shown = self._database.shown

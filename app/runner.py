@@ -19,12 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..profiling.errors import (
-    BackendError,
-    IllegalTransition,
-    PenstockError,
-    UsageError,
-)
+from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
+from ..profiling.history import HistoryEntry
 from ..scheduler.decisions import Ask, Cut, Decision, Discard, Dispatch, Finish, Release, Revoke
 from ..scheduler.engine import Engine, Refused
 from ..scheduler.events import (
@@ -44,7 +40,8 @@ from ..scheduler.trial import Trial
 from . import commands
 from .clock import Clock
 from .codec import state_from_json, state_to_json
-from .history import History
+from .event_log import EventLog
+from .history import entries_from_bodies
 from .ledger import Batch, Ledger
 from .plugin import PluginHost
 from .ports import Answer, Policies, Samplers, Transport
@@ -74,6 +71,7 @@ class _Turn:
     discards: list[str] = field(default_factory=list)
     answers: list[tuple[str, str]] = field(default_factory=list)
     replies: list[tuple[str, str]] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
 
 
 class Runner:
@@ -167,17 +165,24 @@ class Runner:
             if body.get("kind") == "extend":
                 self._write(())  # what is over is asked of the ledger
             try:
-                event = commands.to_event(body, self.engine.state, now, self._ledger.past)
-                if not self._apply(event) and isinstance(event, TrialEnqueued):
-                    raise UsageError(
-                        f"all trials of study {event.study} have begun: extend it, then enqueue"
-                    )
-                reply = json.dumps({"ok": True} | commands.answer(event, self.engine.state))
+                reply = json.dumps({"ok": True} | self._carry_out(body, now))
             except PenstockError as error:
                 kind = type(error).__name__
                 reply = json.dumps({"ok": False, "error": str(error), "type": kind})
             self._turn.replies.append((name, reply))
         self._turn.answers.append((f"reply:{name}", reply))
+
+    def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:
+        """Do what a command asks for, and what its client is told of it."""
+        if body.get("kind") == "remember":  # the engine keeps nothing of it: the ledger does
+            self._turn.history += entries_from_bodies(body.get("entries"))
+            return {}
+        event = commands.to_event(body, self.engine.state, now, self._ledger.past)
+        if not self._apply(event) and isinstance(event, TrialEnqueued):
+            raise UsageError(
+                f"all trials of study {event.study} have begun: extend it, then enqueue"
+            )
+        return commands.answer(event, self.engine.state)
 
     def _reply_to(self, command: str) -> str | None:
         self.broken = True
@@ -328,7 +333,7 @@ class Runner:
 
     def _write(self, messages: Sequence[Message]) -> int:
         turn, self._turn = self._turn, _Turn()
-        if turn.events or turn.replies:
+        if turn.events or turn.replies or turn.history:
             self.broken = True
             self._ledger.commit(self._batch(turn))
             self.broken = False
@@ -365,10 +370,11 @@ class Runner:
             devices=list(changes.devices.values()),
             commands=turn.replies,
             snapshot=snapshot,
+            history=turn.history,
         )
 
 
-def restore(ledger: Ledger | History) -> Engine:
+def restore(ledger: Ledger | EventLog) -> Engine:
     """The engine as the ledger has it: the newest snapshot, and the events since.
 
     Raises BackendError when the events do not fit this version's engine.
@@ -379,7 +385,7 @@ def restore(ledger: Ledger | History) -> Engine:
     return engine
 
 
-def follow(engine: Engine, ledger: Ledger | History) -> None:
+def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
     """Have an engine that was restored take in the events since. Errors as ``restore``."""
     for seq, event in ledger.replay(engine.state.seq):
         try:

@@ -1,5 +1,7 @@
 """The ledger's tables. ``event`` is the truth; the others are projections of it for readers.
 
+``history`` alone is no projection: it outlives studies, is shared by all, and is kept short.
+
 Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text. A change
 here needs a migration in ``migrations/versions`` and its name in ``HEAD``.
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Float,
     ForeignKey,
@@ -25,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration that makes exactly these tables.
-HEAD = "0004"
+HEAD = "0005"
 
 METADATA = MetaData(
     naming_convention={
@@ -150,4 +153,21 @@ SNAPSHOT = Table(
     METADATA,
     Column("seq", INTEGER, primary_key=True, autoincrement=False),
     Column("body", TEXT, nullable=False),
+)
+
+HISTORY = Table(
+    "history",
+    METADATA,
+    Column("id", TEXT, primary_key=True),
+    Column("workload", TEXT, nullable=False),
+    Column("machine", TEXT, nullable=False),
+    Column("source", TEXT, nullable=False),
+    Column("profile", TEXT, nullable=False),
+    Column("config", TEXT, nullable=False),
+    Column("speedup", Float, nullable=False),
+    Column("joules", Float),
+    Column("windows", INTEGER, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("infeasible", Boolean, nullable=False),
+    Index(None, "machine"),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,8 @@ from ..scheduler.events import Event
 from ..scheduler.study import StudyRecord
 from ..scheduler.trial import AcceptedEpoch, Trial
 from . import codec
-from .tables import COMMAND, DEVICE, DURABLE, EPOCH, EVENT, SNAPSHOT, STUDY, TRIAL
+from .history import to_row
+from .tables import COMMAND, DEVICE, DURABLE, EPOCH, EVENT, HISTORY, SNAPSHOT, STUDY, TRIAL
 
 if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord
@@ -61,8 +62,15 @@ class Writes:
         before = select(func.max(SNAPSHOT.c.seq)).where(SNAPSHOT.c.seq < bindparam("seq"))
         self._forget = self._sql(delete(SNAPSHOT).where(SNAPSHOT.c.seq < before.scalar_subquery()))
 
-    def of(self, batch: Batch) -> Iterator[tuple[str, _Rows]]:
-        """Each statement of the transaction with its rows; a row follows those it refers to."""
+        self._history = self._sql(self._insert(HISTORY))
+        gone = HISTORY.c.id == bindparam("id")
+        self._forgotten = self._sql(delete(HISTORY).where(gone))
+
+    def of(self, batch: Batch, forgotten: Sequence[str] = ()) -> Iterator[tuple[str, _Rows]]:
+        """Each statement of the transaction with its rows; a row follows those it refers to.
+
+        ``forgotten`` are the ids of entries that the history lets go.
+        """
         snapshots = [{"seq": seq, "body": body} for seq, body in filter(None, [batch.snapshot])]
         statements: tuple[tuple[str, _Rows], ...] = (
             (self._event, [_event(seq, event) for seq, event in batch.events]),
@@ -75,6 +83,8 @@ class Writes:
             (self._command, [{"id": id_, "reply": reply} for id_, reply in batch.commands]),
             (self._snapshot, snapshots),
             (self._forget, [{"seq": row["seq"]} for row in snapshots]),
+            (self._forgotten, [{"id": name} for name in forgotten]),
+            (self._history, [to_row(entry) for entry in batch.history]),
         )
         for statement, rows in statements:
             if rows:

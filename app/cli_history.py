@@ -1,0 +1,65 @@
+"""``penstock similar`` and ``penstock history``: what earlier tuning says, and taking it along."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .standing import count
+from .terminal import Json, client_of, present, reader_of, settings_of
+
+history = typer.Typer(help="Take the history of tuned system parameters elsewhere, or bring one.")
+
+
+def similar(
+    trial: Annotated[
+        str, typer.Argument(metavar="STUDY/NUMBER", help="A trial, as digits-3f2a/7, or its id.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say which known workloads a trial is like, and what system parameters paid off there."""
+    from .similar import likeness_facts, likeness_view, look
+    from .story import find_trial
+
+    reader = reader_of()
+    _, found = find_trial(reader, trial)
+    present(look(reader, found), as_json, likeness_view, likeness_facts)
+
+
+@history.command("export")
+def export_history(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to.")],
+) -> None:
+    """Write the history to a JSON file. It holds rates, ratios and digests, and no user's data."""
+    from .history import to_json
+    from .whole_file import write_whole
+
+    entries = reader_of().history()
+    write_whole(file, to_json(entries), "history")
+    typer.echo(f"{file}: {_entries(len(entries))}")
+
+
+@history.command("import")
+def import_history(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What penstock history export wrote.")
+    ],
+) -> None:
+    """Take in a history that was exported elsewhere. What is known already stays once."""
+    from ..profiling.history import machine_class
+    from .history import read_file
+
+    settings = settings_of()
+    entries = read_file(file)
+    client_of(settings).remember(entries)
+    here = {machine_class(record.device) for record in reader_of(settings).devices()}
+    for machine, n in sorted(Counter(entry.machine for entry in entries).items()):
+        apart = "" if machine in here else ": kept apart, no device here is of that class"
+        typer.echo(f"{_entries(n)} of {machine}{apart}")
+
+
+def _entries(n: int) -> str:
+    return count(n, "entry") if n == 1 else f"{n} entries"

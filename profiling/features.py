@@ -1,0 +1,156 @@
+"""Profiles as rows of numbers that may be compared: transformed, scaled, with what is missing kept.
+
+A feature whose name ends in ``_share`` or ``_ratio`` is a part of a whole (several cores give more
+CPU time than one second in a second) and is taken as it is; every other one is taken as log(1 + x),
+for rates differ by factors. What was not measured
+is NaN in a row and takes part in no distance: it is never zero.
+
+Scales come from how much windows of one workload differ among themselves, so that a feature counts
+by what it tells about the workload and not by how large its numbers are. They are quantiles, which
+a few bad samples do not move (Huber, "Robust Statistics", 1981, chapter 5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .history import Profile
+
+Rows = NDArray[np.float64]
+
+#: How far from all others (as a logarithm: a factor 1000) a rate is no measurement any more.
+ABSURD = math.log(1000.0)
+#: No device has more cores, so no part of a second's CPU time is larger.
+MOST_SHARE = 1024.0
+#: Differences below these are not told apart: of a logarithm (10 %), and of a share.
+FINEST_RATE, FINEST_SHARE = 0.1, 0.01
+#: A feature counts for at most so many scales in a distance: no single one decides.
+CLIP = 5.0
+#: Two profiles can be compared by at least so many features, half of those of the smaller one.
+LEAST_SHARED = 4
+#: The part of the deviations that a scale covers, and how many standard deviations that is: a
+#: feature that jumps now and then tells little, and up to a tenth of bad samples move no scale.
+COVERED, COVERED_DEVIATIONS = 0.9, 1.6449
+
+
+def is_share(name: str) -> bool:
+    """Whether the feature is a part of a whole."""
+    return name.endswith(("_share", "_ratio"))
+
+
+def impossible(profile: Profile) -> str | None:
+    """The first feature whose value no measurement can have; None where there is none.
+
+    NaN is none: it says that the feature was not measured.
+    """
+    for name, value in profile:
+        if value < 0 or math.isinf(value) or (is_share(name) and value > MOST_SHARE):
+            return name
+    return None
+
+
+def rows_of(profiles: Sequence[Profile], names: Sequence[str]) -> Rows:
+    """A row a profile, a column a name: transformed values, NaN where not measured."""
+    place = {name: column for column, name in enumerate(names)}
+    rows = np.full((len(profiles), len(names)), np.nan)
+    for row, profile in zip(rows, profiles, strict=True):
+        for name, value in profile:
+            if name in place:
+                row[place[name]] = value if is_share(name) else math.log1p(value)
+    return rows
+
+
+def sound(rows: Rows, groups: Sequence[str]) -> NDArray[np.bool_]:
+    """Which rows hold nothing absurd; ``groups`` are the rows' workloads.
+
+    A value is absurd that lies more than ``ABSURD`` from the median of its workload's other rows
+    (two of them at least), or where there are none from every other row.
+    """
+    fine = np.ones(len(rows), dtype=bool)
+    if len(rows) < 3:
+        return fine
+    labels = np.asarray(groups)
+    for place, row in enumerate(rows):
+        others = np.arange(len(rows)) != place
+        like = others & (labels == labels[place])
+        with np.errstate(all="ignore"):
+            if like.sum() >= 2:
+                far = np.abs(_median(rows[like]) - row)
+            else:
+                apart = np.abs(rows[others] - row)
+                measured = ~np.isnan(apart)
+                far = np.where(measured, apart, np.inf).min(axis=0)
+                far[~measured.any(axis=0)] = 0.0  # nobody else has it: nothing speaks against it
+        fine[place] = not np.any(far > ABSURD)
+    return fine
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What a difference of each feature counts: ``spread`` in transformed units."""
+
+    names: tuple[str, ...]
+    spread: Rows
+
+    def parts(self, one: Rows, others: Rows) -> Rows:
+        """Squared scaled differences of ``one`` to each of ``others``; NaN where one lacks it."""
+        scaled = np.abs(others - one) / self.spread
+        squared: Rows = np.minimum(scaled, CLIP) ** 2
+        return squared
+
+    def distances(self, one: Rows, others: Rows) -> Rows:
+        """Root mean square of the differences both have; infinite where these are too few."""
+        parts = self.parts(one, others)
+        shared = (~np.isnan(parts)).sum(axis=1)
+        smaller = np.minimum((~np.isnan(one)).sum(), (~np.isnan(others)).sum(axis=1))
+        enough = (shared >= LEAST_SHARED) & (2 * shared >= smaller)
+        total = np.nansum(parts, axis=1)
+        return np.where(enough, np.sqrt(total / np.maximum(shared, 1)), np.inf)
+
+
+def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
+    """Spreads within workloads where one was measured twice, else over all rows."""
+    labels = np.asarray(groups)
+    deviations = []
+    for group in sorted(set(groups)):
+        own = rows[labels == group]
+        if len(own) > 1:
+            # Of few rows the median lies too near to each of them.
+            deviations.append((own - _median(own)) * math.sqrt(len(own) / (len(own) - 1)))
+    found = np.concatenate(deviations) if deviations else rows - _median(rows)
+    return Scales(tuple(names), spread(found, names))
+
+
+def spread(deviations: Rows, names: Sequence[str]) -> Rows:
+    """One standard deviation of each column by its quantile, at least the finest difference."""
+    finest = np.array([FINEST_SHARE if is_share(name) else FINEST_RATE for name in names])
+    size = np.abs(deviations)
+    measured = ~np.isnan(size)
+    wide = np.array(
+        [
+            np.quantile(column[known], COVERED) / COVERED_DEVIATIONS if known.any() else 0.0
+            for column, known in zip(size.T, measured.T, strict=True)
+        ]
+    )
+    found: Rows = np.maximum(wide, finest)
+    return found
+
+
+def medians(rows: Rows, groups: Sequence[str]) -> tuple[list[str], Rows]:
+    """The workloads in order, and the median row of each."""
+    labels, known = np.asarray(groups), sorted(set(groups))
+    return known, np.array([_median(rows[labels == group]) for group in known])
+
+
+def _median(rows: Rows) -> Rows:
+    """Of each column without its gaps; NaN where it has nothing else."""
+    found = [
+        np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else np.nan
+        for column in rows.T
+    ]
+    return np.array(found)

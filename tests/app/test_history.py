@@ -1,0 +1,113 @@
+"""The history in the ledger and in files: one writer, no flood, no mixing of machines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from ledger_batches import first_batch
+from penstock.app import history as files
+from penstock.app.ledger import Batch, MemoryLedger, SqlLedger
+from penstock.app.queries import Reader
+from penstock.profiling.errors import UsageError
+from penstock.profiling.history import PER_WORKLOAD, HistoryEntry
+
+ENTRY = HistoryEntry(
+    workload="w",
+    machine="cpu x 2 cores",
+    source="s",
+    profile=(("steps", 10), ("conv_share", 0.1 + 0.2)),
+    config=(("threads", 2), ("pinned", True), ("format", "last"), ("share", 0.5)),
+    speedup=1.5,
+    joules=None,
+    windows=3,
+    at=1,
+)
+ELSEWHERE = replace(ENTRY, machine="cuda A100 8 cores", joules=0.75, infeasible=True)
+
+
+@pytest.fixture(params=["memory", "sqlite_url", "postgres_url"])
+def ledger(request):
+    memory = request.param == "memory"
+    opened = MemoryLedger() if memory else SqlLedger.open(request.getfixturevalue(request.param))
+    yield opened
+    opened.close()
+
+
+def test_what_is_appended_is_read_back_by_machine(ledger):
+    assert ledger.history() == ()
+    ledger.commit(Batch(history=[ENTRY, ELSEWHERE]))
+    assert ledger.history("cpu x 2 cores") == (ENTRY,)
+    assert ledger.history("cuda A100 8 cores") == (ELSEWHERE,)
+    assert set(ledger.history()) == {ENTRY, ELSEWHERE}
+    assert [type(value) for _, value in ledger.history("cpu x 2 cores")[0].config] == [
+        *(str, bool, float, int)
+    ]
+
+
+def test_an_entry_that_comes_twice_is_kept_once(ledger):
+    ledger.commit(Batch(history=[ENTRY, ENTRY]))
+    ledger.commit(Batch(history=[replace(ENTRY, config=tuple(reversed(ENTRY.config)))]))
+    assert ledger.history() == (ENTRY,)
+
+
+def test_a_flood_of_one_workload_keeps_its_share_and_others_theirs(ledger):
+    ledger.commit(Batch(history=[ELSEWHERE, replace(ENTRY, workload="other")]))
+    for start in (0, 50):
+        flood = [replace(ENTRY, at=float(start + i)) for i in range(50)]
+        ledger.commit(Batch(history=flood))
+    found = ledger.history()
+    assert len(found) == PER_WORKLOAD + 2
+    assert flood[-1] in found
+
+
+def test_readers_see_it_beside_the_studies(url):
+    ledger = SqlLedger.open(url)
+    ledger.commit(replace(first_batch(1), history=[ENTRY]))
+    ledger.close()
+    assert Reader(url).history("cpu x 2 cores") == (ENTRY,)
+
+
+def test_a_file_holds_all_of_it(tmp_path):
+    path = tmp_path / "history.json"
+    path.write_text(files.to_json([ENTRY, ELSEWHERE]))
+    assert files.read_file(path) == [ENTRY, ELSEWHERE]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f.pop("penstock_history"), "penstock history export"),
+        (lambda f: f.update(penstock_history=2), "format 2, and this Penstock reads 1"),
+        (lambda f: f.update(users="data"), "users"),
+        (lambda f: f["entries"][0].update(params={"lr": 1}), "entries.0.params"),
+        (lambda f: f["entries"][0].update(speedup="fast"), "entries.0.speedup"),
+        (lambda f: f["entries"][0].update(speedup=-1.0), "speedup = -1.0 is refused"),
+        (lambda f: f["entries"][0]["profile"].update(steps=float("nan")), "profile.steps = nan"),
+        (lambda f: f["entries"][0].pop("workload"), "entries.0.workload"),
+    ],
+)
+def test_a_file_that_is_no_history_is_refused_whole(tmp_path, change, words):
+    path = tmp_path / "history.json"
+    fields = json.loads(files.to_json([ENTRY]))
+    change(fields)
+    path.write_text(json.dumps(fields))
+    with pytest.raises(UsageError) as refused:
+        files.read_file(path)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", '{"a'])
+def test_what_is_no_json_or_not_there_is_refused(tmp_path, content):
+    path = tmp_path / "history.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UsageError, match=r"history\.json"):
+        files.read_file(path)
+
+
+@pytest.mark.parametrize("bodies", [None, [{}], [{"workload": 3}]])
+def test_a_malformed_message_is_refused(bodies):
+    with pytest.raises(UsageError):
+        files.entries_from_bodies(bodies)

@@ -1,0 +1,70 @@
+"""``penstock similar``: the answer in words, with what told the neighbours apart."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+
+import pytest
+from ledger_batches import first_batch
+from penstock.app.ledger import SqlLedger
+from penstock.app.queries import Reader
+from penstock.app.similar import likeness, likeness_facts, likeness_view, look
+from penstock.profiling.errors import UsageError
+from penstock.profiling.history import HistoryEntry
+from rich.console import Console
+
+
+def profile(centre, seed):
+    chance = random.Random(seed)
+    return tuple((f"rate{i}", centre * (i + 1) * math.exp(chance.gauss(0, 0.1))) for i in range(5))
+
+
+def entry(workload, window, config=(), speedup=1.0):
+    return HistoryEntry(workload, "m", "s", window, config, speedup, None, 5, 0.0)
+
+
+HISTORY = (
+    *(entry("slow" * 8, profile(5.0, seed)) for seed in range(5)),
+    *(entry("fast" * 8, profile(5000.0, seed)) for seed in range(5)),
+    entry("fast" * 8, profile(5000.0, 0), (("threads", 1), ("workers", 2)), 1.8),
+)
+
+
+def words(found):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(likeness_view(found))
+    return console.file.getvalue()
+
+
+def test_a_known_workload_is_told_with_its_neighbours_and_what_is_reused():
+    found = likeness("digits-1-0000", "m", HISTORY, profile(5000.0, 77))
+    told = words(found)
+    assert told.startswith("digits-1-0000: known: like ")
+    assert "history of m: 10 windows" in told
+    assert "to be reused: threads=1, workers=2" in told
+    assert "fastfastfast" in told
+    assert "rate" in told
+    facts = json.loads(json.dumps(likeness_facts(found)))
+    assert facts["answer"]["config"] == {"threads": 1, "workers": 2}
+    assert facts["answer"]["neighbours"][0]["differences"][0]["weight"] > 0
+
+
+def test_an_unknown_one_says_how_far_and_what_told_it_apart():
+    window = dict(profile(5000.0, 77)) | {"rate2": 3.0}
+    told = words(likeness("digits-1-0000", "m", HISTORY, tuple(window.items())))
+    assert "unknown: the nearest window is" in told
+    assert "to be reused" not in told
+    assert "rate2 3 there" in told
+
+
+def test_a_trial_without_a_profile_says_why(sqlite_url):
+    ledger = SqlLedger.open(sqlite_url)
+    ledger.commit(first_batch(1))
+    ledger.close()
+    reader = Reader(sqlite_url)
+    [trial] = reader.trials("digits-1")
+    with pytest.raises(UsageError, match="digits-1-0000 has no profile: system= was off"):
+        look(reader, trial)

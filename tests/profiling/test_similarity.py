@@ -1,0 +1,234 @@
+"""The similarity service: like workloads are known, others are not, and bad samples change nothing.
+
+Profiles here are made up (families of log-normal rates); real ones are in ``benchmarks.novelty``.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from penstock.profiling.errors import UsageError
+from penstock.profiling.history import HistoryEntry
+from penstock.profiling.similarity import LEAST_DISTANCES, Similarity
+
+RATES = ("steps_per_second", "faults_per_second", "switches_per_second", "cpu_seconds_per_sample")
+SHARES = ("conv_share", "matmul_share", "wait_share")
+
+
+def family(name, windows, seed=0, noise=0.1):
+    """Profiles of one workload: its own rates and shares, each window with some noise."""
+    of_family, of_window = random.Random(name), random.Random(f"{name}{seed}")
+    centres = [math.exp(of_family.uniform(0, 8)) for _ in RATES]
+    parts = [of_family.uniform(0.05, 0.9) for _ in SHARES]
+    return [
+        tuple(
+            (feature, centre * math.exp(of_window.gauss(0, noise)))
+            for feature, centre in zip(RATES, centres, strict=True)
+        )
+        + tuple(
+            (feature, min(1.0, max(0.0, part + of_window.gauss(0, noise / 10))))
+            for feature, part in zip(SHARES, parts, strict=True)
+        )
+        for _ in range(windows)
+    ]
+
+
+def entry(workload, profile, config=(), speedup=1.0, *, infeasible=False, at=0.0):
+    return HistoryEntry(workload, "m", "s", profile, config, speedup, None, 4, at, infeasible)
+
+
+def history(names, windows=5, **options):
+    return [entry(name, p, **options) for name in names for p in family(name, windows)]
+
+
+NAMES = [f"family{n}" for n in range(8)]
+FAST, SLOW = (("threads", 1),), (("threads", 4),)
+
+
+@cache
+def plain():
+    return Similarity.fit(history(NAMES))
+
+
+@pytest.fixture
+def service():
+    return plain()
+
+
+def changed(profile, **features):
+    return tuple((name, features.get(name, value)) for name, value in profile)
+
+
+def test_new_windows_of_known_families_are_known_and_others_are_not(service):
+    seen = [service.ask(p) for name in NAMES for p in family(name, 5, seed=1)]
+    new = [service.ask(p) for n in range(20, 28) for p in family(f"family{n}", 5)]
+    # The level is 0.9; with 40 windows to go by and 40 to judge, a standard deviation is 0.07.
+    assert sum(answer.known for answer in seen) >= 0.8 * len(seen)
+    assert not any(answer.known for answer in new)
+    assert all(answer.config is None and answer.threshold < answer.distance for answer in new)
+
+
+def test_the_threshold_is_the_conformal_rank_of_leave_one_out_distances(service):
+    """At level 0.9 of 40 windows: the 37th smallest of the distances, recomputed here by hand."""
+    alone = [
+        min(service._scales.distances(row, service._rows[[i for i in range(40) if i != place]]))
+        for place, row in enumerate(service._rows)
+    ]
+    assert service.threshold == sorted(alone)[36]
+    assert service.level == 0.9
+
+
+def test_with_few_windows_the_level_is_what_they_allow():
+    service = Similarity.fit(history(NAMES[:2], windows=4))
+    assert service.level == 8 / 9
+
+
+def test_what_was_faster_there_is_reused_as_a_ratio():
+    [profile, *_], [other, *_] = family(NAMES[0], 5), family(NAMES[1], 5)
+    known = [
+        *history(NAMES),
+        entry(NAMES[0], profile, FAST, 2.0),
+        entry(NAMES[0], profile, SLOW, 0.5),
+        entry(NAMES[1], other, SLOW, 3.0),
+    ]
+    answer = Similarity.fit(known, "neighbors").ask(family(NAMES[0], 1, seed=2)[0])
+    assert answer.known
+    assert answer.config == FAST
+    assert 1.5 < answer.expected_speedup < 2.0, "some of it may have been luck"
+    assert answer.neighbours[0].workload == NAMES[0]
+
+
+def test_where_nothing_beat_the_default_the_default_is_the_answer():
+    known = [*history(NAMES), entry(NAMES[0], family(NAMES[0], 5)[0], SLOW, 0.5)]
+    answer = Similarity.fit(known, "neighbors").ask(family(NAMES[0], 1, seed=2)[0])
+    assert (answer.known, answer.config, answer.expected_speedup) == (True, (), 1.0)
+
+
+def test_what_did_not_fit_in_memory_is_not_reused():
+    profile = family(NAMES[0], 5)[0]
+    known = [
+        *history(NAMES),
+        entry(NAMES[0], profile, FAST, 2.0),
+        entry(NAMES[0], profile, FAST, 1.0, infeasible=True, at=9.0),
+    ]
+    answer = Similarity.fit(known, "neighbors").ask(family(NAMES[0], 1, seed=2)[0])
+    assert answer.config == ()
+
+
+def test_groups_of_workloads_are_found_as_clusters():
+    """Three kinds of machine load, four workloads of each: k is 3, nobody said so."""
+    base = {"a": 1.0, "b": 400.0, "c": 3e5}
+    names = [f"{kind}{n}" for kind in base for n in range(4)]
+    profiles = {}
+    for name in names:
+        chance, scale = random.Random(name), base[name[0]]
+        profiles[name] = [
+            tuple((rate, scale * math.exp(chance.gauss(0, 0.2))) for rate in RATES)
+            for _ in range(3)
+        ]
+    service = Similarity.fit(entry(name, p) for name in names for p in profiles[name])
+    clusters = [{service.clusters[f"{kind}{n}"] for n in range(4)} for kind in base]
+    assert all(len(found) == 1 for found in clusters)
+    assert set.union(*clusters) == {0, 1, 2}
+
+
+CORRUPTIONS = st.one_of(
+    st.tuples(st.sampled_from(RATES), st.sampled_from([math.inf, -1.0, 4.93e16, 1e12])),
+    st.tuples(st.sampled_from(SHARES), st.sampled_from([math.inf, -0.5, 100.0, 5e3])),
+    st.tuples(st.sampled_from(RATES + SHARES), st.just(math.nan)),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(CORRUPTIONS, min_size=1, max_size=4),
+    st.sampled_from([*NAMES, "a workload of its own"]),
+)
+def test_a_corrupted_sample_changes_no_cluster(corruptions, name):
+    service = plain()  # not a fixture: Hypothesis would print it
+    bad = changed(family(name if name in NAMES else NAMES[0], 1, seed=3)[0], **dict(corruptions))
+    disturbed = Similarity.fit([*history(NAMES), entry(name, bad)])
+    assert {n: disturbed.clusters[n] for n in NAMES} == service.clusters
+    if any(not math.isnan(value) for value in dict(corruptions).values()):
+        assert disturbed.aside == 1
+        assert disturbed.threshold == service.threshold
+
+
+def test_what_was_not_measured_is_no_zero():
+    masked = [tuple(pair for pair in p if pair[0] != "wait_share") for p in family(NAMES[0], 5)]
+    service = Similarity.fit([*history(NAMES[1:]), *(entry(NAMES[0], p) for p in masked)])
+    [whole] = family(NAMES[0], 1, seed=1)
+    answer = service.ask(whole)
+    assert answer.neighbours[0].workload == NAMES[0]
+    assert "wait_share" not in {d.feature for d in answer.neighbours[0].differences}
+    assert service.ask(changed(whole, wait_share=math.nan)).known
+
+
+def test_too_few_common_features_are_no_likeness(service):
+    answer = service.ask(family(NAMES[0], 1)[0][:2])
+    assert not answer.known
+    assert "features" in answer.why
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ([], "the history is empty"),
+        ([entry("w", family("w", 1)[0])], "1 usable window:"),
+        ([entry("w", ())], "the history is empty"),
+        (history(NAMES, windows=1), f"needs {LEAST_DISTANCES} windows"),
+    ],
+)
+def test_a_history_that_says_too_little_says_so(entries, why):
+    answer = Similarity.fit(entries).ask(family(NAMES[0], 1)[0])
+    assert not answer.known
+    assert answer.config is None
+    assert why in answer.why
+
+
+def test_a_clusterer_that_raises_makes_the_answer_unknown_with_its_words():
+    service = Similarity.fit(history(NAMES[:4]), "OPTICS")  # it wants five points
+    answer = service.ask(family(NAMES[0], 1)[0])
+    assert not answer.known
+    assert "OPTICS raised" in answer.why
+
+
+@pytest.mark.parametrize("method", ["DBSCAN", "AgglomerativeClustering", "neighbors"])
+def test_other_methods_by_name(method):
+    service = Similarity.fit(history(NAMES), method)
+    assert service.ask(family(NAMES[0], 1, seed=1)[0]).known
+    if method == "neighbors":
+        assert set(service.clusters.values()) == {None}
+
+
+@pytest.mark.parametrize("method", ["kmeens", "FeatureAgglomeration2", "k_means", 3])
+def test_an_unknown_method_is_refused(method):
+    with pytest.raises(UsageError, match="method"):
+        Similarity.fit([], method)
+
+
+def test_entries_of_two_machines_are_refused():
+    other = HistoryEntry("w", "another", "s", (), (), 1.0, None, 1, 0.0)
+    with pytest.raises(UsageError, match="one class of machine"):
+        Similarity.fit([*history(NAMES), other])
+
+
+def test_an_impossible_reading_is_answered_with_its_name(service):
+    answer = service.ask(changed(family(NAMES[0], 1)[0], conv_share=3e4))
+    assert not answer.known
+    assert "conv_share" in answer.why
+
+
+def test_clusters_are_made_anew_only_when_the_history_has_grown(service):
+    before = history(NAMES)
+    little = service.grown([*before, *history(["new"], windows=3)])
+    assert {name: little.clusters[name] for name in NAMES} == service.clusters
+    assert "new" in little.clusters
+    assert little.windows == service.windows + 3
+    more = [*before, *history([f"new{n}" for n in range(5)])]
+    assert service.grown(more).clusters == Similarity.fit(more).clusters
