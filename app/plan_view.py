@@ -29,6 +29,7 @@ def plan_view(plan: Facts) -> RenderableType:
         table.add_row(*_first(row, where), "", row["why"])
     if table.row_count:
         parts += [table, Text()]
+    parts += [Text(_shared(row), style="dim") for row in plan["shared"]]
     parts += [Text(_study(row), style="dim") for row in plan["studies"]]
     return Group(*parts)
 
@@ -50,6 +51,11 @@ def _head(plan: Facts) -> str:
     else:
         words.append(f"next slot free in {_time(plan['next_free'])}")
     return "; ".join(words)
+
+
+def _shared(row: Facts) -> str:
+    how = "shared by" if row["trials"] > 1 else "not shared, it has"
+    return f"{row['device']} is {how} {count(row['trials'], 'trial')}: {row['why']}"
 
 
 def _study(row: Facts) -> str:

@@ -99,6 +99,10 @@ class Training:
         width = min(len(dispatch.segment.members), trial.shape[-1][0])
         return trial.level * dict(trial.shape)[width], 0.0
 
+    def stretch(self, at_work: int) -> float:
+        """Devices have one slot."""
+        return 1.0
+
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
         """The instance's price."""
         return self.price

@@ -75,6 +75,7 @@ class Engine(Asking):
         self._out = []
         self._at = event.at
         self._event = event
+        self._touched.clear()
         # Counted before the handler so that decisions can name it, and taken back if it refuses.
         self.state.seq += 1
         try:
@@ -82,6 +83,8 @@ class Engine(Asking):
         except Exception:
             self.state.seq -= 1
             raise
+        for name in sorted(self._touched & self.state.devices.keys()):
+            self._at_work_changed(name)
         return tuple(self._out)
 
     def outstanding(self) -> tuple[Ask, ...]:

@@ -45,7 +45,7 @@ class Planning(Durables):
             self._candidates(ready),
             len(free),
             self._candidates(attempt.segment.trial for attempt in state.attempts.values()),
-            sum(slot.slot == 0 and state.is_free(slot.device) for slot in free),
+            max(0, sum(state.is_free(place.device) for place in free) - self._crowd()),
             devices=len(usable),
             resize=state.costs.resize,
             rule=state.rule,
@@ -68,6 +68,10 @@ class Planning(Durables):
         state.shuffle = plan.shuffle
         state.courses = dict(plan.courses)
         state.rule, state.deadline = plan.rule, plan.deadline
+
+    def _crowd(self) -> int:
+        """How many trials run beside others: the next empty devices are theirs."""
+        return sum(max(0, len(each.at_work) - 1) for each in self.state.devices.values())
 
     def _ready(self) -> list[str]:
         """The waiting trials that may be given a slot: those of a paused study may not."""

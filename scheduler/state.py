@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..profiling.cost import CostTable
 from ..profiling.devices import Device
 from ..profiling.faults import FaultTable
+from ..profiling.sharing import SharingTable
 from ..profiling.tally import Tally
 from .asha import Asha
 from .courses import Course
-from .decisions import Ask, Member, Parent, Segment
+from .decisions import Ask, Parent, Segment
 from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
@@ -84,6 +84,8 @@ class DeviceState:
     """A joined device; ``fences`` holds, slot by slot, the fence at work there or 0.
 
     ``backoff_until`` is when it may be used again after losses in a row, 0 while it may.
+    ``at_work`` are its trials, unchanged ``since`` (the runner's clock); of the ``cold`` ones no
+    epoch was accepted there yet.
     """
 
     device: Device
@@ -92,6 +94,9 @@ class DeviceState:
     draining: bool = False
     losses: int = 0
     backoff_until: float = 0.0
+    at_work: list[str] = field(default_factory=list)
+    since: float = 0.0
+    cold: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,8 @@ class Attempt:
     """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet.
 
     ``began`` is when its present epoch did, as far as is known; ``resized``: on other devices than
-    the segment before. ``cut``: it was asked to close at the end of its epoch.
+    the segment before. ``cut``: it was asked to close at the end of its epoch. ``leaves``: its
+    trial then makes room for those that it shares its device with.
     """
 
     decision: str
@@ -142,6 +148,7 @@ class Attempt:
     began: float = 0.0
     resized: bool = False
     cut: bool = False
+    leaves: bool = False
 
 
 @dataclass(slots=True)
@@ -178,15 +185,7 @@ class EngineState:
     costs: CostTable = field(default_factory=CostTable)
     faults: FaultTable = field(default_factory=FaultTable)
     tally: Tally = field(default_factory=Tally)
-
-    def free_slots(self) -> Iterator[Member]:
-        """Slots that may take a segment, in the order in which their devices joined."""
-        for name, state in self.devices.items():
-            if not self.usable(name):
-                continue
-            for slot, fence in enumerate(state.fences):
-                if fence == 0:
-                    yield Member(name, slot)
+    sharing: SharingTable = field(default_factory=SharingTable)
 
     def epoch_ends(self, attempt: Attempt) -> float | None:
         """When its present epoch is expected to end (the runner's clock); None if not known."""
@@ -194,9 +193,22 @@ class EngineState:
         seconds = self.costs.seconds_at(attempt.study, attempt.segment.trial, width)
         if seconds is None:
             return None
-        begun = attempt.began + seconds
+        begun = attempt.began + seconds * self.stretch(attempt)
         just_resized = attempt.resized and attempt.began == attempt.dispatched_at
         return begun + self.costs.resize if just_resized else begun
+
+    def attempts_on(self, device: str) -> list[Attempt]:
+        """The attempts at work there, in the order of their dispatch."""
+        return [self.attempts[f] for f in sorted({*self.devices[device].fences}) if f]
+
+    def stretch(self, attempt: Attempt) -> float:
+        """How many times as long its epochs take for those that share its device; 1: not known."""
+        name = attempt.segment.members[0].device
+        at_work = len(self.devices[name].at_work)
+        if at_work < 2:
+            return 1.0
+        kind = self.devices[name].device.kind
+        return self.sharing.of(attempt.study, kind).stretch(at_work)
 
     def closed(self, device: str) -> bool:
         """Whether a joined device takes no new segment: its worker drains, or the operator does."""

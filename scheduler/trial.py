@@ -123,6 +123,7 @@ class Trial:
     ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest
     values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
     it holds), ``notes`` what the sampler keeps with it (JSON). ``enqueued``: it is the user's.
+    ``alone``: it ran out of memory beside others, and shares no device any more.
     """
 
     id: str
@@ -154,6 +155,7 @@ class Trial:
     further: tuple[float, ...] = ()
     constraints: Metrics = ()
     notes: str = ""
+    alone: bool = False
 
     @property
     def feasible(self) -> bool:

@@ -147,7 +147,7 @@ class EngineMachine(RuleBasedStateMachine):
         record = StudyRecord(spec(id=name, name=name), status, 1.0, 2.0)
         self.send(StudyImported(at=self.world.at, record=record, trials=(past,)))
 
-    @rule(name=st.sampled_from(NAMES), slots=st.integers(1, 2), incarnation=st.integers(0, 2))
+    @rule(name=st.sampled_from(NAMES), slots=st.integers(1, 3), incarnation=st.integers(0, 2))
     def join(self, name, slots, incarnation):
         self.send(
             DeviceJoined(at=self.world.at, device=device(name, slots), incarnation=str(incarnation))
@@ -190,7 +190,8 @@ class EngineMachine(RuleBasedStateMachine):
         epoch = self.world.engine.state.trials[dispatch.segment.trial].epoch + 1
         last = epoch == dispatch.segment.last
         signature = "sig2" if other else "sig"
-        event = self.world.epoch(dispatch, epoch, closes=closes or last)
+        seconds = data.draw(st.sampled_from([0.5, 0.5, 0.5, 0.9]))
+        event = self.world.epoch(dispatch, epoch, closes=closes or last, seconds=seconds)
         uri = f"u{epoch}" if dispatch.segment.fence % 2 else event.uri
         self.send(replace(event, signature=signature, uri=uri))
 
