@@ -8,7 +8,8 @@ work. Empty devices always come first, and a trial that is turned away is not ov
 number is being tried, it is tried on one device only.
 
 Who is more than a device may hold is cut at its epoch's end, the newest first; so is one of several
-where another device stands empty. An Optuna objective is not moved, since it would begin anew.
+where another device stands empty. Who would begin anew elsewhere is left where it is: an Optuna
+objective, and an epoch function whose newest epoch has no checkpoint.
 
 Policies take no part in this: they order the trials, whatever the places.
 """
@@ -173,12 +174,18 @@ class Sharing(Planning):
             for attempt in reversed(attempts[1:]):
                 if excess <= 0:
                     break
-                study = self.state.studies[attempt.study]
-                if study.spec.contract == "objective" or not _left(self.state, attempt):
+                if not (_left(self.state, attempt) and self._can_move(attempt)):
                     continue
                 self._leave_device(attempt)
                 excess -= 1
                 empty -= 1
+
+    def _can_move(self, attempt: Attempt) -> bool:
+        """Whether its trial goes on from where it is, on whatever device."""
+        trial = self.state.trials[attempt.segment.trial]
+        contract = self.state.studies[attempt.study].spec.contract
+        kept = bool(trial.parents) and trial.parents[0].epoch == trial.epoch
+        return contract in ("torch", "empty") or (contract == "epochs" and kept)
 
     def _leave_device(self, attempt: Attempt) -> None:
         attempt.leaves = True

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from .memory import peak_memory
 from .messages import Scalar, SegmentTask, dumps
 
 
@@ -93,6 +94,7 @@ class Run:
             seconds=seconds,
             closes=closes,
             uri=uri,
+            memory=peak_memory(),
         )
         return closes
 
