@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from ..profiling.cost import CostTable
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError
+from ..profiling.sharing import SharingTable
 from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
 from ..scheduler.engine import Engine
 from ..scheduler.events import Event, PolicyChosen, StudySubmitted
@@ -202,16 +203,18 @@ def simulate(
     policy: str = "fifo",
     longest: float = 1e9,
     costs: CostTable | None = None,
+    sharing: SharingTable | None = None,
     strategies: Callable[[StudySpec], Strategy] = make_strategy,
 ) -> Simulated:
     """Run ``studies``, all submitted at time 0, on ``devices`` under simulated time.
 
-    ``costs``: what is known of them before; ``strategies`` makes each study's. Raises BackendError
+    ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's. Raises BackendError
     when they are not over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
-    engine = Engine(EngineState(costs=costs) if costs else None, strategies)
+    known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
+    engine = Engine(known, strategies)
     transport = SimulatedTransport(clock, devices, work)
     runner = Runner(engine, ledger, transport, SamplerHost(), clock, survey_every=SURVEY_EVERY)
     chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []

@@ -1,4 +1,4 @@
-"""Two slots on one core, real workers: sharing is kept where it gains, and undone where it hurts."""
+"""Two slots on one core, real workers: sharing is kept where it gains, else undone."""
 
 from __future__ import annotations
 
