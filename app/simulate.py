@@ -208,8 +208,8 @@ def simulate(
 ) -> Simulated:
     """Run ``studies``, all submitted at time 0, on ``devices`` under simulated time.
 
-    ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's. Raises BackendError
-    when they are not over after ``longest`` simulated seconds.
+    ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's.
+    Raises BackendError when they are not over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()

@@ -78,9 +78,8 @@ def _one(together: float, number: int) -> dict[str, float]:
     spread = rng.choice((0.1, 0.3, 0.6))
     spec = _spec(trials, epochs)
     levels = {trial_id(spec.id, n): math.exp(rng.gauss(0.0, spread)) for n in range(trials)}
-    bound = epochs * max(
-        sum(levels.values()) / (devices * max(1.0, together)), max(levels.values())
-    )
+    at_best = sum(levels.values()) / (devices * max(1.0, together))
+    bound = epochs * max(at_best, *levels.values())
     work = Crowded(levels, together, f"{number}")
 
     def ratio(slots: int, known: SharingTable | None = None) -> float:

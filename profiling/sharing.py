@@ -30,6 +30,9 @@ ENOUGH = 1.0
 TRIES = 24
 #: Deviations that a gain must be beyond.
 SURE = 2.0
+#: An epoch counts as at most this far from its trial's mean (logarithm): four in a row that are
+#: beyond it move ``drift`` by ``MOVED``, one does not.
+OUTLIER = 1.5 * math.log(MOVED)
 #: Epochs of a trial that its means remember.
 MEMORY = 20.0
 #: What epochs of a trial are taken to scatter by (deviation of the logarithm) before anything is
@@ -87,17 +90,17 @@ class Interference:
         value = math.log(max(LEAST, seconds))
         known = self.trials.setdefault(trial, {})
         before = known.get(at_work, Mean(0.0, value))
-        off = value - before.mean
+        off = max(-OUTLIER, min(OUTLIER, value - before.mean))
         if before.n:
             self.squares += off * off * before.n / (before.n + 1.0)
             self.degrees += 1.0
             self.drift += ALPHA * (off - self.drift)
             if abs(self.drift) > math.log(MOVED):
                 self._measure_anew()
-                known, before = self.trials.setdefault(trial, {}), Mean(0.0, value)
+                known, before, off = self.trials.setdefault(trial, {}), Mean(0.0, value), 0.0
         self._count(known, at_work, -1)
         n = min(before.n + 1.0, MEMORY)
-        known[at_work] = Mean(n, before.mean + (value - before.mean) / n)
+        known[at_work] = Mean(n, before.mean + off / n)
         self._count(known, at_work, +1)
         self.shared[at_work] = self.shared.get(at_work, 0) + 1
 

@@ -20,10 +20,10 @@ def site(tmp_path):
     site.close()
 
 
-def judged(site, function, lock):
+def judged(site, function, folder):
     """What the plan says of the device when it has been found out whether sharing gains."""
     study = create_study(metric="loss", sampler="random", strategy=FullBudget(3000), seed=3)
-    study.submit(function, {"x": Float(0.0, 1.0), "lock": [str(lock)]}, n_trials=3)
+    study.submit(function, {"x": Float(0.0, 1.0), "folder": [str(folder)]}, n_trials=3)
 
     def found():
         [device] = json.loads(site.penstock("plan", "--json"))["shared"] or [{"why": ""}]
@@ -36,12 +36,14 @@ def judged(site, function, lock):
 
 
 def test_trials_that_wait_share_a_core(site, tmp_path):
-    device = judged(site, functions.waits, tmp_path / "lock")
+    device = judged(site, functions.waits, tmp_path)
     assert device["trials"] == 2, device
 
 
-def test_trials_of_which_only_one_can_work_do_not(site, tmp_path):
-    judged(site, functions.excludes, tmp_path / "lock")
+def test_trials_that_hinder_each_other_do_not(site, tmp_path):
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    judged(site, functions.hinders, seen)
     [study] = site.reader.studies()
 
     def alone():

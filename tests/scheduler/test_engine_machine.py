@@ -44,6 +44,7 @@ from penstock.scheduler.trial import AcceptedEpoch, Trial, TrialState
 NAMES = [f"cpu.a.{n}" for n in range(4)]
 PLANS = [
     StrategySpec("full", max_epochs=3),
+    StrategySpec("full", max_epochs=30),
     StrategySpec("full"),
     StrategySpec("halving", max_epochs=4, eta=2),
     StrategySpec("asha", max_epochs=9),
@@ -194,6 +195,27 @@ class EngineMachine(RuleBasedStateMachine):
         event = self.world.epoch(dispatch, epoch, closes=closes or last, seconds=seconds)
         uri = f"u{epoch}" if dispatch.segment.fence % 2 else event.uri
         self.send(replace(event, signature=signature, uri=uri))
+
+    @precondition(lambda self: self.world.open)
+    @rule(stretch=st.sampled_from([1.0, 1.3, 2.2]))
+    def go_on(self, stretch):
+        """Each open trial ends some epochs, which take longer where trials share a device."""
+        for _ in range(4):
+            for dispatch in list(self.world.open.values()):
+                state = self.world.engine.state
+                if dispatch.segment.fence not in state.attempts:
+                    continue
+                beside = len(state.attempts_on(dispatch.segment.members[0].device)) > 1
+                epoch = state.trials[dispatch.segment.trial].epoch + 1
+                self.world.at += 0.5
+                event = self.world.epoch(
+                    dispatch,
+                    epoch,
+                    closes=epoch == dispatch.segment.last,
+                    seconds=0.5 * (stretch if beside else 1.0),
+                    uri=f"u{epoch}",
+                )
+                self.send(event)
 
     @precondition(lambda self: self.dispatched)
     @rule(data=st.data(), epoch=st.integers(1, 9), state=st.sampled_from(["", "x"]))
