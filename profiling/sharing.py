@@ -33,6 +33,8 @@ SURE = 2.0
 #: An epoch counts as at most this far from its trial's mean (logarithm): four in a row that are
 #: beyond it move ``drift`` by ``MOVED``, one does not.
 OUTLIER = 1.5 * math.log(MOVED)
+#: Epochs shorter than this (seconds) are nothing but their overhead, and every slot is used.
+SHORT = 0.001
 #: Epochs of a trial that its means remember.
 MEMORY = 20.0
 #: What epochs of a trial are taken to scatter by (deviation of the logarithm) before anything is
@@ -74,7 +76,8 @@ class Interference:
 
     ``shared`` counts epochs by number. ``squares`` and ``degrees`` give what epochs scatter by,
     ``drift`` is how the newest ones differ from their trial's mean. ``memory``: the most that a
-    trainer of it was seen to use (bytes), 0 while nothing is known.
+    trainer of it was seen to use (bytes), 0 while nothing is known. ``short``: its newest epoch was
+    shorter than ``SHORT``.
     """
 
     trials: dict[str, dict[int, Mean]] = field(default_factory=dict)
@@ -84,10 +87,12 @@ class Interference:
     degrees: float = 0.0
     drift: float = 0.0
     memory: int = 0
+    short: bool = False
 
     def saw(self, trial: str, at_work: int, seconds: float) -> None:
         """Take in an epoch during all of which ``at_work`` trials were on the device."""
         value = math.log(max(LEAST, seconds))
+        self.short = seconds < SHORT
         known = self.trials.setdefault(trial, {})
         before = known.get(at_work, Mean(0.0, value))
         off = max(-OUTLIER, min(OUTLIER, value - before.mean))
@@ -111,6 +116,8 @@ class Interference:
 
     def verdict(self, most: int) -> Verdict:
         """How many trials a device with ``most`` slots may hold."""
+        if self.short:
+            return Verdict(most)
         found = Verdict(1)
         for k in range(2, most + 1):
             step = self.steps.get(k, Step(0.0, 0.0))

@@ -33,10 +33,11 @@ LEFT = 3
 
 
 class Room(NamedTuple):
-    """So many trials a device may hold, and why not more (or why that many)."""
+    """So many trials a device may hold, and why; ``trying``: to find out whether that gains."""
 
     slots: int
     why: str
+    trying: bool = False
 
 
 def places(state: EngineState) -> list[Member]:
@@ -55,10 +56,10 @@ def places(state: EngineState) -> list[Member]:
 
 
 def _may_take_more(state: EngineState, name: str) -> bool:
-    attempts = state.attempts_on(name)
-    if len(attempts) >= room(state, name).slots or any(each.cut for each in attempts):
+    attempts, found = state.attempts_on(name), room(state, name)
+    if len(attempts) >= found.slots or any(each.leaves for each in attempts):
         return False
-    return any(_left(state, each) >= LEFT for each in attempts)
+    return not found.trying or any(_left(state, each) >= LEFT for each in attempts)
 
 
 def _left(state: EngineState, attempt: Attempt) -> int:
@@ -104,9 +105,10 @@ def _measured(state: EngineState, name: str, study: str, known: Interference, mo
             return Room(fewer, f"its trials have too few epochs {beside} to compare with")
         if len(attempts) < verdict.slots and _tried_elsewhere(state, study, name, verdict.slots):
             return Room(fewer, f"{verdict.slots} at once are being tried on another device")
-        return Room(verdict.slots, f"whether {verdict.slots} at once gain is being found out")
+        words = f"whether {verdict.slots} at once gain is being found out"
+        return Room(verdict.slots, words, trying=True)
     if verdict.gain is None:
-        return Room(1, "nothing was measured")
+        return Room(verdict.slots, "its epochs take no time")
     gain = f"{verdict.gain:.2f} ± {verdict.gain * verdict.error:.2f} times the total speed"
     return Room(verdict.slots, f"{verdict.judged} at once have {gain} of {verdict.judged - 1}")
 

@@ -73,8 +73,7 @@ def study(n_trials=6, epochs=40, **fields):
     return spec(StrategySpec("full", max_epochs=epochs), n_trials=n_trials, max_segment=1, **fields)
 
 
-@pytest.mark.parametrize("policy", ["fifo"])
-def test_one_trial_runs_alone_until_its_epochs_are_known_and_a_second_is_tried_then(policy):
+def test_one_trial_runs_alone_until_its_epochs_are_known_and_a_second_is_tried_then():
     at = Timed({1: 1.0, 2: 1.2})
     at.world.submit(study())
     at.join()
@@ -127,6 +126,14 @@ def test_a_number_is_tried_on_one_device_only():
         at.join(name)
     at.run(400)
     assert sorted(at.most.values()) == [1, 1, 2]
+
+
+def test_epochs_that_take_no_time_use_every_slot():
+    at = Timed(dict.fromkeys(range(1, 5), 0.0))
+    at.world.submit(study(n_trials=9))
+    at.join(slots=4)
+    at.run(20)
+    assert at.at_work() == 4
 
 
 def test_a_device_with_one_slot_never_shares():
