@@ -165,22 +165,25 @@ class Sharing(Planning):
 
     def _even_out(self, free: Sequence[Member]) -> None:
         """Have those who share without need leave at the end of their epoch."""
-        empty = sum(self.state.is_free(place.device) for place in free)
+        empty = [place.device for place in free if self.state.is_free(place.device)]
         for name, device in self.state.devices.items():
             if device.device.slots == 1:
                 continue
             attempts = [each for each in self.state.attempts_on(name) if not each.leaves]
             if len(attempts) < 2:
                 continue
-            excess = max(len(attempts) - room(self.state, name).slots, min(1, empty))
+            excess = max(len(attempts) - room(self.state, name).slots, min(1, len(empty)))
             for attempt in reversed(attempts[1:]):
                 if excess <= 0:
                     break
                 if not (_left(self.state, attempt) and self._can_move(attempt)):
                     continue
+                refused = self.state.studies[attempt.study].refused
+                if empty and refused.keys() >= set(empty):
+                    continue
                 self._leave_device(attempt)
                 excess -= 1
-                empty -= 1
+                empty = empty[1:]
 
     def _can_move(self, attempt: Attempt) -> bool:
         """Whether its trial goes on from where it is, on whatever device."""
