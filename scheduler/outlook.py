@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .sharing import places, room
+from .packing import places, room
 from .state import Attempt, EngineState
 from .trial import TrialState
 

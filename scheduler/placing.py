@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
 from .segments import segment_length
-from .sharing import Sharing, places
+from .packing import Packing, places
 from .state import Attempt, StudyState
 from .strategy import Entry, Fork, Pull
 from .study import OVER, shards_of
@@ -26,7 +26,7 @@ from .trial import FINAL, Step, Trial, TrialState
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 
-class Placing(Sharing):
+class Placing(Packing):
     """Gives free slots to trials, and pulls the strategies for more."""
 
     def _enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:

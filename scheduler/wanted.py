@@ -11,7 +11,7 @@ from ..profiling.devices import Device
 from .decisions import Dispatch
 from .engine import Engine
 from .events import Tick
-from .sharing import places
+from .packing import places
 from .state import DeviceState, EngineState
 
 #: No more devices than this are imagined: an autoscaler has a limit of its own, and a lower one.

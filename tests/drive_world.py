@@ -9,7 +9,7 @@ from penstock.profiling.devices import Device
 from penstock.scheduler.decisions import Ask, Decision, Dispatch, Finish
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import DeviceJoined, EpochReported, Event, Proposed, StudySubmitted
-from penstock.scheduler.sharing import places
+from penstock.scheduler.packing import places
 from penstock.scheduler.study import Code, StrategySpec, StudySpec, forks
 from penstock.scheduler.trial import FINAL, TrialState
 

@@ -127,7 +127,7 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-class Sharing(Planning):
+class Packing(Planning):
     """Learns from shared epochs, and has trials leave a device."""
 
     def _fits(self, trial: Trial, place: Member) -> bool:
