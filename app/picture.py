@@ -240,14 +240,19 @@ def _devices(view: View) -> Text:
         if record.gone:
             continue
         text.append(f"{record.device.name} ", style="dim")
+        slots = [(record.device.name, slot) for slot in range(record.device.slots)]
+        at_work = sum(slot in view.running for slot in slots)
         for slot in range(record.device.slots):
             work = view.running.get((record.device.name, slot))
             if work is None:
-                text.append("idle " if record.state == "joined" else "", style="dim")
+                idle = record.state == "joined" and not at_work
+                text.append("idle " if idle and slot == 0 else "", style="dim")
             elif work.study == view.study.name:
                 text.append(f"trial {work.number} ", style="cyan")
             else:
                 text.append(f"busy with {work.study} ", style="dim")
+        if at_work > 1:
+            text.append(f"({at_work} share it) ", style="dim")
         text.append("" if record.state == "joined" else f"{record.state} ", style="yellow")
         text.append("  ")
     return text if text.plain else Text("no device has joined yet", style="yellow")

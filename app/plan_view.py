@@ -27,6 +27,7 @@ def plan_view(plan: Facts) -> RenderableType:
         rows.append((*_first(row, where), "", row["why"]))
     if rows:
         parts += [_Rows(rows), Text()]
+    parts += [Text(_shared(row), style="dim") for row in plan["shared"]]
     parts += [Text(_study(row), style="dim") for row in plan["studies"]]
     return Group(*parts)
 
@@ -72,6 +73,11 @@ def _head(plan: Facts) -> str:
     else:
         words.append(f"next slot free in {_time(plan['next_free'])}")
     return "; ".join(words)
+
+
+def _shared(row: Facts) -> str:
+    how = "shared by" if row["trials"] > 1 else "not shared, it has"
+    return f"{row['device']} is {how} {count(row['trials'], 'trial')}: {row['why']}"
 
 
 def _study(row: Facts) -> str:

@@ -80,6 +80,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         holder=_text(body, "holder"),
         uri=_text(body, "uri"),
         claimed=_seconds(body.get("claimed", 0.0)),
+        memory=_bytes(body.get("memory", 0)),
     )
 
 
@@ -173,6 +174,12 @@ def _seconds(value: Any) -> float:
     if not isfinite(seconds) or seconds < 0:
         raise ValueError(f"seconds = {seconds}")
     return seconds
+
+
+def _bytes(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"memory = {value!r} is no whole number >= 0")
+    return value
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:

@@ -325,4 +325,7 @@ class Session:
             self.heard(-1)
 
 
-_EPOCH_FIELDS = ("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri")
+_EPOCH_FIELDS = (
+    *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri"),
+    "memory",  # of the whole trainer
+)

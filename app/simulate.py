@@ -10,12 +10,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any, Protocol
 
 from ..profiling.cost import CostTable
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError
+from ..profiling.sharing import SharingTable
 from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
 from ..scheduler.engine import Engine
 from ..scheduler.events import Event, PolicyChosen, StudySubmitted
@@ -46,10 +48,17 @@ class Work(Protocol):
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
         """Seconds that it costs to go on with other devices than before."""
 
+    def stretch(self, at_work: int) -> float:
+        """How many times as long an epoch takes where so many trials share its device."""
 
-@dataclass(slots=True)
+
+@dataclass
 class SimulatedTransport:
-    """Devices that are always there, and reports that arrive when simulated time has come."""
+    """Devices that are always there, and reports that arrive when simulated time has come.
+
+    ``_places`` are the devices of open segments, of those that may be shared; ``_since`` is when
+    each one's epoch began.
+    """
 
     clock: SimulatedClock
     devices: Sequence[Device]
@@ -58,6 +67,8 @@ class SimulatedTransport:
     _heap: list[tuple[float, int, int, dict[str, Any]]] = field(default_factory=list)
     _open: dict[str, int] = field(default_factory=dict)
     _widths: dict[str, int] = field(default_factory=dict)
+    _places: dict[int, str] = field(default_factory=dict)
+    _since: dict[int, float] = field(default_factory=dict)
     _count: Iterator[int] = field(default_factory=count)
 
     def open(self) -> None:
@@ -71,8 +82,11 @@ class SimulatedTransport:
             if self._open.get(body["trial"]) != fence:
                 continue
             self.clock.advance_to(max(at, self.clock.now()))
+            if fence in self._places:
+                body["seconds"] = at - self._since[fence]
+                self._since[fence] = at
             if body["closes"]:
-                del self._open[body["trial"]]
+                self._end(body["trial"])
             return [Message(str(number), "reports", body)]
         self.clock.advance_to(end)
         return []
@@ -90,7 +104,7 @@ class SimulatedTransport:
         """Schedule the reports of what was dispatched; forget those of what was revoked."""
         for revoke in revokes:
             if self._open.get(revoke.trial) == revoke.fence:
-                del self._open[revoke.trial]
+                self._end(revoke.trial)
         for cut in cuts:
             self._cut(cut)
         for dispatch, spec in dispatches:
@@ -115,8 +129,17 @@ class SimulatedTransport:
         if self._widths.setdefault(segment.trial, width) != width:
             at += self.work.resize(dispatch, spec)
             self._widths[segment.trial] = width
+        device = segment.members[0].device
+        shared = width == 1 and self._slots[device] > 1
+        at_work = 1
+        if shared:
+            at_work += self._at_work(device)
+            self._rescale(device, at_work - 1, at_work)
+            self._places[segment.fence], self._since[segment.fence] = device, at
+        stretch = self.work.stretch(at_work)
         for epoch in range(segment.first, segment.last + 1):
             seconds, value = self.work.epoch(dispatch, spec, epoch)
+            seconds *= stretch
             at += seconds
             body = {
                 "kind": "epoch",
@@ -132,6 +155,33 @@ class SimulatedTransport:
                 "closes": epoch == segment.last,
             }
             heapq.heappush(self._heap, (at, next(self._count), segment.fence, body))
+
+    @cached_property
+    def _slots(self) -> dict[str, int]:
+        return {device.name: device.slots for device in self.devices}
+
+    def _at_work(self, device: str) -> int:
+        return sum(place == device for place in self._places.values())
+
+    def _end(self, trial: str) -> None:
+        fence = self._open.pop(trial)
+        device = self._places.pop(fence, None)
+        if device is not None:
+            left = self._at_work(device)
+            self._rescale(device, left + 1, left)
+
+    def _rescale(self, device: str, before: int, after: int) -> None:
+        """What runs there, as one of ``before`` trials, goes on as one of ``after``."""
+        factor = self.work.stretch(after) / self.work.stretch(before) if before and after else 1.0
+        if factor == 1.0:
+            return
+        now = self.clock.now()
+        fences = {fence for fence, place in self._places.items() if place == device}
+        self._heap = [
+            (now + (at - now) * factor if fence in fences else at, number, fence, body)
+            for at, number, fence, body in self._heap
+        ]
+        heapq.heapify(self._heap)
 
     def _cut(self, cut: Cut) -> None:
         mine = [entry for entry in self._heap if entry[2] == cut.fence]
@@ -160,19 +210,21 @@ def simulate(
     policy: str = "fifo",
     longest: float = 1e9,
     costs: CostTable | None = None,
+    sharing: SharingTable | None = None,
     strategies: Callable[[StudySpec], Strategy] = make_strategy,
     arrivals: Mapping[str, float] | None = None,
     overhead: float = OVERHEAD,
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
-    ``costs``: what is known of them before; ``strategies`` makes each study's. ``arrivals`` are the
-    times at which studies are submitted, by id: 0 where nothing is said. Raises BackendError when
-    they are not over after ``longest`` simulated seconds.
+    ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's.
+    ``arrivals`` are the times at which studies are submitted, by id: 0 where nothing is said.
+    Raises BackendError when they are not over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
-    engine = Engine(EngineState(costs=costs) if costs else None, strategies)
+    known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
+    engine = Engine(known, strategies)
     transport = SimulatedTransport(clock, devices, work, overhead)
     runner = Runner(engine, ledger, transport, SamplerHost(), clock, survey_every=SURVEY_EVERY)
     chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []

@@ -111,6 +111,10 @@ class Training:
         """The workload's price."""
         return self.workload.resize
 
+    def stretch(self, at_work: int) -> float:
+        """Devices have one slot."""
+        return 1.0
+
 
 @dataclass(slots=True)
 class Budgets(FullBudget):

@@ -176,6 +176,10 @@ class Costs:
         """As ``app.simulate.Work``."""
         return max(0.0, self.gaps["resized"] - self.gaps["next"])
 
+    def stretch(self, at_work: int) -> float:
+        """Devices have one slot."""
+        return 1.0
+
 
 def costs(runs: Sequence[Ran]) -> Costs:
     """Medians over ``runs`` of one study, which need not have had the same policy."""

@@ -59,6 +59,10 @@ class Surrogate:
         """Validation accuracy (percent) after each of the 52 epochs."""
         return self._of(params)[0]
 
+    def stretch(self, at_work: int) -> float:
+        """Devices have one slot."""
+        return 1.0
+
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
         """Nothing: no trial of these is resized."""
         return 0.0

@@ -65,6 +65,10 @@ class Training:
         """The same for all."""
         return PRICE
 
+    def stretch(self, at_work: int) -> float:
+        """Devices have one slot."""
+        return 1.0
+
 
 @dataclass(frozen=True)
 class Run:

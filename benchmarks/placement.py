@@ -29,6 +29,7 @@ from penstock.scheduler.study import trial_id
 from penstock.scheduler.waterfill import waterfill
 
 from . import _curves
+from ._sharing_figures import sharing_figures
 from ._tuner_figures import tuner_figures
 
 #: name: (the engine's policy, whether trials may be wider than one device)
@@ -156,6 +157,8 @@ def main() -> None:
         taken = replan_ms(trials, devices)
         figures[f"replan_ms.{trials}x{devices}"] = taken
         print(f"one plan of {trials} trials on {devices} devices: {taken:.0f} ms of CPU time")
+    print()
+    figures |= sharing_figures(10 if given.quick else 60)
     print(f"load after {os.getloadavg()[0]:.1f}")
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -1,8 +1,8 @@
 """Which devices this machine has, from a spec as a user writes it.
 
 ``cpu:2x1`` is two devices of one core, ``cpu:1x2`` one of two; ``gpu:all`` every GPU, ``gpu:0,1``
-two of them by number; ``auto`` every GPU, or where there is none one device a core. ``*2`` at the
-end gives every device two slots.
+two of them by number; ``auto`` every GPU, with two slots each, or where there is none one device a
+core. ``*2`` at the end gives every device two slots: so many trials may share it, where it pays.
 
 What a machine has is what this process may use: the cores it is bound to, no more of them than its
 control group pays for, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
@@ -22,6 +22,8 @@ from .errors import UsageError
 from .nvml import Nvml
 
 MAX_SLOTS = 16
+#: A second trial is put on a GPU only where it was measured to gain (docs/policies.md).
+AUTO_GPU_SLOTS = 2
 FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
 
 _SPEC = re.compile(
@@ -79,7 +81,7 @@ def find(spec: str, machine: Machine) -> tuple[Device, ...]:
     if form["devices"]:
         return _cpus(spec, int(form["devices"]), int(form["each"]), slots, machine)
     if machine.gpus:
-        return _gpus(spec, "all", slots, machine)
+        return _gpus(spec, "all", int(form["slots"] or AUTO_GPU_SLOTS), machine)
     return _cpus(spec, len(machine.cores), 1, slots, machine)
 
 

@@ -10,12 +10,12 @@ several in a row.
 
 from __future__ import annotations
 
-from .decisions import Member, Parent, Release
+from .decisions import Parent, Release
 from .events import AttemptFailed, AttemptLost, EpochReported, Replayed, TrialReturned
 from .numerics import Numerics
 from .record import Refused
 from .retry import ENDS_STUDY, METRIC_LIMIT, retry_failure, retry_loss
-from .state import StudyState
+from .state import Attempt, StudyState
 from .strategy import UNBOUNDED
 from .trial import FINAL, AcceptedEpoch, Failure, Step, Trial
 
@@ -53,9 +53,11 @@ class Attempts(Numerics):
             self._end_if_stranded(study)
             self._fill()
             return
-        self._accept(study, trial, event, value)
+        places = self._accept(study, trial, event, value)
         if event.closes:
             self._close(study, trial)
+        if places:
+            self._fill()
 
     def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
         """A late report of an accepted epoch is a free check of its bits, and otherwise nothing."""
@@ -69,7 +71,8 @@ class Attempts(Numerics):
         )
         self._touch_study(study)
 
-    def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> None:
+    def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> bool:
+        """Take the epoch in; True where its device may hold another number of trials by it."""
         trial.epoch = event.epoch
         trial.value = value
         trial.values[event.epoch] = value
@@ -89,6 +92,8 @@ class Attempts(Numerics):
         for member in members:
             self.state.devices[member.device].losses = 0
         self._saw(study, members)
+        places = self._saw_sharing(trial, attempt, event.seconds, event.memory)
+        alone = event.seconds / self.state.stretch(attempt)
         attempt.trained += event.seconds
         attempt.began = self._at
         self._follow(trial, len(members))
@@ -97,7 +102,7 @@ class Attempts(Numerics):
         self.state.tally.trained += event.seconds
         if event.epoch == attempt.segment.first:
             self.state.tally.saw_first(event.at - attempt.dispatched_at, event.claimed)
-        if self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds, len(members)):
+        if self.state.costs.saw_epoch(study.spec.id, trial.id, alone, len(members)):
             self.state.dirty = True
         self._changes.trials[trial.id] = trial
         self._changes.epochs.append(
@@ -118,6 +123,7 @@ class Attempts(Numerics):
         )
         if event.uri:
             self._keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
+        return places
 
     def _close(self, study: StudyState, trial: Trial) -> None:
         attempt = self._close_attempt(trial)
@@ -125,7 +131,7 @@ class Attempts(Numerics):
         self.state.costs.saw_segment(seconds, attempt.trained, resized=attempt.resized)
         if trial.epoch < trial.target:
             self._move(study, trial, Step.YIELD)
-            self._go_on(study, trial, attempt.segment.members)
+            self._go_on(study, trial, attempt)
             return
         self.state.dirty = True
         curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
@@ -139,15 +145,17 @@ class Attempts(Numerics):
         self._settle(study)
         self._fill()
 
-    def _go_on(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
+    def _go_on(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
         """Under the standing plan: the next segment follows on the same slots."""
+        members = attempt.segment.members
         stays = not any(self.state.closed(m.device) or m.device in study.refused for m in members)
         if (
             study.works
             and stays
+            and not attempt.leaves
             and self._width(study, trial) == len(members)
             and not self.state.shuffle
-            and not self._gives_way(study, trial, self.state.slots_of(members))
+            and not self._gives_way(study, trial, len(members))
         ):
             self._dispatch(study, trial, members)
             return
@@ -187,7 +195,8 @@ class Attempts(Numerics):
         trial = self._trial(event.trial)
         study = self.state.studies[trial.study]
         self._check_fence(trial, event.fence)
-        trial.failures += 1
+        crowded = self._ran_out_of_memory(trial, event)
+        trial.failures += not crowded
         failure = Failure(event.kind, event.message, event.traceback)
         self._close_attempt(trial)
         self.state.tally.saw("failed")
@@ -199,8 +208,10 @@ class Attempts(Numerics):
             self._decide(Release, trial=trial.id)
             study.message = f"{trial.id}: {event.message}"
             self._abandon(study, "failed")
-        elif self._unfit(study, trial, event) or retry_failure(
-            event.kind, event.message, trial.failures, study.spec.retries
+        elif (
+            crowded
+            or self._unfit(study, trial, event)
+            or retry_failure(event.kind, event.message, trial.failures, study.spec.retries)
         ):
             self._move(study, trial, Step.RETRY)
             self._wait(trial, first=True)
@@ -218,6 +229,18 @@ class Attempts(Numerics):
             return ""
         words = f"the first {len(failures)} trials ended without {study.spec.metric}"
         return f"{words}, as all would: {failures[0].message}"
+
+    def _ran_out_of_memory(self, trial: Trial, event: AttemptFailed) -> bool:
+        """Whether memory may have been short for it only because it shared its device.
+
+        Then it shares none any more: what it needs alone is seen when it is.
+        """
+        killed = event.kind == "died" and "signal 9" in event.message
+        if trial.alone or not (event.kind == "memory" or killed):
+            return False
+        members = self.state.attempts[event.fence].segment.members
+        trial.alone = len(members) == 1 and len(self.state.attempts_on(members[0].device)) > 1
+        return trial.alone
 
     def _on_attempt_lost(self, event: AttemptLost) -> None:
         trial = self._trial(event.trial)

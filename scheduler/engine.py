@@ -8,12 +8,13 @@ An event either counts or it does not. What is late, repeated or fenced off rais
 changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
 ours. Every handler therefore checks first and changes after.
 
-Twelve classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in
+Thirteen classes, each a floor on the other: ``Record`` keeps the books, ``Durables`` the states in
 the store, ``Sharing`` the studies' shares, ``Planning`` the standing plan, ``Tuning`` the system
-parameters, ``Placing`` gives slots to trials, ``Holding`` takes devices out for the operator,
-``Numerics`` sees to it that a study is computed alike everywhere, ``Attempts`` takes in what is
-reported, ``Extending`` interrupts studies and has them go on, ``Asking`` serves users who train by
-themselves, and ``Engine`` takes in what begins and ends: studies, trials, devices.
+parameters, ``Packing`` sees to several trials on one device, ``Placing`` gives slots to trials,
+``Holding`` takes devices out for the operator, ``Numerics`` sees to it that a study is computed
+alike everywhere, ``Attempts`` takes in what is reported, ``Extending`` interrupts studies and has
+them go on, ``Asking`` serves users who train by themselves, and ``Engine`` takes in what begins and
+ends: studies, trials, devices.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Engine(Asking):
         self._out = []
         self._at = event.at
         self._event = event
+        self._touched.clear()
         # Counted before the handler so that decisions can name it, and taken back if it refuses.
         self.state.seq += 1
         try:
@@ -89,6 +91,8 @@ class Engine(Asking):
         except Exception:
             self.state.seq -= 1
             raise
+        for name in sorted(self._touched & self.state.devices.keys()):
+            self._at_work_changed(name)
         return tuple(self._out)
 
     def outstanding(self) -> tuple[Ask, ...]:

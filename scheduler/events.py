@@ -207,6 +207,7 @@ class EpochReported(Event):
     random state; ``signature`` is the numeric signature it was computed under; ``holder`` the
     trainer that has this state in memory. ``uri``: the state is in the store already, under it.
     ``claimed``: seconds from the claim to this report, by the worker's clock; 0 where not known.
+    ``memory``: the most that its trainer has used up to now (bytes), 0 where not known.
     """
 
     trial: str
@@ -220,6 +221,7 @@ class EpochReported(Event):
     holder: str = ""
     uri: str = ""
     claimed: float = 0.0
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)

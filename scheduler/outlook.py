@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .places import places, room
 from .state import Attempt, EngineState
 from .trial import TrialState
 
@@ -28,9 +29,10 @@ def outlook(state: EngineState, at: float) -> Facts:
         "aside": max(0.0, state.aside_until - at),
         "running": running,
         "waiting": _waiting(state, at),
-        "free": [f"{slot.device}/{slot.slot}" for slot in state.free_slots()],
+        "free": [f"{slot.device}/{slot.slot}" for slot in places(state)],
         "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
         "studies": [_study(state, name) for name in state.studies],
+        "shared": _shared(state),
     }
 
 
@@ -39,6 +41,8 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     segment = attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
     seconds = state.costs.seconds_at(trial.study, trial.id, len(segment.members))
+    if seconds is not None:
+        seconds *= state.stretch(attempt)
     epoch_ends, ends = state.epoch_ends(attempt), None
     if epoch_ends is not None and seconds is not None:
         epoch_ends = max(0.0, epoch_ends - at)
@@ -47,6 +51,8 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     if attempt.cut:
         drained = any(state.closed(member.device) for member in segment.members)
         why = "until this epoch's end: another width"
+        if attempt.leaves:
+            why = "until this epoch's end: it need not share its device"
         if not study.works:
             why = "until this epoch's end: its study is paused"
         elif drained:
@@ -91,6 +97,15 @@ def _waiting(state: EngineState, at: float) -> list[Facts]:
             }
         )
     return found
+
+
+def _shared(state: EngineState) -> list[Facts]:
+    """Of devices with several slots that have work: how many trials share each, and why."""
+    return [
+        {"device": name, "trials": len(each.at_work), "why": room(state, name).why}
+        for name, each in state.devices.items()
+        if each.device.slots > 1 and each.at_work
+    ]
 
 
 def _study(state: EngineState, name: str) -> Facts:

@@ -16,18 +16,19 @@ from dataclasses import replace
 from typing import Any, cast
 
 from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
+from .packing import Packing
+from .places import places
 from .segments import segment_length
 from .state import Attempt, StudyState
 from .strategy import Entry, Fork, Pull
 from .study import OVER, shards_of
 from .trial import FINAL, Step, Trial, TrialState
-from .tuning import Tuning
 
 #: Samplers whose proposals do not depend on results, so they may be asked for ahead.
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 
-class Placing(Tuning):
+class Placing(Packing):
     """Gives free slots to trials, and pulls the strategies for more."""
 
     def _enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:
@@ -68,12 +69,14 @@ class Placing(Tuning):
         rivals = self._rivals()
         if rivals or self.state.shared_at is not None:
             self._share(rivals)
-        free = list(self.state.free_slots())
+        free = places(self.state)
         while free:
             self._replan(free)
-            self._place(free)
-            if not free or not self._pull(len(free)):
+            if self._place(free):
+                free = places(self.state)
+            elif not self._pull(len(free)):
                 break
+        self._even_out(free)
         self._resize(free)
         if rivals:
             self._forgo(rivals)
@@ -100,27 +103,35 @@ class Placing(Tuning):
                 self.state.dirty = True
                 self._note_device(name)
 
-    def _place(self, free: list[Member]) -> None:
+    def _place(self, free: list[Member]) -> bool:
+        """Give the free places to the trials that wait, in their order; True if any got one.
+
+        Behind a trial that may join nobody no other one does, else it would be overtaken for ever.
+        """
+        placed = False
         shared = self.state.shared_at is not None
         for name in self._by_share() if shared else list(self.state.ready):
             if not free:
-                return
+                break
             trial = self.state.trials[name]
             study = self.state.studies[trial.study]
             if not study.works or self._waits_for_plan(trial):
                 continue
-            fits = [slot for slot in free if slot.device not in study.refused]
+            fits = [s for s in free if s.device not in study.refused and self._fits(trial, s)]
             if not fits:
+                free[:] = [place for place in free if self.state.is_free(place.device)]
                 continue
             members = self._members(trial, fits, self._width(study, trial))
             if not members and self.state.shuffle:
-                return  # first in line: devices are kept for it until they are enough
+                break  # first in line: devices are kept for it until they are enough
             if not members:
                 continue
-            taken = {member.device for member in members} if len(members) > 1 else set()
-            free[:] = [s for s in free if s not in members and s.device not in taken]
+            taken = {member.device for member in members}
+            free[:] = [place for place in free if place.device not in taken]
             self.state.ready.remove(name)
             self._dispatch(study, trial, members)
+            placed = True
+        return placed
 
     def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
         """``width`` of the free slots, or as many as there are; those where it is warm go first.
@@ -144,8 +155,20 @@ class Placing(Tuning):
             return tuple(Member(name, 0) for name in chosen)
         if width > 1 and self.state.shuffle:
             return ()
-        warm_slots = [member for member in trial.members if member in free]
-        return ((warm_slots or free)[0],)
+        return (self._slot(trial, free),)
+
+    def _slot(self, trial: Trial, free: list[Member]) -> Member:
+        """Where it is warm, else the first; on an empty device if it need not begin anew there."""
+        if self.state.studies[trial.study].spec.contract != "objective":
+            free = [place for place in free if self.state.is_free(place.device)] or free
+        devices = [place.device for place in free]
+        for member in trial.members:
+            if (
+                member.device in devices
+                and not self.state.devices[member.device].fences[member.slot]
+            ):
+                return member
+        return free[0]
 
     def _pull(self, free: int) -> bool:
         """Ask the strategies for work for ``free`` slots; True if trials entered."""
@@ -250,12 +273,13 @@ class Placing(Tuning):
             dispatch.id, study.spec.id, segment, self._at, began=self._at, resized=resized
         )
         self._out.append(dispatch)
+        self._touched.update(member.device for member in members)
 
     def _settle(self, study: StudyState) -> None:
         """A study without active trials and open asks either goes on or is over."""
         if study.status in OVER or study.active or study.asks or study.spec.contract == "ask":
             return
-        free = max(1, sum(1 for _ in self.state.free_slots()))
+        free = max(1, len(places(self.state)))
         pull = self._pull_study(study, free)
         if study.held_back and not pull.group and not pull.ask:
             spec = replace(study.spec, n_trials=study.held_back)
@@ -288,5 +312,6 @@ class Placing(Tuning):
             self.state.courses.pop(name, None)
             self.state.costs.forget(name)
         self.state.costs.forget_study(study.spec.id)
+        self.state.sharing.forget_study(study.spec.id)
         self.state.studies.pop(study.spec.id)
         self.state.finished[study.spec.id] = study.spec.name

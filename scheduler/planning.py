@@ -104,7 +104,7 @@ class Planning(Sharing):
         """What is to be planned: all there is, or, by study, its trials on its share of devices."""
         state = self.state
         usable = sum(state.usable(name) for name in state.devices)
-        whole = sum(slot.slot == 0 and state.is_free(slot.device) for slot in free)
+        whole = max(0, sum(state.is_free(place.device) for place in free) - self._crowd())
         at_work = [attempt.segment.trial for attempt in state.attempts.values()]
         rivals = [study for study in state.studies.values() if study.share is not None]
         if not rivals:
@@ -152,6 +152,10 @@ class Planning(Sharing):
             rule=holder.rule,
             deadline=holder.deadline,
         )
+
+    def _crowd(self) -> int:
+        """How many trials run beside others: the next empty devices are theirs."""
+        return sum(max(0, len(each.at_work) - 1) for each in self.state.devices.values())
 
     def _ready(self) -> list[str]:
         """The waiting trials that may be given a slot: those of a paused study may not."""

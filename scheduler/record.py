@@ -39,6 +39,8 @@ class Record:
         self._changes = Changes()
         self._at = 0.0
         self._event = Event(at=0.0)
+        #: Devices where attempts began or ended by this event.
+        self._touched: set[str] = set()
 
     def take_changes(self) -> Changes:
         """What changed since the last call, for the projections."""
@@ -70,12 +72,13 @@ class Record:
 
     def _close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)
-        slots = self.state.slots_of(attempt.segment.members)
+        slots = len(attempt.segment.members)
         self.state.studies[attempt.study].used += slots * (self._at - attempt.dispatched_at)
         for member in attempt.segment.members:
             fences = self.state.devices[member.device].fences
             fences[:] = [0 if fence == trial.fence else fence for fence in fences]
             self.state.faults.saw_work(self._at - attempt.dispatched_at)
+            self._touched.add(member.device)
             if member.device in self.state.held:
                 self._note_device(member.device)
         trial.fence = 0

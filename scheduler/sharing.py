@@ -22,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from .durables import Durables
-from .state import Attempt, StudyState
+from .places import capacity
+from .state import StudyState
 from .trial import Trial
 
 #: Shares closer to a whole number than this are whole.
@@ -98,14 +99,11 @@ class Sharing(Durables):
             else:
                 study.due = self._used(study)
         self.state.shared_at = self._at
-        slots = sum(
-            device.device.slots
-            for name, device in self.state.devices.items()
-            if self.state.usable(name)
-        )
+        usable = (name for name in self.state.devices if self.state.usable(name))
+        slots = sum(capacity(self.state, name) for name in usable)
         claims = []
         for study in rivals:
-            wanted = study.active * self._most_slots(study)
+            wanted = study.active * study.spec.max_width
             wanted += sum(ask.n for ask in study.asks.values())
             demand = math.inf if study.spec.id in greedy else max(wanted, held[study.spec.id])
             claims.append(Claim(study.spec.weight, study.spec.priority, demand))
@@ -140,7 +138,7 @@ class Sharing(Durables):
             yield name
             trial = self.state.trials.get(name)
             if trial is not None and trial.fence:
-                held[study] += self._slots(self.state.attempts[trial.fence])
+                held[study] += len(self.state.attempts[trial.fence].segment.members)
 
     def _gives_way(self, study: StudyState, trial: Trial, slots: int) -> bool:
         """Whether ``trial``, whose segment on ``slots`` is closed, waits for other studies."""
@@ -171,7 +169,7 @@ class Sharing(Durables):
     def _used(self, study: StudyState) -> float:
         """Slot-seconds that it has had."""
         return study.used + sum(
-            self._slots(attempt) * (self._at - attempt.dispatched_at)
+            len(attempt.segment.members) * (self._at - attempt.dispatched_at)
             for attempt in self.state.attempts.values()
             if attempt.study == study.spec.id
         )
@@ -180,18 +178,8 @@ class Sharing(Durables):
         """The slots at work, by study."""
         held = dict.fromkeys(self.state.studies, 0)
         for attempt in self.state.attempts.values():
-            held[attempt.study] += self._slots(attempt)
+            held[attempt.study] += len(attempt.segment.members)
         return held
 
     def _studies_that_wait(self) -> set[str]:
         return {self.state.trials[name].study for name in self.state.ready}
-
-    def _most_slots(self, study: StudyState) -> int:
-        """The slots that one of its trials may take."""
-        if study.spec.max_width == 1:
-            return 1
-        slots = max((each.device.slots for each in self.state.devices.values()), default=1)
-        return study.spec.max_width * slots
-
-    def _slots(self, attempt: Attempt) -> int:
-        return self.state.slots_of(attempt.segment.members)

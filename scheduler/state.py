@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..profiling.cost import CostTable
 from ..profiling.devices import Device
 from ..profiling.faults import FaultTable
+from ..profiling.sharing import SharingTable
 from ..profiling.tally import Tally
 from .asha import Asha
 from .courses import Course
-from .decisions import Ask, AskPlan, Member, Parent, Segment
+from .decisions import Ask, AskPlan, Parent, Segment
 from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
@@ -93,6 +93,8 @@ class DeviceState:
     """A joined device; ``fences`` holds, slot by slot, the fence at work there or 0.
 
     ``backoff_until`` is when it may be used again after losses in a row, 0 while it may.
+    ``at_work`` are its trials, unchanged ``since`` (the runner's clock); of the ``cold`` ones no
+    epoch was accepted there yet.
     """
 
     device: Device
@@ -101,6 +103,9 @@ class DeviceState:
     draining: bool = False
     losses: int = 0
     backoff_until: float = 0.0
+    at_work: list[str] = field(default_factory=list)
+    since: float = 0.0
+    cold: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,8 @@ class Attempt:
     """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet.
 
     ``began`` is when its present epoch did, as far as is known; ``resized``: on other devices than
-    the segment before. ``cut``: it was asked to close at the end of its epoch.
+    the segment before. ``cut``: it was asked to close at the end of its epoch. ``leaves``: its
+    trial then makes room for those that it shares its device with.
     """
 
     decision: str
@@ -151,6 +157,7 @@ class Attempt:
     began: float = 0.0
     resized: bool = False
     cut: bool = False
+    leaves: bool = False
 
 
 @dataclass(slots=True)
@@ -193,21 +200,7 @@ class EngineState:
     faults: FaultTable = field(default_factory=FaultTable)
     tally: Tally = field(default_factory=Tally)
     tuned: dict[str, Tuned] = field(default_factory=dict)
-
-    def free_slots(self) -> Iterator[Member]:
-        """Slots that may take a segment, in the order in which their devices joined."""
-        for name, state in self.devices.items():
-            if not self.usable(name):
-                continue
-            for slot, fence in enumerate(state.fences):
-                if fence == 0:
-                    yield Member(name, slot)
-
-    def slots_of(self, members: Sequence[Member]) -> int:
-        """The slots that ``members`` hold: one of a gang has its whole device."""
-        if len(members) == 1:
-            return 1
-        return sum(self.devices[member.device].device.slots for member in members)
+    sharing: SharingTable = field(default_factory=SharingTable)
 
     def epoch_ends(self, attempt: Attempt) -> float | None:
         """When its present epoch is expected to end (the runner's clock); None if not known."""
@@ -215,9 +208,22 @@ class EngineState:
         seconds = self.costs.seconds_at(attempt.study, attempt.segment.trial, width)
         if seconds is None:
             return None
-        begun = attempt.began + seconds
+        begun = attempt.began + seconds * self.stretch(attempt)
         just_resized = attempt.resized and attempt.began == attempt.dispatched_at
         return begun + self.costs.resize if just_resized else begun
+
+    def attempts_on(self, device: str) -> list[Attempt]:
+        """The attempts at work there, in the order of their dispatch."""
+        return [self.attempts[f] for f in sorted({*self.devices[device].fences}) if f]
+
+    def stretch(self, attempt: Attempt) -> float:
+        """How many times as long its epochs take for those that share its device; 1: not known."""
+        name = attempt.segment.members[0].device
+        at_work = len(self.devices[name].at_work)
+        if at_work < 2:
+            return 1.0
+        kind = self.devices[name].device.kind
+        return self.sharing.of(attempt.study, kind).stretch(at_work)
 
     def closed(self, device: str) -> bool:
         """Whether a joined device takes no new segment: its worker drains, or the operator does."""

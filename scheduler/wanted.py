@@ -11,6 +11,7 @@ from ..profiling.devices import Device
 from .decisions import Dispatch
 from .engine import Engine
 from .events import Tick
+from .places import places
 from .state import DeviceState, EngineState
 
 #: No more devices than this are imagined: an autoscaler has a limit of its own, and a lower one.
@@ -20,7 +21,8 @@ MOST = 256
 def devices_wanted(state: EngineState, most: int = MOST) -> int:
     """So many more devices, ``most`` of them or fewer, would have work at once.
 
-    ``state`` is used up: give a copy. Devices count with as many slots as the largest that joined.
+    ``state`` is used up: give a copy. Devices count with as many slots as the largest that joined,
+    of which as many are used as pays.
     """
     slots = max((known.device.slots for known in state.devices.values()), default=1)
     names = [f"imagined.{number}" for number in range(most)]
@@ -37,6 +39,7 @@ def devices_wanted(state: EngineState, most: int = MOST) -> int:
         for member in decision.segment.members
     }
     asked = sum(ask.n for study in state.studies.values() for ask in study.asks.values())
-    real = sum(slot.device not in names for slot in state.free_slots())
+    real = sum(place.device not in names for place in places(state))
+    each = max((len(known.at_work) for known in state.devices.values()), default=1)
     imagined = len(started.intersection(names))
-    return min(most, imagined + max(0, -(-(asked - real) // slots)))
+    return min(most, imagined + max(0, -(-(asked - real) // max(1, each))))

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..profiling.knobs import SystemConfig
+from .memory import peak_memory
 from .messages import Scalar, SegmentTask, dumps
 
 
@@ -94,6 +95,7 @@ class Run:
             seconds=seconds,
             closes=closes,
             uri=uri,
+            memory=peak_memory(),
         )
         return closes
 

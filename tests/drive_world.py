@@ -9,6 +9,7 @@ from penstock.profiling.devices import Device
 from penstock.scheduler.decisions import Ask, Decision, Dispatch, Finish
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import DeviceJoined, EpochReported, Event, Proposed, StudySubmitted
+from penstock.scheduler.places import places
 from penstock.scheduler.study import Code, StrategySpec, StudySpec, forks
 from penstock.scheduler.trial import FINAL, TrialState
 
@@ -140,7 +141,7 @@ def check_invariants(engine: Engine) -> None:
         assert {place for place, f in held.items() if f == fence} == members, "a slot too many"
     assert not state.plan_error, state.plan_error
     if not state.attempts and engine.wake_at() is None:
-        free = {member.device for member in state.free_slots()}
+        free = {member.device for member in places(state)}
         for name in state.ready:
             study = state.studies[state.trials[name].study]
             assert not (study.works and free - study.refused.keys()), f"{name} waits for ever"

@@ -11,6 +11,7 @@ from penstock.app.space import parse_space
 from penstock.profiling.devices import Device
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import EpochReported, StudySubmitted
+from penstock.scheduler.places import places
 from penstock.scheduler.policies import POLICIES
 from penstock.scheduler.strategy import STRATEGIES
 from penstock.scheduler.study import StrategySpec
@@ -53,6 +54,9 @@ class Work:
 
     def resize(self, dispatch, spec):
         return 0.3
+
+    def stretch(self, at_work):
+        return 1.0
 
 
 def study(strategy: str, width: int):
@@ -99,7 +103,7 @@ def test_a_study_ends_without_a_device_idle_beside_ready_work(
         state = again.state
         if isinstance(event, StudySubmitted) or state.shuffle or not state.ready:
             continue
-        free = sum(1 for _ in state.free_slots())
+        free = len(places(state))
         # One whose course has begun wide waits for as many devices as its course says.
         least = min(
             state.courses[name].narrow if name in state.courses else 1 for name in state.ready

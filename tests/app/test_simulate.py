@@ -5,14 +5,19 @@ import json
 
 import pytest
 from drive_world import device, spec
-from penstock.app.simulate import simulate
+from penstock.app.clock import SimulatedClock
+from penstock.app.simulate import SimulatedTransport, simulate
 from penstock.profiling.errors import BackendError
+from penstock.scheduler.decisions import Dispatch, Member, Segment
 from penstock.scheduler.events import EpochReported, TrialReturned
 from penstock.scheduler.study import StrategySpec
 
 
 class Curve:
     """A made-up learning curve and cost, a function of trial number and epoch alone."""
+
+    def stretch(self, at_work):
+        return 1.0
 
     def resize(self, dispatch, spec):
         return 0.0
@@ -75,3 +80,48 @@ def test_several_studies_share_the_devices_and_all_end():
 def test_a_run_without_a_device_is_told_to_be_endless():
     with pytest.raises(BackendError, match="not over"):
         simulate([study()], [], Curve(), longest=100.0)
+
+
+class Crowded(Curve):
+    """Epochs that take longer where trials share a device."""
+
+    def __init__(self, *stretches):
+        self.stretches = stretches
+
+    def stretch(self, at_work):
+        return self.stretches[at_work - 1]
+
+
+def test_simulated_trials_slow_each_other_down_and_share_where_it_pays():
+    full = study(strategy=StrategySpec("full", max_epochs=20), sampler="random", n_trials=8)
+    one, two = [device(slots=1)], [device(slots=2)]
+    alone = simulate([full], one, Curve()).makespan
+    gains = simulate([full], two, Crowded(1.0, 1.25))
+    hurts = simulate([full], two, Crowded(1.0, 2.2))
+    # 1.6 times the total speed, but for what is spent alone before it is known.
+    assert alone / 1.6 < gains.makespan < alone / 1.4
+    assert alone < hurts.makespan < 1.05 * alone
+    taken = [event.seconds for event in gains.trace if isinstance(event, EpochReported)]
+    assert len(taken) == 8 * 20
+
+
+def test_an_epoch_in_which_another_trial_joins_takes_a_part_at_each_speed():
+    """A second alone, then one at half the speed: 1.5 s of work. The other: 1 s each way."""
+    transport = SimulatedTransport(SimulatedClock(), [device(slots=2)], Crowded(1.0, 2.0), 0.0)
+    first, second = (
+        Dispatch(
+            id=f"{n}", cause=0, study="s", number=n, params=(), shards=1, parents=(), expect="",
+            holder="", final=True, segment=Segment(f"t{n}", 1, 1, n + 1, (Member("cpu.a.0", n),)),
+        )
+        for n in range(2)
+    )  # fmt: skip
+    transport.work.epoch = lambda *_: (1.5, 0.0)
+    transport.carry_out(dispatches=[(first, study())])
+    assert not transport.receive(1.0)
+    transport.carry_out(dispatches=[(second, study())])
+    [message] = transport.receive(10.0)
+    assert transport.clock.now() == pytest.approx(2.0)
+    assert message.body["seconds"] == pytest.approx(2.0)
+    [message] = transport.receive(10.0)
+    assert transport.clock.now() == pytest.approx(2.0 + 1.0)
+    assert message.body["seconds"] == pytest.approx(2.0)

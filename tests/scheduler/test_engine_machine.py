@@ -44,6 +44,7 @@ from penstock.scheduler.trial import AcceptedEpoch, Trial, TrialState
 NAMES = [f"cpu.a.{n}" for n in range(4)]
 PLANS = [
     StrategySpec("full", max_epochs=3),
+    StrategySpec("full", max_epochs=30),
     StrategySpec("full"),
     StrategySpec("halving", max_epochs=4, eta=2),
     StrategySpec("asha", max_epochs=9),
@@ -147,7 +148,7 @@ class EngineMachine(RuleBasedStateMachine):
         record = StudyRecord(spec(id=name, name=name), status, 1.0, 2.0)
         self.send(StudyImported(at=self.world.at, record=record, trials=(past,)))
 
-    @rule(name=st.sampled_from(NAMES), slots=st.integers(1, 2), incarnation=st.integers(0, 2))
+    @rule(name=st.sampled_from(NAMES), slots=st.integers(1, 3), incarnation=st.integers(0, 2))
     def join(self, name, slots, incarnation):
         self.send(
             DeviceJoined(at=self.world.at, device=device(name, slots), incarnation=str(incarnation))
@@ -190,9 +191,31 @@ class EngineMachine(RuleBasedStateMachine):
         epoch = self.world.engine.state.trials[dispatch.segment.trial].epoch + 1
         last = epoch == dispatch.segment.last
         signature = "sig2" if other else "sig"
-        event = self.world.epoch(dispatch, epoch, closes=closes or last)
+        seconds = data.draw(st.sampled_from([0.5, 0.5, 0.5, 0.9]))
+        event = self.world.epoch(dispatch, epoch, closes=closes or last, seconds=seconds)
         uri = f"u{epoch}" if dispatch.segment.fence % 2 else event.uri
         self.send(replace(event, signature=signature, uri=uri))
+
+    @precondition(lambda self: self.world.open)
+    @rule(stretch=st.sampled_from([1.0, 1.3, 2.2]))
+    def go_on(self, stretch):
+        """Each open trial ends some epochs, which take longer where trials share a device."""
+        for _ in range(4):
+            for dispatch in list(self.world.open.values()):
+                state = self.world.engine.state
+                if dispatch.segment.fence not in state.attempts:
+                    continue
+                beside = len(state.attempts_on(dispatch.segment.members[0].device)) > 1
+                epoch = state.trials[dispatch.segment.trial].epoch + 1
+                self.world.at += 0.5
+                event = self.world.epoch(
+                    dispatch,
+                    epoch,
+                    closes=epoch == dispatch.segment.last,
+                    seconds=0.5 * (stretch if beside else 1.0),
+                    uri=f"u{epoch}",
+                )
+                self.send(event)
 
     @precondition(lambda self: self.dispatched)
     @rule(data=st.data(), epoch=st.integers(1, 9), state=st.sampled_from(["", "x"]))

@@ -71,6 +71,10 @@ class Hours:
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
         return 0.1
 
+    def stretch(self, at_work: int) -> float:
+        """Devices have one slot."""
+        return 1.0
+
 
 def study(name: str, **fields) -> StudySpec:
     number = '{"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 1.0, "log": false}}'  # noqa: E501 - as Optuna writes it

@@ -1,0 +1,55 @@
+"""Two slots on one core, real workers: sharing is kept where it gains, else undone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import shared_functions as functions
+from installation import Installation, variables_of
+from penstock import Float, FullBudget, create_study
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = Installation(tmp_path / "home", devices="cpu:1x1*2")
+    with variables_of(site):
+        yield site
+    site.close()
+
+
+def judged(site, function, folder):
+    """What the plan says of the device when it has been found out whether sharing gains."""
+    study = create_study(metric="loss", sampler="random", strategy=FullBudget(3000), seed=3)
+    study.submit(function, {"x": Float(0.0, 1.0), "folder": [str(folder)]}, n_trials=3)
+
+    def found():
+        [device] = json.loads(site.penstock("plan", "--json"))["shared"] or [{"why": ""}]
+        return device if device["why"].startswith("2 at once have") else None
+
+    facts = site.until(found, 200, "it is found out what sharing does")
+    rows = site.reader.epochs(study.id)
+    assert {row.slot for row in rows} == {0, 1}, "two were tried at once"
+    return facts
+
+
+def test_trials_that_wait_share_a_core(site, tmp_path):
+    device = judged(site, functions.waits, tmp_path)
+    assert device["trials"] == 2, device
+
+
+def test_trials_that_hinder_each_other_do_not(site, tmp_path):
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    judged(site, functions.hinders, seen)
+    [study] = site.reader.studies()
+
+    def alone():
+        rows = site.reader.epochs(study.id)[-8:]
+        return len(rows) == 8 and len({row.trial for row in rows}) == 1
+
+    site.until(alone, 60, "one trial has the device to itself again")
+    said = site.penstock("plan")
+    assert "is not shared, it has 1 trial: 2 at once have" in " ".join(said.split())
