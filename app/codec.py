@@ -26,7 +26,7 @@ from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 7
+VERSION = 8
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 

@@ -24,6 +24,7 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import simulate
 from penstock.profiling.cost import CostTable
 from penstock.profiling.devices import Device
+from penstock.profiling.pooling import Expected
 from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
 from penstock.scheduler.courses import curve_of
 from penstock.scheduler.decisions import Dispatch
@@ -50,12 +51,18 @@ POLICIES = {
 
 @dataclass
 class Known(CostTable):
-    """A cost table that knows the curves, or (``beliefs``) takes each trial's work for another."""
+    """A cost table that knows the curves, or (``beliefs``) takes each trial's work for another.
+
+    It knows how far off it may be: ``error``.
+    """
 
     work: dict[str, Trial] = field(default_factory=dict)
     beliefs: dict[str, float] = field(default_factory=dict)
+    error: float = 0.0
 
-    def saw_epoch(self, study: str, trial: str, seconds: float, width: int) -> bool:
+    def saw_epoch(
+        self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
+    ) -> bool:
         """It is known."""
         return False
 
@@ -63,15 +70,17 @@ class Known(CostTable):
         """It is known."""
 
     def expected(
-        self, study: str, trial: str, widest: int
-    ) -> tuple[float, tuple[tuple[int, float], ...]]:
+        self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
+    ) -> Expected:
         """As in the instance, times the error."""
         known = self.work[trial]
-        return known.level * self.beliefs.get(trial, 1.0), known.shape[:widest]
+        return Expected(known.level * self.beliefs[trial], known.shape[:widest], self.error)
 
-    def epoch_seconds(self, study: str, trial: str) -> float:
+    def epoch_seconds(
+        self, study: str, trial: str, features: tuple[float, ...] = ()
+    ) -> float | None:
         """On one device."""
-        return self.expected(study, trial, 1)[0]
+        return self.expected(study, trial, 1).level
 
 
 @dataclass(slots=True)
@@ -114,17 +123,20 @@ def bound(instance: Instance) -> float:
     return max(fluid, whole_epochs_bound(work, instance.devices))
 
 
-def makespan(instance: Instance, policy: str, error: float = 0.0) -> float:
+def makespan(instance: Instance, policy: str, error: float | None = 0.0) -> float:
     """Simulated seconds.
 
-    ``error``: each trial's work is taken for another, lognormal with this deviation.
+    ``error``: each trial's work is taken for another, lognormal with this deviation; None: nothing
+    is known in advance, curves and the price of a resize are learned on the way.
     """
     name, wide = POLICIES[policy]
     spec = _spec(len(instance.work), instance.devices if wide else 1)
     work = {trial_id(spec.id, number): trial for number, trial in enumerate(instance.work)}
     rng = Random(instance.name)
-    beliefs = {trial: math.exp(rng.gauss(0.0, error)) for trial in sorted(work)}
-    costs = Known(work=work, beliefs=beliefs, resize=instance.price)
+    costs = CostTable()
+    if error is not None:
+        beliefs = {trial: math.exp(rng.gauss(0.0, error)) for trial in sorted(work)}
+        costs = Known(work=work, beliefs=beliefs, error=error, resize=instance.price)
     devices = [Device(f"d{k}", "n", "cpu", (k,), None) for k in range(instance.devices)]
     training = Training(work, instance.price)
     budgets = tuple(trial.epochs for trial in instance.work)

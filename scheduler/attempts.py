@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .decisions import Member, Parent, Release
 from .events import AttemptFailed, AttemptLost, EpochReported, Replayed, TrialReturned
+from .features import features_of
 from .numerics import Numerics
 from .record import Refused
 from .retry import ENDS_STUDY, retry_failure, retry_loss
@@ -96,7 +97,10 @@ class Attempts(Numerics):
         self.state.tally.trained += event.seconds
         if event.epoch == attempt.segment.first:
             self.state.tally.saw_first(event.at - attempt.dispatched_at, event.claimed)
-        if self.state.costs.saw_epoch(study.spec.id, trial.id, event.seconds, len(members)):
+        features = features_of(study.spec, trial.params)
+        if self.state.costs.saw_epoch(
+            study.spec.id, trial.id, event.seconds, len(members), features
+        ):
             self.state.dirty = True
         self._changes.trials[trial.id] = trial
         self._changes.epochs.append(
