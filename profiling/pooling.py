@@ -139,12 +139,12 @@ def expected(study: Pool, features: tuple[float, ...], points: Points, widest: i
     if len(points) > 1:
         return _own(study, features, tuple(points.items()), widest)
     gain = sum(by * x for by, x in zip(study.regression.mean[2::2], features, strict=True))
-    estimates = _common(study, round(gain / STEP))
-    shape = _cautious(study, round(gain / STEP), widest)
     for width, seconds in points.items():
         # One width tells of the level, and leaves the shape as it is.
-        there = estimates[width - 1]
+        there = _common(study, round(gain / STEP))[width - 1]
+        shape = _cautious(study, round(gain / STEP), widest, width)
         return Expected(seconds / there.seconds, shape, math.hypot(NOISE, there.deviation))
+    shape = _cautious(study, round(gain / STEP), widest, 1)
     row = _row(features, 1)
     return Expected(math.exp(study.regression.value(row)), shape, study.regression.deviation(row))
 
@@ -170,9 +170,10 @@ def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _cautious(study: Pool, gain: int, widest: int) -> Shape:
+def _cautious(study: Pool, gain: int, widest: int, known: int) -> Shape:
+    """For a trial that was measured at width ``known`` only; 1 where it was not at all."""
     return tuple(
-        (each.place.width, each.high(CAUTION) if each.place.width > 1 else 1.0)
+        (each.place.width, each.seconds if each.place.width in (1, known) else each.high(CAUTION))
         for each in _common(study, gain)[:widest]
     )
 
