@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -207,8 +208,12 @@ def _granted(jobs: Sequence[Job], devices: int, best: Draft) -> list[tuple[int, 
         left, at, width = heapq.heappop(line)
         job = jobs[at]
         wider = next((edge for edge in job.curve.breakpoints if edge > width), None)
-        if wider is None or wider - width > spare:
+        if wider is None:
             continue
+        if wider - width > spare:
+            wider = job.curve.widths[bisect_right(job.curve.widths, width + spare) - 1]
+            if wider <= width:
+                continue
         less = job.epochs * job.seconds(wider)
         if -left - less <= _WORTH * job.switch(wider, job.last):
             continue
@@ -225,8 +230,8 @@ def _typical(candidates: Sequence[Candidate]) -> float:
 
 
 def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) -> Job:
-    # Short epochs do not pay for the exchange between devices, and unknown ones may be short.
-    elastic = each.level is not None and each.level >= LONG_ENOUGH
+    # Short epochs do not pay for the exchange between devices.
+    elastic = each.level is None or each.level >= LONG_ENOUGH
     return Job(
         trial=each.trial,
         epochs=each.target - each.epoch - running,
