@@ -21,7 +21,7 @@ from ..scheduler.engine import Engine
 from ..scheduler.events import Event, PolicyChosen, StudySubmitted
 from ..scheduler.state import EngineState
 from ..scheduler.strategy import Strategy, make_strategy
-from ..scheduler.study import StudySpec
+from ..scheduler.study import Params, StudySpec
 from .clock import SimulatedClock
 from .ledger import MemoryLedger
 from .runner import Runner
@@ -154,10 +154,12 @@ def simulate(
     longest: float = 1e9,
     costs: CostTable | None = None,
     strategies: Callable[[StudySpec], Strategy] = make_strategy,
+    enqueued: Sequence[Params] = (),
 ) -> Simulated:
     """Run ``studies``, all submitted at time 0, on ``devices`` under simulated time.
 
-    ``costs``: what is known of them before; ``strategies`` makes each study's. Raises BackendError
+    ``costs``: what is known of them before; ``strategies`` makes each study's; ``enqueued``
+    configurations are the first ones of each. Raises BackendError
     when they are not over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
@@ -168,7 +170,9 @@ def simulate(
     chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
     runner.start(*chosen)
     runner.turn(0.0)  # the devices join
-    runner.start(*(StudySubmitted(at=0.0, study=spec) for spec in studies))
+    runner.start(
+        *(StudySubmitted(at=0.0, study=spec, enqueued=tuple(enqueued)) for spec in studies)
+    )
     while engine.state.studies:
         runner.turn(SURVEY_EVERY)
         if clock.now() > longest:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
+from penstock.profiling.errors import UsageError
+
 from . import _curves
 
 #: Devices, odd counts among them.
@@ -36,11 +38,16 @@ FAMILIES = ("cifar10", "deepspeech2", "yolov3", "imagenet", "mixed", "cores")
 
 @dataclass(frozen=True)
 class Work:
-    """A trial: ``epochs`` of ``level`` seconds on one device, and how that changes by width."""
+    """A trial: ``epochs`` of ``level`` seconds on one device, and how that changes by width.
+
+    ``params`` are its hyperparameters: what it trains and in which batches, or for cores the size
+    of its work. They do not tell all of its level.
+    """
 
     epochs: int
     level: float
     shape: tuple[tuple[int, float], ...]
+    params: tuple[tuple[str, str | float], ...]
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,13 @@ def instance(family: str, number: int, curves: dict[tuple[str, str], _curves.Fam
         epochs = _epochs(rng, budgets, most)
         if family == "cores":
             shape, level = _cores(rng, devices), rng.choice((0.5, 5.0, 60.0))
+            params: tuple[tuple[str, str | float], ...] = (("size", level),)
         else:
-            shape, level = _trained(rng, curves, applications, cluster, devices)
-        work.append(Work(epochs, level * math.exp(rng.gauss(0.0, spread)), shape))
+            application = rng.choice(applications)
+            batch = rng.choice(BATCHES[application])
+            params = (("application", application), ("batch", batch))
+            shape, level = _trained(curves[application, cluster], batch, devices)
+        work.append(Work(epochs, level * math.exp(rng.gauss(0.0, spread)), shape, params))
     about = (
         f"{trials} trials of up to {most} epochs ({budgets}), {devices} devices of"
         f" {'CPU cores' if family == 'cores' else cluster}, a resize {price:g} s"
@@ -101,17 +112,16 @@ def _epochs(rng: Random, budgets: str, most: int) -> int:
 
 
 def _trained(
-    rng: Random,
-    curves: dict[tuple[str, str], _curves.Family],
-    applications: list[str],
-    cluster: str,
-    devices: int,
+    family: _curves.Family, batch: int, devices: int
 ) -> tuple[tuple[tuple[int, float], ...], float]:
-    application = rng.choice(applications)
-    batch = rng.choice(BATCHES[application])
-    curve = curves[application, cluster].curve(batch, devices)
-    level = curve[0][1]
-    return tuple((width, seconds / level) for width, seconds in curve), level
+    """A width that was not measured takes as long as the next narrower one that was."""
+    curve = family.curve(batch, devices)
+    if not curve or curve[0][0] != 1:
+        raise UsageError.refuse("curves", curve[:1], "times on one device among them")
+    level, seconds, shape = curve[0][1], dict(curve), []
+    for width in range(1, curve[-1][0] + 1):
+        shape.append((width, seconds[width] / level if width in seconds else shape[-1][1]))
+    return tuple(shape), level
 
 
 def _cores(rng: Random, devices: int) -> tuple[tuple[int, float], ...]:

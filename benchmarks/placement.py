@@ -20,8 +20,8 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
-from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import simulate
+from penstock.app.space import parse_space
 from penstock.profiling.cost import CostTable
 from penstock.profiling.devices import Device
 from penstock.profiling.pooling import Expected
@@ -138,7 +138,7 @@ def makespan(instance: Instance, policy: str, error: float | None = 0.0) -> floa
     is known in advance, curves and the price of a resize are learned on the way.
     """
     name, wide = POLICIES[policy]
-    spec = _spec(len(instance.work), instance.devices if wide else 1)
+    spec = _spec(instance, instance.devices if wide else 1)
     work = {trial_id(spec.id, number): trial for number, trial in enumerate(instance.work)}
     rng = Random(instance.name)
     costs = CostTable()
@@ -155,12 +155,17 @@ def makespan(instance: Instance, policy: str, error: float | None = 0.0) -> floa
         policy=name,
         costs=costs,
         strategies=lambda spec: Budgets(spec.n_trials, max(budgets), budgets=budgets),
+        enqueued=[trial.params for trial in instance.work],
     )
     return done.makespan
 
 
-def _spec(trials: int, width: int) -> StudySpec:
-    number = distribution_to_json(FloatDistribution(0.0, 1.0))
+def _spec(instance: Instance, width: int) -> StudySpec:
+    values: dict[str, dict[str | float, None]] = {}
+    for trial in instance.work:
+        for name, value in trial.params:
+            values.setdefault(name, {})[value] = None
+    space = parse_space({name: list(each) for name, each in values.items()})
     return StudySpec(
         id="s",
         name="s",
@@ -168,8 +173,8 @@ def _spec(trials: int, width: int) -> StudySpec:
         code=Code("simulated:work", "", ""),
         metric="loss",
         direction="minimize",
-        n_trials=trials,
-        space=(("x", number),),
+        n_trials=len(instance.work),
+        space=space,
         strategy=StrategySpec("full", 81),
         shards=width,
         max_width=width,
