@@ -150,6 +150,8 @@ class Attempts(Numerics):
             and stays
             and self._width(study, trial) == len(members)
             and not self.state.shuffle
+            # What took another time than planned with may be at the wrong width.
+            and not (self.state.dirty and len(members) > 1)
         ):
             self._dispatch(study, trial, members)
             return
