@@ -20,7 +20,8 @@ from random import Random
 
 from ..profiling.errors import UsageError
 from ..profiling.families import Family, fitted
-from ..scheduler.courses import Shape
+from ..profiling.pooling import Shape
+from ..scheduler.study import Params
 from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, widest
 
 Curves = Mapping[tuple[str, str], Family]
@@ -79,7 +80,13 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
         if left == 0:
             arrives, left = arrives + rng.expovariate(1 / (gap * BURST)), _burst(rng)
         left -= 1
-        spec = study_spec(f"{family}-{number}", len(work), widest(work), number=number)
+        spec = study_spec(
+            f"{family}-{number}",
+            len(work),
+            widest(work),
+            number=number,
+            params=[trial.params for trial in work],
+        )
         studies.append(StudyWork(spec, work, arrives, budgets=True))
     return Workload(f"generated:{family} (seed {seed})", tuple(studies), resize=drawn[0][1])
 
@@ -122,9 +129,14 @@ def _drawn(
         epochs = _epochs(rng, budgets, most)
         if family == "cores":
             shape, level = _cores(rng, devices), rng.choice((0.5, 5.0, 60.0))
+            params: Params = (("size", level),)
         else:
-            shape, level = _trained(rng, curves, applications, cluster, devices)
-        work.append(TrialWork(level * math.exp(rng.gauss(0.0, spread)), shape, epochs))
+            application = rng.choice(applications)
+            batch = rng.choice(BATCHES[application])
+            params = (("application", application), ("batch", batch))
+            shape, level = _trained(curves[application, cluster], batch, devices)
+        level *= math.exp(rng.gauss(0.0, spread))
+        work.append(TrialWork(level, shape, epochs, params=params))
     about = (
         f"{trials} trials of up to {most} epochs ({budgets}), {devices} devices of"
         f" {'CPU cores' if family == 'cores' else cluster}, a resize {price:g} s"
@@ -143,16 +155,8 @@ def _epochs(rng: Random, budgets: str, most: int) -> int:
     return rung
 
 
-def _trained(
-    rng: Random,
-    curves: Curves,
-    applications: list[str],
-    cluster: str,
-    devices: int,
-) -> tuple[Shape, float]:
-    application = rng.choice(applications)
-    batch = rng.choice(BATCHES[application])
-    level, shape = shape_of(curves[application, cluster].curve(batch, devices))
+def _trained(family: Family, batch: int, devices: int) -> tuple[Shape, float]:
+    level, shape = shape_of(family.curve(batch, devices))
     return shape, level
 
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from ..profiling.cost import FIRST_RESIZE
 from ..profiling.errors import UsageError
-from ..scheduler.courses import Shape
 from .codec import spec_from_json
 from .simulate import OVERHEAD
 from .standing import count, duration
 from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 
 if TYPE_CHECKING:
-    from ..scheduler.study import StudySpec
+    from ..profiling.pooling import Shape
+from ..scheduler.study import StudySpec
     from .queries import EpochRow, Reader, StudyRow
 
 #: A longer gap between two segments on a device (seconds) is a wait, not what a segment costs.

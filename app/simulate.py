@@ -23,7 +23,7 @@ from ..scheduler.engine import Engine
 from ..scheduler.events import Event, PolicyChosen, StudySubmitted
 from ..scheduler.state import EngineState
 from ..scheduler.strategy import Strategy, make_strategy
-from ..scheduler.study import StudySpec
+from ..scheduler.study import Params, StudySpec
 from ..scheduler.trial import AcceptedEpoch
 from .clock import SimulatedClock
 from .ledger import MemoryLedger
@@ -213,13 +213,15 @@ def simulate(
     sharing: SharingTable | None = None,
     strategies: Callable[[StudySpec], Strategy] = make_strategy,
     arrivals: Mapping[str, float] | None = None,
+    enqueued: Mapping[str, Sequence[Params]] | None = None,
     overhead: float = OVERHEAD,
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
     ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's.
-    ``arrivals`` are the times at which studies are submitted, by id: 0 where nothing is said.
-    Raises BackendError when they are not over after ``longest`` simulated seconds.
+    ``arrivals`` are the times at which studies are submitted, by id: 0 where nothing is said;
+    ``enqueued`` the configurations that each tries first. Raises BackendError when they are not
+    over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
@@ -231,12 +233,15 @@ def simulate(
     runner.start(*chosen)
     runner.turn(0.0)  # the devices join
     at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
+    first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
     waiting = sorted(studies, key=lambda spec: at[spec.id])
     while waiting or engine.state.studies:
         now = clock.now()
         due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
         if due:
-            runner.start(*(StudySubmitted(at=now, study=spec) for spec in due))
+            runner.start(
+                *(StudySubmitted(at=now, study=spec, enqueued=first[spec.id]) for spec in due)
+            )
             del waiting[: len(due)]
         runner.turn(min(SURVEY_EVERY, at[waiting[0].id] - now) if waiting else SURVEY_EVERY)
         if clock.now() > longest:

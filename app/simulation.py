@@ -182,6 +182,7 @@ def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, know
         costs=costs,
         strategies=workload.strategy,
         arrivals=arrivals,
+        enqueued=workload.enqueued,
         overhead=workload.overhead,
     )
     ends: dict[str, float] = {}

@@ -10,13 +10,14 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 
 from ..profiling.cost import CostTable
 from ..profiling.fitting import fit
+from ..profiling.pooling import Expected, Shape
 from ..profiling.speed import Measured, packed
-from ..scheduler.courses import Shape
 from ..scheduler.decisions import Dispatch
 from ..scheduler.full import FullBudget
 from ..scheduler.strategy import Entry, Strategy, TrialGroup, make_strategy
-from ..scheduler.study import Code, StrategySpec, StudySpec, number_of
+from ..scheduler.study import Code, Params, Scalar, StrategySpec, StudySpec, number_of
 from .simulate import OVERHEAD
+from .space import parse_space
 
 #: The one parameter of studies whose trials do not depend on any.
 SPACE = (("x", distribution_to_json(FloatDistribution(0.0, 1.0))),)
@@ -30,6 +31,7 @@ class TrialWork:
     has every width from 1 on, and beyond its widest more devices gain nothing. ``epochs`` is its
     budget where the study has budgets. ``levels`` and ``values`` are seconds on one device and the
     study's metric of its epochs, in order; later ones take ``level`` and have the last value.
+    ``params`` are its hyperparameters, as far as they say something of its level.
     """
 
     level: float
@@ -37,6 +39,7 @@ class TrialWork:
     epochs: int = 0
     levels: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
+    params: Params = ()
 
     def seconds(self, epoch: int, width: int) -> float:
         """Seconds that ``epoch`` (1-based) takes on ``width`` devices."""
@@ -81,6 +84,14 @@ class Workload:
     def by_id(self) -> dict[str, StudyWork]:
         """Its studies by the id of their spec."""
         return {study.spec.id: study for study in self.studies}
+
+    @property
+    def enqueued(self) -> dict[str, tuple[Params, ...]]:
+        """The hyperparameters of each study's trials, by its id; none where trials have none."""
+        return {
+            name: tuple(trial.params for trial in study.trials if trial.params)
+            for name, study in self.by_id.items()
+        }
 
     def trial(self, study: str, trial: str) -> TrialWork:
         """That of a trial by id; one that was forked has that of an earlier one, in turns."""
@@ -131,13 +142,17 @@ class Budgets(FullBudget):
 class KnownCosts(CostTable):
     """A cost table that knows the workload, or (``beliefs``, factors) is wrong about some trials.
 
-    For policies that are to be compared without what they have to learn.
+    For policies that are to be compared without what they have to learn. ``error`` is how far off
+    it says it may be (standard deviation of the logarithm).
     """
 
     workload: Workload = field(default_factory=lambda: Workload("nothing", ()))
     beliefs: dict[str, float] = field(default_factory=dict)
+    error: float = 0.0
 
-    def saw_epoch(self, study: str, trial: str, seconds: float, width: int) -> bool:
+    def saw_epoch(
+        self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
+    ) -> bool:
         """It is known."""
         return False
 
@@ -145,15 +160,18 @@ class KnownCosts(CostTable):
         """It is known."""
 
     def expected(
-        self, study: str, trial: str, widest: int
-    ) -> tuple[float, tuple[tuple[int, float], ...]]:
+        self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
+    ) -> Expected:
         """As in the workload, times the error."""
         known = self.workload.trial(study, trial)
-        return known.level * self.beliefs.get(trial, 1.0), known.shape[:widest]
+        level = known.level * self.beliefs.get(trial, 1.0)
+        return Expected(level, known.shape[:widest], self.error)
 
-    def epoch_seconds(self, study: str, trial: str) -> float:
+    def epoch_seconds(
+        self, study: str, trial: str, features: tuple[float, ...] = ()
+    ) -> float | None:
         """On one device."""
-        return self.expected(study, trial, 1)[0]
+        return self.expected(study, trial, 1).level
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:
@@ -173,12 +191,23 @@ def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> 
 
 
 def study_spec(
-    name: str, trials: int, width: int, strategy: StrategySpec | None = None, number: int = 0
+    name: str,
+    trials: int,
+    width: int,
+    *,
+    strategy: StrategySpec | None = None,
+    number: int = 0,
+    params: Iterable[Params] = (),
 ) -> StudySpec:
     """A study of so many trials, each on at most ``width`` devices; ``number`` is part of its id.
 
-    It minimises ``loss``, and its trials are what the workload says, whatever their parameters.
+    It minimises ``loss``, and its trials are what the workload says, whatever their parameters:
+    ``params`` are all that there are.
     """
+    values: dict[str, dict[Scalar, None]] = {}
+    for name_of, value in (pair for each in params for pair in each):
+        values.setdefault(name_of, {})[value] = None
+    drawn = parse_space({parameter: list(each) for parameter, each in values.items()})
     return StudySpec(
         id=f"s{number}",
         name=name,
@@ -187,7 +216,7 @@ def study_spec(
         metric="loss",
         direction="minimize",
         n_trials=trials,
-        space=SPACE,
+        space=drawn if values else SPACE,
         strategy=strategy or StrategySpec("full", 1),
         shards=width,
         max_width=width,

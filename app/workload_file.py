@@ -14,7 +14,7 @@ from typing import Any
 
 from ..profiling.errors import UsageError
 from ..profiling.families import curve
-from ..scheduler.courses import Shape
+from ..profiling.pooling import Shape
 from ..scheduler.study import StrategySpec
 from .simulate import OVERHEAD
 from .study_file import strategy_from
@@ -93,7 +93,7 @@ class _Reading:
             )
             trials = self._trials((*place, "trials"), given["trials"])
         width = self._whole(place, given, "max_width", low=1, default=widest(trials))
-        spec = study_spec(str(place[-1]), len(trials), width, plan, number)
+        spec = study_spec(str(place[-1]), len(trials), width, strategy=plan, number=number)
         arrives = self._number(place, given, "arrives", default=0.0)
         return StudyWork(spec, trials, arrives, budgets=plan is None)
 

@@ -11,7 +11,7 @@ seeds frozen, each of the 20 tables with the same weight:
 - ``narrowest``: the same, the n narrowest measured. As a live study begins.
 
 Our fit never sees the application it is tested on: its prior is made from the coefficients of the
-other three (medians; standard deviations at least 1). The other predictors:
+other three (means; standard deviations at least 1). The other predictors:
 
 - ``linear``: time falls as devices rise, at the measured points' geometric mean.
 - ``amdahl``: a fixed part and a part that falls, by least squares of relative errors.

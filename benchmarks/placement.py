@@ -1,6 +1,6 @@
 """How near the best makespan each policy comes: simulated, with the real engine and runner.
 
-    python -m benchmarks.placement --json FILE [--quick] [--curves DIR]
+    python -m benchmarks.placement --json FILE [--quick] [--every N] [--curves DIR]
 
 Ratio is makespan over the larger of two lower bounds (``scheduler/bounds.py``): the fluid bound and
 the one that counts whole epochs. Both take resizes for free, so a ratio of 1 is out of reach where
@@ -23,6 +23,7 @@ from penstock.app.generated import BATCHES, FAMILIES, Instance, instances
 from penstock.app.simulate import simulate
 from penstock.app.simulation import lower_bound, simulated_devices
 from penstock.app.workload import KnownCosts, StudyWork, Training, Workload, study_spec
+from penstock.profiling.cost import CostTable
 from penstock.profiling.families import fitted
 from penstock.scheduler.snapshot import Candidate, Snapshot
 from penstock.scheduler.study import trial_id
@@ -41,6 +42,14 @@ POLICIES = {
     "dynamic_fluid": ("dynamic_fluid", True),
     "waterfill": ("waterfill", True),
 }
+#: name of a row: the policy, and the error of what it believes (None: it knows nothing).
+UNSURE = {
+    "noise_0.5": ("waterfill", 0.5),
+    "noise_0.5.dynamic_fluid": ("dynamic_fluid", 0.5),
+    "noise_0.5.longest_first": ("longest_first+wide", 0.5),
+    "learned_curves": ("waterfill", None),
+    "learned_curves.dynamic_fluid": ("dynamic_fluid", None),
+}
 
 
 def bound(instance: Instance) -> float:
@@ -51,39 +60,44 @@ def bound(instance: Instance) -> float:
     return lower_bound(work, epochs, instance.devices)
 
 
-def makespan(instance: Instance, policy: str, error: float = 0.0) -> float:
+def makespan(instance: Instance, policy: str, error: float | None = 0.0) -> float:
     """Simulated seconds.
 
-    ``error``: each trial's work is taken for another, lognormal with this deviation.
+    ``error``: each trial's work is taken for another, lognormal with this deviation; None: nothing
+    is known in advance, curves and the price of a resize are learned on the way.
     """
     name, wide = POLICIES[policy]
     work = _workload(instance, instance.devices if wide else 1)
     [study] = work.studies
     rng = Random(instance.name)
     trials = [trial_id(study.spec.id, number) for number in range(len(instance.work))]
-    beliefs = {trial: math.exp(rng.gauss(0.0, error)) for trial in trials}
+    costs = CostTable()
+    if error is not None:
+        beliefs = {trial: math.exp(rng.gauss(0.0, error)) for trial in trials}
+        costs = KnownCosts(workload=work, beliefs=beliefs, error=error, resize=instance.price)
     done = simulate(
         [study.spec],
         simulated_devices(f"gpu:{instance.devices}"),
         Training(work),
         policy=name,
-        costs=KnownCosts(workload=work, beliefs=beliefs, resize=instance.price),
+        costs=costs,
         strategies=work.strategy,
+        enqueued=work.enqueued,
     )
     return done.makespan
 
 
 def _workload(instance: Instance, width: int) -> Workload:
-    spec = study_spec(instance.name, len(instance.work), width)
+    params = [each.params for each in instance.work]
+    spec = study_spec(instance.name, len(instance.work), width, params=params)
     return Workload(instance.name, (StudyWork(spec, instance.work, budgets=True),), instance.price)
 
 
 def one(instance: Instance) -> dict[str, float]:
-    """Ratios of all policies on one instance; ``noise``: the default with wrong beliefs."""
+    """Ratios of all policies on one instance, and of those that are not sure."""
     least = bound(instance)
     row = {policy: makespan(instance, policy) / least for policy in POLICIES}
-    row["noise_0.5"] = makespan(instance, "waterfill", error=0.5) / least
-    return row
+    return row | {name: makespan(instance, *each) / least for name, each in UNSURE.items()}
 
 
 def replan_ms(trials: int, devices: int) -> float:
@@ -120,22 +134,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="36 instances instead of 504")
+    parser.add_argument("--every", type=int, default=1, help="every so many of the instances")
     parser.add_argument("--curves", type=Path, help="a folder of measured speed curves")
     given = parser.parse_args()
     curves = _curves.read(given.curves) if given.curves else fitted()
-    todo = list(instances(6 if given.quick else 84, curves))
-    began = time.perf_counter()
-    print(f"load before {os.getloadavg()[0]:.1f}")
+    todo = list(instances(6 if given.quick else 84, curves))[:: given.every]
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    print(f"load before {load:.1f}")
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = list(pool.map(one, todo))
     print(f"{len(rows)} instances in {time.perf_counter() - began:.0f} s, simulated\n")
-    figures: dict[str, float] = {"instances": len(rows)}
-    print(f"{'makespan / bound':20} {'mean':>7} {'p95':>7} {'max':>7}")
+    figures: dict[str, float] = {
+        "instances": len(rows),
+        "seconds": time.perf_counter() - began,
+        "cores": os.cpu_count() or 0,
+        "load_before": load,
+    }
+    print(f"{'makespan / bound':30} {'mean':>7} {'p95':>7} {'max':>7}")
     for name in rows[0]:
         ratios = sorted(row[name] for row in rows)
         kinds = (fmean(ratios), ratios[math.ceil(0.95 * len(ratios)) - 1], ratios[-1])
-        figures |= zip((f"{name}.ratio.{k}" for k in ("mean", "p95", "max")), kinds, strict=True)
-        print(f"{name:20} {kinds[0]:7.3f} {kinds[1]:7.3f} {kinds[2]:7.3f}")
+        figures |= zip(
+            (f"{name}.{'' if name in UNSURE else 'ratio.'}{k}" for k in ("mean", "p95", "max")),
+            kinds,
+            strict=True,
+        )
+        print(f"{name:30} {kinds[0]:7.3f} {kinds[1]:7.3f} {kinds[2]:7.3f}")
     for other in ("dynamic_fluid", "longest_first"):
         worst = max(row["waterfill"] / row[other] for row in rows)
         figures[f"vs_{other}.worst"] = worst
@@ -159,7 +183,8 @@ def main() -> None:
         print(f"one plan of {trials} trials on {devices} devices: {taken:.0f} ms of CPU time")
     print()
     figures |= sharing_figures(10 if given.quick else 60)
-    print(f"load after {os.getloadavg()[0]:.1f}")
+    figures["load_after"] = os.getloadavg()[0]
+    print(f"load after {figures['load_after']:.1f}")
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1) + "\n")
 

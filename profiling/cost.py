@@ -1,8 +1,9 @@
 """What epochs and segments cost, as measured: the one place that policies and segmentation read.
 
-Estimates are exponentially weighted means (weight ``ALPHA`` on the newest), per trial and per
-study; a trial that has not run yet is estimated by its study, and a study without a single measured
-epoch by nothing: the caller gets None and says so.
+Of every trial and width the table keeps an exponentially weighted mean (weight ``ALPHA`` on the
+newest). What is expected elsewhere is worked out from all of a study's trials (``pooling``): at
+widths that a trial was not run at, and for trials that have not run. Of a study without a single
+measured epoch nothing is expected: the caller gets None and says so.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from .fitting import fit
-from .speed import Measured, packed
+from .pooling import Expected, Pool, expected, pool, prior_shape
 
 ALPHA = 0.3
 #: An estimate that moved by this factor since it was last planned with is to be planned anew.
 MOVED = 1.25
+#: A study's pool is made anew when it has so many more points, as a factor.
+MORE = 1.1
 #: Seconds of a resize before any was measured (docs/measured.md: 17 to 100 ms by the state's size).
 FIRST_RESIZE = 0.06
 #: An epoch is taken to last this long at least (seconds): what does nothing has no ratios.
 LEAST = 1e-6
-#: A width that was not measured is expected this many standard deviations slower than estimated.
-CAUTION = 0.5
 #: Seconds from the end of one segment to the first step of the next, before any was measured.
 FIRST_OVERHEAD = 0.005
 
@@ -31,42 +31,71 @@ def _blend(old: float | None, new: float) -> float:
 
 
 @dataclass(slots=True)
-class CostTable:
-    """Seconds an epoch by trial, by study and by width, and seconds of a segment and of a resize.
+class TrialCosts:
+    """Seconds an epoch of a trial by width: ``means`` now, and ``planned`` with.
 
-    ``shapes`` are (width, seconds an epoch there over those on one device), worked out from the
-    means that stood then: ``anchors``, by study and width.
+    ``last`` is the width of its newest epoch; ``features`` are the numbers that its configuration
+    is told apart by.
     """
 
-    trials: dict[str, float] = field(default_factory=dict)
-    studies: dict[str, float] = field(default_factory=dict)
-    widths: dict[str, dict[int, float]] = field(default_factory=dict)
-    trial_widths: dict[str, int] = field(default_factory=dict)
+    features: tuple[float, ...]
+    last: int
+    means: dict[int, float] = field(default_factory=dict)
+    planned: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StudyCosts:
+    """Trials of a study that have run, and means by width of all of them.
+
+    ``changes`` counts what came new into any ``planned``. ``pool`` was made after ``pooled`` of
+    them.
+    """
+
+    trials: dict[str, TrialCosts] = field(default_factory=dict)
+    widths: dict[int, float] = field(default_factory=dict)
+    changes: int = 0
+    pool: Pool | None = None
+    pooled: int = 0
+
+
+@dataclass(slots=True)
+class CostTable:
+    """Seconds an epoch by study, trial and width, and seconds of a segment and of a resize.
+
+    ``resizes`` is how many were measured. ``features`` of a trial are as many numbers for all
+    trials of a study.
+    """
+
+    studies: dict[str, StudyCosts] = field(default_factory=dict)
     segment_overhead: float = FIRST_OVERHEAD
     resize: float = FIRST_RESIZE
-    anchors: dict[str, dict[int, float]] = field(default_factory=dict)
-    shapes: dict[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    resizes: int = 0
 
-    def saw_epoch(self, study: str, trial: str, seconds: float, width: int) -> bool:
+    def saw_epoch(
+        self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
+    ) -> bool:
         """Take in one epoch's training time (seconds) on ``width`` devices.
 
-        True where what follows from it is to be planned anew: it is the study's first at this
-        width, or the mean there has moved.
+        True where it is not what was expected: what follows from it is to be planned anew.
         """
         seconds = max(LEAST, seconds)
-        # What a trial took at another width says nothing of this one.
-        same = self.trial_widths.get(trial, 1) == width
-        self.trials[trial] = _blend(self.trials.get(trial) if same else None, seconds)
-        self.trial_widths[trial] = width
-        self.studies[study] = _blend(self.studies.get(study), seconds)
-        known = self.widths.setdefault(study, {})
-        known[width] = _blend(known.get(width), seconds)
-        anchor = self.anchors.get(study, {}).get(width)
-        if anchor is not None and 1 / MOVED < known[width] / anchor < MOVED:
-            return False
-        self.anchors.setdefault(study, {})[width] = known[width]
-        self.shapes.pop(study, None)
-        return True
+        known = self.studies.get(study)
+        own = None if known is None else known.trials.get(trial)
+        if own is not None and width in own.planned:
+            before: float | None = own.planned[width]
+        else:
+            before = self.seconds_at(study, trial, width, features)
+        known = self.studies.setdefault(study, StudyCosts())
+        known.widths[width] = _blend(known.widths.get(width), seconds)
+        own = known.trials.setdefault(trial, TrialCosts(features, width))
+        own.last = width
+        mean = own.means[width] = _blend(own.means.get(width), seconds)
+        moved = before is None or not 1 / MOVED < mean / before < MOVED
+        if moved or width not in own.planned:
+            own.planned[width] = mean
+            known.changes += 1
+        return moved
 
     def saw_segment(self, seconds: float, training: float, *, resized: bool) -> None:
         """Take in one closed segment: dispatched-to-accepted and training time within it (seconds).
@@ -76,69 +105,57 @@ class CostTable:
         """
         overhead = seconds - training
         if resized:
-            self.resize = _blend(self.resize, max(0.0, overhead - self.segment_overhead))
+            # The first one says more than what is assumed before any.
+            old = self.resize if self.resizes else None
+            self.resize = _blend(old, max(0.0, overhead - self.segment_overhead))
+            self.resizes += 1
         elif 0.0 <= overhead <= 1.0:
             self.segment_overhead = _blend(self.segment_overhead, overhead)
 
-    def epoch_seconds(self, study: str, trial: str) -> float | None:
-        """Expected seconds of one epoch of ``trial``, None when nothing was measured."""
-        return self.trials.get(trial, self.studies.get(study))
+    def epoch_seconds(
+        self, study: str, trial: str, features: tuple[float, ...] = ()
+    ) -> float | None:
+        """Expected seconds of one epoch of ``trial`` where it last ran; None as ``expected``.
+
+        On one device where it has not run.
+        """
+        known = self.studies.get(study)
+        if known is not None and (own := known.trials.get(trial)):
+            return own.means[own.last]
+        return self.expected(study, trial, 1, features).level
 
     def expected(
-        self, study: str, trial: str, widest: int
-    ) -> tuple[float | None, tuple[tuple[int, float], ...]]:
-        """Seconds of an epoch of ``trial`` on one device, and how that changes with the width.
+        self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
+    ) -> Expected:
+        """What is expected of ``trial`` on 1 to ``widest`` devices.
 
-        The former is None as in ``epoch_seconds``; the latter (width, seconds over those on one
-        device) for widths 1 to ``widest``. The trials of a study have it in common: measured widths
-        as they were measured, the others by the fitted model, with caution.
+        ``level`` is None where no epoch of the study was measured.
         """
-        shape = self._shape(study, widest)
-        factors = dict(shape)
-        own = self.trials.get(trial)
-        if own is not None:
-            return own / factors.get(self.trial_widths[trial], 1.0), shape
-        known = self.widths.get(study)
-        if not known:
-            return None, shape
-        narrowest = min(known)
-        return known[narrowest] / factors.get(narrowest, 1.0), shape
+        known = self.studies.get(study)
+        if known is None:
+            return Expected(None, prior_shape(widest), math.inf)
+        made = known.pool
+        if made is None or known.changes > MORE * known.pooled or len(made.shape) < widest:
+            trials = [(own.features, own.planned) for own in known.trials.values()]
+            made = known.pool = pool(trials, max(widest, *known.widths))
+            known.pooled = known.changes
+        own = known.trials.get(trial)
+        if own is None:
+            return expected(made, features, {}, widest)
+        return expected(made, own.features, own.planned, widest)
 
-    def seconds_at(self, study: str, trial: str, width: int) -> float | None:
+    def seconds_at(
+        self, study: str, trial: str, width: int, features: tuple[float, ...] = ()
+    ) -> float | None:
         """Expected seconds of one epoch of ``trial`` on ``width`` devices; None as ``expected``."""
-        level, shape = self.expected(study, trial, width)
-        return None if level is None else level * shape[-1][1]
-
-    def _shape(self, study: str, widest: int) -> tuple[tuple[int, float], ...]:
-        if widest == 1:
-            return ((1, 1.0),)
-        shape = self.shapes.get(study, ())
-        if len(shape) < widest:
-            shape = self.shapes[study] = self._fitted(study, widest)
-        return shape[:widest]
-
-    def _fitted(self, study: str, widest: int) -> tuple[tuple[int, float], ...]:
-        known = self.anchors.get(study) or {1: 1.0}
-        model = fit(Measured(packed(width), seconds) for width, seconds in known.items())
-        curve = []
-        for each in model.curve(widest):
-            width = each.place.width
-            caution = 0.0 if width in known or width == 1 else CAUTION * each.deviation
-            curve.append((width, each.seconds * math.exp(caution)))
-        return tuple((width, seconds / curve[0][1]) for width, seconds in curve)
-
-    def forget(self, trial: str) -> None:
-        """Drop a finished trial's own estimate; its study keeps what it taught."""
-        self.trials.pop(trial, None)
-        self.trial_widths.pop(trial, None)
+        found = self.expected(study, trial, width, features)
+        return None if found.level is None else found.level * found.shape[-1][1]
 
     def forget_study(self, study: str) -> None:
         """Drop a finished study's estimates."""
         self.studies.pop(study, None)
-        self.widths.pop(study, None)
-        self.anchors.pop(study, None)
-        self.shapes.pop(study, None)
 
     def speeds(self, study: str) -> tuple[tuple[int, float], ...]:
         """(width, seconds an epoch) of ``study`` as measured, by width."""
-        return tuple(sorted(self.widths.get(study, {}).items()))
+        known = self.studies.get(study)
+        return () if known is None else tuple(sorted(known.widths.items()))

@@ -21,7 +21,7 @@ from operator import mul
 from statistics import median
 
 from .errors import UsageError
-from .speed import Coefficients, Estimate, Measured, Place, packed
+from .speed import Estimate, Measured, Place, packed
 
 #: Standard deviation of the logarithm of one measured time.
 NOISE = 0.05
@@ -63,7 +63,6 @@ PRIOR = Prior((2.0, 0.3, -2.2, 0.5, -4.5, 0.6), (1.6, 1.2, 1.5, 1.0, 1.0, 1.5))
 class SpeedModel:
     """What ``fit`` found. Cheap to ask: some 50 microseconds an estimate at 12 measured places."""
 
-    coefficients: Coefficients
     measured: dict[Place, Estimate]
     #: The parameters as fitted, and the global batch that they are relative to.
     _theta: _Row
@@ -93,18 +92,9 @@ class SpeedModel:
             math.sqrt(max(0.0, variance) + NOISE**2),
         )
 
-    def curve(
-        self,
-        max_width: int,
-        per_node: int | None = None,
-        batch: float = 1.0,
-        shards: int | None = None,
-    ) -> tuple[Estimate, ...]:
-        """Estimates for 1 to ``max_width`` devices; the rest as in ``speed.packed``."""
-        return tuple(
-            self.estimate(packed(width, per_node, batch, shards))
-            for width in range(1, max_width + 1)
-        )
+    def curve(self, max_width: int) -> tuple[Estimate, ...]:
+        """Estimates for 1 to ``max_width`` devices of one node, and one batch."""
+        return tuple(self.estimate(packed(width)) for width in range(1, max_width + 1))
 
 
 def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
@@ -135,12 +125,7 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
         place: Estimate(place, math.exp(log), NOISE / math.sqrt(len(times[place])))
         for place, log in zip(places, logs, strict=True)
     }
-    values = [math.exp(value) for value in theta]
-    values[1] /= share
-    values[6] = 1.0 + math.exp(min(theta[6], STEEPEST))
-    return SpeedModel(
-        Coefficients(*values), measured, theta, share, factor, residuals, slopes, precision
-    )
+    return SpeedModel(measured, theta, share, factor, residuals, slopes, precision)
 
 
 def _most_probable(

@@ -30,13 +30,15 @@ class Hull:
         """(width, speed), narrowest first; (0, 0) is not among them."""
         return tuple(zip(self.widths, self.speeds, strict=True))
 
-    def speed_for(self, width: float) -> float:
-        """Speed on ``width`` devices on average; that of the last breakpoint on more."""
-        return _between(self.widths, self.speeds, width, self.speeds[-1])
-
     def width_for(self, speed: float) -> float:
         """Fewest devices on average that give ``speed``; infinite where no width does."""
-        return _between(self.speeds, self.widths, speed, math.inf)
+        at = bisect_left(self.speeds, speed)
+        if at == len(self.speeds):
+            return math.inf
+        if speed == self.speeds[at]:
+            return self.widths[at]
+        slow, narrow = (self.speeds[at - 1], self.widths[at - 1]) if at else (0, 0)
+        return narrow + (self.widths[at] - narrow) * (speed - slow) / (self.speeds[at] - slow)
 
 
 def hull(points: Iterable[tuple[float, float]]) -> Hull:
@@ -74,14 +76,3 @@ def _bends(
 ) -> bool:
     """Whether ``middle`` is above the line from ``left`` to (``width``, ``speed``)."""
     return (middle[1] - left[1]) * (width - left[0]) > (speed - left[1]) * (middle[0] - left[0])
-
-
-def _between(given: tuple[float, ...], wanted: tuple[float, ...], x: float, beyond: float) -> float:
-    """``wanted`` at ``x`` on the line through (0, 0) and all (``given``, ``wanted``)."""
-    at = bisect_left(given, x)
-    if at == len(given):
-        return beyond
-    low, start = (given[at - 1], wanted[at - 1]) if at else (0, 0)
-    if x == given[at]:
-        return wanted[at]
-    return start + (wanted[at] - start) * (x - low) / (given[at] - low)

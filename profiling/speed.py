@@ -45,19 +45,15 @@ class Place:
             raise UsageError.refuse("share", self.share, "a positive number")
 
 
-def packed(
-    width: int, per_node: int | None = None, batch: float = 1.0, shards: int | None = None
-) -> Place:
+def packed(width: int, per_node: int | None = None, batch: float = 1.0) -> Place:
     """``width`` devices on as few nodes of ``per_node`` devices as they fit on (None: on one).
 
-    ``batch`` is the global batch, which may stay 1 where it never differs. With ``shards`` it is
-    cut in so many, whole ones a device: on 3 devices the busiest has 2 of 4, as on 2 devices.
+    ``batch`` is the global batch, which may stay 1 where it never differs.
 
-    >>> packed(3, per_node=2, batch=64, shards=4)
-    Place(width=3, nodes=2, share=32.0)
+    >>> packed(3, per_node=2, batch=48)
+    Place(width=3, nodes=2, share=16.0)
     """
-    part = 1 / width if shards is None else -(-shards // width) / shards
-    return Place(width, 1 if per_node is None else -(-width // per_node), batch * part)
+    return Place(width, 1 if per_node is None else -(-width // per_node), batch / width)
 
 
 @dataclass(frozen=True, slots=True)

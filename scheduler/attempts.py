@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .decisions import Parent, Release
 from .events import AttemptFailed, AttemptLost, EpochReported, Replayed, TrialReturned
+from .features import features_of
 from .numerics import Numerics
 from .record import Refused
 from .retry import ENDS_STUDY, METRIC_LIMIT, retry_failure, retry_loss
@@ -102,7 +103,8 @@ class Attempts(Numerics):
         self.state.tally.trained += event.seconds
         if event.epoch == attempt.segment.first:
             self.state.tally.saw_first(event.at - attempt.dispatched_at, event.claimed)
-        if self.state.costs.saw_epoch(study.spec.id, trial.id, alone, len(members)):
+        features = features_of(study.spec, trial.params)
+        if self.state.costs.saw_epoch(study.spec.id, trial.id, alone, len(members), features):
             self.state.dirty = True
         self._changes.trials[trial.id] = trial
         self._changes.epochs.append(
@@ -156,6 +158,8 @@ class Attempts(Numerics):
             and self._width(study, trial) == len(members)
             and not self.state.shuffle
             and not self._gives_way(study, trial, len(members))
+            # What took another time than planned with may be at the wrong width.
+            and not (self.state.dirty and len(members) > 1)
         ):
             self._dispatch(study, trial, members)
             return

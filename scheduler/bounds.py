@@ -19,7 +19,8 @@ from functools import lru_cache
 import numpy as np
 
 from ..profiling.hull import Hull
-from .courses import Curve, Shape, curve_of
+from ..profiling.pooling import Shape
+from .courses import Curve, curve_of
 
 #: Bisections of T: the bound is within 2**-30 of the truth.
 _STEPS = 30

@@ -10,9 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..profiling.hull import Hull, hull
-
-#: (width, seconds an epoch there over seconds an epoch on one device), widths rising.
-Shape = tuple[tuple[int, float], ...]
+from ..profiling.pooling import Shape
 
 
 class Course(NamedTuple):

@@ -40,7 +40,7 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     """A trial keeps its slots until its target, unless it is cut: then for this epoch."""
     segment = attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
-    seconds = state.costs.seconds_at(trial.study, trial.id, len(segment.members))
+    seconds = state.seconds_at(trial, len(segment.members))
     if seconds is not None:
         seconds *= state.stretch(attempt)
     epoch_ends, ends = state.epoch_ends(attempt), None

@@ -229,7 +229,7 @@ class Placing(Packing):
 
     def _dispatch(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> None:
         n = segment_length(
-            self.state.costs.epoch_seconds(study.spec.id, trial.id),
+            self.state.epoch_seconds(trial),
             self.state.costs.segment_overhead,
             trial.target - trial.epoch,
             study.spec.max_segment,
@@ -310,7 +310,6 @@ class Placing(Packing):
         for name in study.trials:
             self.state.trials.pop(name, None)
             self.state.courses.pop(name, None)
-            self.state.costs.forget(name)
         self.state.costs.forget_study(study.spec.id)
         self.state.sharing.forget_study(study.spec.id)
         self.state.studies.pop(study.spec.id)

@@ -21,6 +21,7 @@ from typing import cast
 
 from .courses import steady
 from .decisions import AskPlan, Member
+from .features import features_of
 from .policies import find_policy, is_plugin
 from .record import Refused
 from .sharing import Sharing, apportion
@@ -198,7 +199,7 @@ class Planning(Sharing):
             return False
         if not state.courses or trial.id in state.courses:
             return False
-        seconds = self.state.costs.epoch_seconds(trial.study, trial.id)
+        seconds = self.state.epoch_seconds(trial)
         return seconds is not None and self._plan_due() - self._at < WORTH_WAITING * seconds
 
     def _epochs_at(self, trial: Trial, width: int) -> int:
@@ -229,8 +230,10 @@ class Planning(Sharing):
 
     def _candidate(self, trial: Trial) -> Candidate:
         costs = self.state.costs
-        widest = self._widest(self.state.studies[trial.study], trial)
-        level, shape = costs.expected(trial.study, trial.id, widest)
+        study = self.state.studies[trial.study]
+        widest = self._widest(study, trial)
+        features = features_of(study.spec, trial.params)
+        level, shape, deviation = costs.expected(trial.study, trial.id, widest, features)
         ends = self.state.epoch_ends(self.state.attempts[trial.fence]) if trial.fence else None
         return Candidate(
             trial.id,
@@ -238,12 +241,13 @@ class Planning(Sharing):
             trial.epoch,
             trial.target,
             trial.since,
-            costs.epoch_seconds(trial.study, trial.id),
+            self.state.epoch_seconds(trial),
             len(trial.members),
             widest,
             costs.speeds(trial.study),
             level=level,
             shape=shape,
+            deviation=deviation,
             boundary=0.0 if ends is None else max(0.0, ends - self._at),
             course=self.state.courses.get(trial.id),
         )

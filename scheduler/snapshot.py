@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .courses import Course, Shape
+from ..profiling.pooling import Shape
+from .courses import Course
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,9 @@ class Candidate:
     epochs takes, None where none of its study was measured; ``speeds`` are (width, seconds an
     epoch) as measured in its study. ``level`` is seconds an epoch on one device and ``shape`` how
     that changes with the width, at every width that it may have, both estimated where they were
-    not measured. The epoch that it runs is expected to end in ``boundary`` seconds. ``course`` is
-    what the standing plan has in mind for it.
+    not measured, and ``deviation`` the standard deviation of the level's logarithm. The epoch that
+    it runs is expected to end in ``boundary`` seconds. ``course`` is what the standing plan has in
+    mind for it.
     """
 
     trial: str
@@ -32,6 +34,7 @@ class Candidate:
     speeds: tuple[tuple[int, float], ...] = ()
     level: float | None = None
     shape: Shape = ((1, 1.0),)
+    deviation: float = 0.0
     boundary: float = 0.0
     course: Course | None = None
 

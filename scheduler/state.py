@@ -12,6 +12,7 @@ from ..profiling.tally import Tally
 from .asha import Asha
 from .courses import Course
 from .decisions import Ask, AskPlan, Parent, Segment
+from .features import features_of
 from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
@@ -202,10 +203,20 @@ class EngineState:
     tuned: dict[str, Tuned] = field(default_factory=dict)
     sharing: SharingTable = field(default_factory=SharingTable)
 
+    def seconds_at(self, trial: Trial, width: int) -> float | None:
+        """Expected seconds of an epoch of it on ``width`` devices; None: nothing was measured."""
+        features = features_of(self.studies[trial.study].spec, trial.params)
+        return self.costs.seconds_at(trial.study, trial.id, width, features)
+
+    def epoch_seconds(self, trial: Trial) -> float | None:
+        """Expected seconds of an epoch of it where it last ran; None: nothing was measured."""
+        features = features_of(self.studies[trial.study].spec, trial.params)
+        return self.costs.epoch_seconds(trial.study, trial.id, features)
+
     def epoch_ends(self, attempt: Attempt) -> float | None:
         """When its present epoch is expected to end (the runner's clock); None if not known."""
-        width = len(attempt.segment.members)
-        seconds = self.costs.seconds_at(attempt.study, attempt.segment.trial, width)
+        trial = self.trials[attempt.segment.trial]
+        seconds = self.seconds_at(trial, len(attempt.segment.members))
         if seconds is None:
             return None
         begun = attempt.began + seconds * self.stretch(attempt)

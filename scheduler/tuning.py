@@ -83,7 +83,7 @@ class Tuning(Planning):
         probe = tuple(c for race in tuned.races if not race.over for c in race.open())
         if tuned.over and tuned.begun > RECHECK:
             probe = tuple(race.chosen for race in tuned.races if race.chosen)
-        seconds = self._probe_seconds(tuned, study)
+        seconds = self._probe_seconds(tuned, study, trial)
         if probe and tuned.silent < SILENT and seconds >= PROBE_LEAST:
             tuned.probing = trial.id
             # Measured against the default, so the trial that measures begins with that.
@@ -181,10 +181,10 @@ class Tuning(Planning):
             tuned.exact.enter(arms(spot, ("exact",), spec.knobs))
             tuned.others.enter(arms(spot, tuned.kinds[1:], spec.knobs))
 
-    def _probe_seconds(self, tuned: Tuned, study: StudyState) -> float:
+    def _probe_seconds(self, tuned: Tuned, study: StudyState, trial: Trial) -> float:
         """Seconds of windows that may be thrown away now."""
-        spec, costs = study.spec, self.state.costs
-        each = costs.studies.get(spec.id)
+        spec = study.spec
+        each = self.state.epoch_seconds(trial)
         if each is None:
             return 0.0
         ahead = sum(t.target - t.epoch for t in self._trials_of(study) if t.target > t.epoch)

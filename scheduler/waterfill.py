@@ -17,7 +17,9 @@ hold, each new plan is at least as good as the one before.
 
 from __future__ import annotations
 
+import heapq
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,6 +45,8 @@ _FIRST = ("start, seated", "start", "longest")
 _ONE = ((1, 1.0),)
 #: A plan that ends within this much of the bound is good enough.
 _NEAR = 1.002
+#: Idle devices widen a trial where that saves more than so many times the price of the resize.
+_WORTH = 2.0
 
 
 class Rule(NamedTuple):
@@ -167,7 +171,56 @@ def waterfill(snapshot: Snapshot) -> Plan:
         if best is None or draft.forecast.makespan < best.forecast.makespan * (1 - 1e-9):
             best = draft
     assert best is not None  # all as they are is a plan, and can run
-    return _plan(snapshot, jobs, best)
+    return _plan(snapshot, jobs, _with_leftovers(jobs, snapshot.devices, best))
+
+
+def _with_leftovers(jobs: Sequence[Job], devices: int, best: Draft) -> Draft:
+    """``best`` with the devices that it leaves idle, as long as its forecast ends no later.
+
+    Were the estimates true, nothing would be gained. They are not, and who turns out to be longer
+    than foretold is then further on. The trial that has longest to go is widened first.
+    """
+    granted = _granted(jobs, devices, best)
+    while granted:
+        courses = list(best.courses)
+        for at, width in granted:
+            courses[at] = steady(width)
+        draft = draft_of(jobs, devices, courses, best.rule, best.target)
+        if draft is not None and draft.forecast.makespan <= best.forecast.makespan * (1 + 1e-9):
+            return draft
+        granted = granted[: len(granted) // 2]
+    return best
+
+
+def _granted(jobs: Sequence[Job], devices: int, best: Draft) -> list[tuple[int, int]]:
+    """(job, width) by which idle devices are put to use, in the order of handing out."""
+    widths = best.forecast.widths
+    begun = [at for at, job in enumerate(jobs) if job.trial not in best.forecast.late]
+    spare = devices - sum(max(jobs[at].held, widths[jobs[at].trial]) for at in begun)
+    granted: list[tuple[int, int]] = []
+    line = [
+        (-jobs[at].epochs * jobs[at].seconds(widths[jobs[at].trial]), at, widths[jobs[at].trial])
+        for at in begun
+        if jobs[at].epochs
+    ]
+    heapq.heapify(line)
+    while spare > 0 and line:
+        left, at, width = heapq.heappop(line)
+        job = jobs[at]
+        wider = next((edge for edge in job.curve.breakpoints if edge > width), None)
+        if wider is None:
+            continue
+        if wider - width > spare:
+            wider = job.curve.widths[bisect_right(job.curve.widths, width + spare) - 1]
+            if wider <= width:
+                continue
+        less = job.epochs * job.seconds(wider)
+        if -left - less <= _WORTH * job.switch(wider, job.last):
+            continue
+        spare -= wider - width
+        granted.append((at, wider))
+        heapq.heappush(line, (-less, at, wider))
+    return granted
 
 
 def _typical(candidates: Sequence[Candidate]) -> float:
@@ -177,8 +230,8 @@ def _typical(candidates: Sequence[Candidate]) -> float:
 
 
 def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) -> Job:
-    # Short epochs do not pay for the exchange between devices, and unknown ones may be short.
-    elastic = each.level is not None and each.level >= LONG_ENOUGH
+    # Short epochs do not pay for the exchange between devices.
+    elastic = each.level is None or each.level >= LONG_ENOUGH
     return Job(
         trial=each.trial,
         epochs=each.target - each.epoch - running,

@@ -30,6 +30,7 @@ PURE = {
     "hashlib",
     "heapq",
     "itertools",
+    "json",  # distributions are texts
     "math",
     "numpy",
     "operator",

@@ -1,16 +1,26 @@
-"""What the cost table expects of trials: at widths that were measured, and at others."""
+"""What the cost table expects of trials: where they were measured, and elsewhere."""
 
 from __future__ import annotations
+
+import math
+from random import Random
 
 import pytest
 from penstock.profiling.cost import MOVED, CostTable
 
 
-def test_nothing_is_expected_of_a_study_without_a_measured_epoch():
+def taught(*epochs):
+    """A table that saw (trial, width, seconds)."""
     costs = CostTable()
-    assert costs.expected("s", "t", 1) == (None, ((1, 1.0),))
-    level, shape = costs.expected("s", "t", 4)
+    for trial, width, seconds in epochs:
+        costs.saw_epoch("s", trial, seconds, width)
+    return costs
+
+
+def test_nothing_is_expected_of_a_study_without_a_measured_epoch():
+    level, shape, deviation = CostTable().expected("s", "t", 4)
     assert level is None
+    assert deviation == math.inf
     assert [width for width, _ in shape] == [1, 2, 3, 4]
 
 
@@ -18,27 +28,56 @@ def test_an_epoch_that_took_no_time_does_no_harm():
     costs = CostTable()
     assert costs.saw_epoch("s", "t", 0.0, 1)
     costs.saw_epoch("s", "t", 0.0, 1)
-    level, shape = costs.expected("s", "t", 2)
+    level, shape, _ = costs.expected("s", "t", 2)
     assert level > 0
     assert all(factor > 0 for _, factor in shape)
 
 
 def test_a_trial_that_was_not_run_is_expected_as_its_study_and_one_that_was_as_itself():
-    costs = CostTable()
-    costs.saw_epoch("s", "a", 2.0, 1)
-    costs.saw_epoch("s", "b", 4.0, 1)
-    assert costs.expected("s", "b", 1)[0] == 4.0
-    assert costs.expected("s", "new", 1)[0] == pytest.approx(2.0 + 0.3 * 2.0)
+    costs = taught(("a", 1, 2.0), ("b", 1, 8.0))
+    assert costs.expected("s", "b", 1).level == pytest.approx(8.0)
+    assert costs.expected("s", "new", 1).level == pytest.approx(4.0, rel=0.01)
+    own, new = (costs.expected("s", trial, 1).deviation for trial in ("b", "new"))
+    assert own < 0.1 < new
 
 
 def test_measured_widths_count_as_they_were_measured_and_tell_of_the_trial_on_one_device():
-    costs = CostTable()
-    costs.saw_epoch("s", "a", 8.0, 1)
-    costs.saw_epoch("s", "a", 5.0, 2)
-    level, shape = costs.expected("s", "a", 3)
+    costs = taught(("a", 1, 8.0), ("a", 2, 5.0))
+    level, shape, _ = costs.expected("s", "a", 3)
     assert level == pytest.approx(8.0)
     assert dict(shape)[2] == pytest.approx(5 / 8)
     assert dict(shape)[3] > 0.3
+    assert costs.seconds_at("s", "a", 2) == pytest.approx(5.0)
+
+
+def test_the_curve_of_a_trial_that_scales_badly_is_its_own():
+    """Ten trials twice as fast on two devices, one that is not: each is expected as it is."""
+    costs = taught(*[(f"t{k}", width, 8.0 / width) for k in range(10) for width in (1, 2)])
+    for width, seconds in ((1, 8.0), (2, 7.8)):
+        costs.saw_epoch("s", "bad", seconds, width)
+    bad, good = (dict(costs.expected("s", name, 4).shape) for name in ("bad", "t3"))
+    assert bad[2] == pytest.approx(7.8 / 8)
+    assert good[2] == pytest.approx(1 / 2)
+    assert bad[4] > 1.3 * good[4]
+
+
+def test_what_a_study_was_seen_to_gain_is_expected_of_a_trial_that_ran_at_one_width():
+    scaling = taught(*[(f"t{k}", width, 8.0 / width) for k in range(5) for width in (1, 2, 4)])
+    stuck = taught(*[(f"t{k}", width, 8.0) for k in range(5) for width in (1, 2, 4)])
+    for costs in (scaling, stuck):
+        costs.saw_epoch("s", "one", 20.0, 2)
+    assert dict(scaling.expected("s", "one", 4).shape)[4] < 0.35
+    assert dict(stuck.expected("s", "one", 4).shape)[4] > 0.8
+    assert scaling.seconds_at("s", "one", 2) == pytest.approx(20.0)
+
+
+def test_wide_trials_that_are_long_do_not_make_width_look_slow():
+    """The long ones run wide: only trials that ran at several widths can tell what width does."""
+    costs = taught(*[(f"short{k}", 1, 4.0) for k in range(5)])
+    for k in range(5):
+        costs.saw_epoch("s", f"long{k}", 40.0, 1)
+        costs.saw_epoch("s", f"long{k}", 10.0, 4)
+    assert dict(costs.expected("s", "short0", 4).shape)[4] < 0.4
 
 
 def test_only_what_moves_an_estimate_asks_for_a_new_plan():
@@ -47,12 +86,40 @@ def test_only_what_moves_an_estimate_asks_for_a_new_plan():
     assert not costs.saw_epoch("s", "a", 1.1, 1)
     assert costs.saw_epoch("s", "a", 1.0, 2)
     assert costs.saw_epoch("s", "a", 1.0 + 4 * (MOVED - 1), 1)
+    assert not costs.saw_epoch("s", "as expected", costs.expected("s", "b", 1).level, 1)
+
+
+def test_hyperparameters_that_matter_foretell_trials_that_have_not_run():
+    """Batch size and a layer's width, as features from -1 to 1; the noise is 10 %."""
+    rng = Random(7)
+
+    def seconds(batch, layer, width):
+        compute = 20.0 * math.exp(0.9 * layer) * (1.0 + 0.5 * math.exp(-0.8 * batch))
+        return (compute / width**0.8) * math.exp(rng.gauss(0.0, 0.1))
+
+    drawn = [(rng.uniform(-1, 1), rng.uniform(-1, 1), rng.uniform(-1, 1)) for _ in range(60)]
+    costs = CostTable()
+    for number, features in enumerate(drawn[:20]):
+        for width in (1, 2) if number < 5 else (1,):
+            costs.saw_epoch("s", f"t{number}", seconds(*features[:2], width), width, features)
+    mean = math.exp(sum(math.log(own.means[1]) for own in costs.studies["s"].trials.values()) / 20)
+    ours, means, inside = 0.0, 0.0, 0
+    for number, features in enumerate(drawn[20:]):
+        truth = math.log(seconds(*features[:2], 1))
+        found = costs.expected("s", f"new{number}", 1, features)
+        ours += abs(math.log(found.level) - truth)
+        means += abs(math.log(mean) - truth)
+        inside += abs(math.log(found.level) - truth) < 1.645 * found.deviation
+    assert ours < 0.4 * means
+    assert 32 <= inside <= 40  # of 40, 90 % of which are expected to be
 
 
 def test_what_a_resize_takes_is_learned_from_segments_that_began_with_one():
     costs = CostTable(segment_overhead=0.1, resize=0.0)
     costs.saw_segment(10.0, 5.0, resized=True)
-    assert costs.resize == pytest.approx(0.3 * 4.9)
+    assert costs.resize == pytest.approx(4.9)
+    costs.saw_segment(12.0, 5.0, resized=True)
+    assert costs.resize == pytest.approx(0.7 * 4.9 + 0.3 * 6.9)
     assert costs.segment_overhead == 0.1
     costs.saw_segment(5.2, 5.0, resized=False)
     assert costs.segment_overhead == pytest.approx(0.7 * 0.1 + 0.3 * 0.2)

@@ -29,7 +29,6 @@ def test_a_width_that_is_slower_than_a_narrower_one_is_no_breakpoint():
 def test_a_dip_is_bridged_by_the_widths_beside_it():
     curve = hull([(1, 1.0), (2, 1.3), (3, 1.2), (4, 2.2), (8, 3.0)])
     assert curve.breakpoints == ((1, 1.0), (4, 2.2), (8, 3.0))
-    assert curve.speed_for(2) == pytest.approx(1.4)
     assert curve.width_for(1.4) == pytest.approx(2.0)
 
 
@@ -54,8 +53,7 @@ def test_of_two_speeds_at_one_width_the_higher_counts():
 
 def test_a_curve_of_one_point_is_a_line_from_zero():
     curve = hull([(4, 2.0)])
-    assert [curve.speed_for(width) for width in (0, 1, 2, 4, 9)] == [0, 0.5, 1.0, 2.0, 2.0]
-    assert curve.width_for(2.1) == math.inf
+    assert [curve.width_for(speed) for speed in (0, 0.5, 1, 2.0, 2.1)] == [0, 1, 2, 4, math.inf]
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf])
@@ -75,7 +73,7 @@ def test_no_points_are_refused():
 def test_breakpoints_are_points_and_the_hull_is_above_all(points):
     curve = hull(points)
     assert set(curve.breakpoints) <= set(points)
-    assert all(curve.speed_for(width) >= speed for width, speed in points)
+    assert all(curve.width_for(speed) <= width for width, speed in points)
     assert curve.speeds[-1] == max(speed for _, speed in points)
 
 
@@ -93,11 +91,12 @@ def test_no_average_of_two_points_is_above_the_hull(points):
     for left in points:
         for right in points:
             middle = (left[0] + right[0]) / 2, (left[1] + right[1]) / 2
-            assert middle[1] <= curve.speed_for(middle[0])
+            assert curve.width_for(middle[1]) <= middle[0]
 
 
 @given(some_points, st.integers(0, 60).map(lambda part: Fraction(part, 60)))
-def test_width_for_is_the_inverse_of_speed_for(points, share):
-    curve = hull(points)
-    speed = share * curve.speeds[-1]
-    assert curve.speed_for(curve.width_for(speed)) == speed
+def test_between_two_breakpoints_widths_rise_in_proportion(points, share):
+    corners = ((0, 0), *hull(points).breakpoints)
+    for (narrow, slow), (wide, fast) in pairwise(corners):
+        speed = slow + share * (fast - slow)
+        assert hull(points).width_for(speed) == narrow + share * (wide - narrow)

@@ -56,9 +56,8 @@ class TestModel:
         within, across = (KNOWN.seconds(packed(width, per_node=4)) for width in (4, 5))
         assert across > within
 
-    def test_the_busiest_device_has_whole_shards(self):
-        assert packed(3, shards=4).share == packed(2, shards=4).share == 0.5
-        assert packed(4, shards=4).share == 0.25
+    def test_a_device_has_its_part_of_the_batch(self):
+        assert packed(4).share == 0.25
         assert packed(5, per_node=4, batch=40) == Place(5, 2, 8.0)
 
 
@@ -159,13 +158,15 @@ def test_what_was_measured_stands_whatever_the_model_says():
 def test_a_reversal_at_a_nodes_boundary_is_foretold_for_the_widths_beyond():
     """Yolo on four T4s a node: three times the seconds on five devices."""
     model = fit(points((1, 1.2), (2, 0.62), (4, 0.4), (5, 1.2), per_node=4))
-    assert all(each.seconds > 0.8 for each in model.curve(8, per_node=4)[5:])
+    assert all(model.estimate(packed(width, 4)).seconds > 0.8 for width in (6, 7, 8))
 
 
 def test_the_unit_of_time_does_not_matter():
     seconds = of(KNOWN, (1, 2, 4, 9), per_node=8)
     epochs = [replace(point, seconds=point.seconds * 7e4) for point in seconds]
-    for step, epoch in zip(fit(seconds).curve(16, 8), fit(epochs).curve(16, 8), strict=True):
+    short, long = fit(seconds), fit(epochs)
+    for width in range(1, 17):
+        step, epoch = (model.estimate(packed(width, 8)) for model in (short, long))
         assert epoch.seconds == pytest.approx(7e4 * step.seconds, rel=1e-6)
         assert epoch.deviation == pytest.approx(step.deviation, rel=1e-6)
 
@@ -175,9 +176,10 @@ def test_the_unit_of_work_does_not_matter():
     examples = [
         replace(each, place=replace(each.place, share=64 * each.place.share)) for each in parts
     ]
-    for part, example in zip(
-        fit(parts).curve(16, 8), fit(examples).curve(16, 8, batch=64), strict=True
-    ):
+    by_part, by_example = fit(parts), fit(examples)
+    for width in range(1, 17):
+        part = by_part.estimate(packed(width, 8))
+        example = by_example.estimate(packed(width, 8, batch=64))
         assert example.seconds == pytest.approx(part.seconds, rel=1e-6)
 
 
@@ -205,6 +207,6 @@ def test_any_times_give_a_curve_that_goes_through_them(found):
     for point in given_points:
         same = sorted(p.seconds for p in given_points if p.place == point.place)
         assert same[0] * 0.999 <= model.estimate(point.place).seconds <= same[-1] * 1.001
-    for each in model.curve(16, per_node=4):
+    for each in (model.estimate(packed(width, 4)) for width in range(1, 17)):
         assert 0 < each.seconds < math.inf
         assert NOISE / 4 < each.deviation < math.inf

@@ -56,7 +56,7 @@ def test_a_gang_is_lost_once_so_the_rest_of_it_comes_for_nothing():
     [(fence, lone)] = state.attempts.items()
     lone.dispatched_at = lone.began = -5.0
     members = (Member("cpu.a.1", 0), Member("cpu.a.2", 0))
-    gang = Segment("s-1-0001", 1, 1, fence + 1, members)
+    gang = Segment("s-1-0000", 1, 1, fence + 1, members)
     state.attempts[fence + 1] = Attempt("1.0", "s-1", gang, -1.0, began=-1.0)
     for member in members:
         state.devices[member.device].fences[0] = fence + 1

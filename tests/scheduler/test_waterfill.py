@@ -110,7 +110,30 @@ def test_a_trial_alone_gets_the_width_that_is_fastest_and_not_more():
     assert plan.widths == {"a": 3}
 
 
-def test_unmeasured_trials_get_a_device_each():
+def test_idle_devices_widen_who_has_longest_to_go():
+    """a cannot end before 20 / 2.4 s: b and c, done in time on a device each, would leave two.
+
+    b is widened first, and would then end before c.
+    """
+    waiting = (candidate("a", 20), candidate("b", 7), candidate("c", 4))
+    plan = waterfill(Snapshot(0.0, waiting, 7, devices=7))
+    assert plan.widths == {"a": 3, "b": 2, "c": 2}
+
+
+def test_idle_devices_do_not_widen_a_trial_for_less_than_twice_the_price():
+    running = (candidate("a", 30, width=3, boundary=0.1), candidate("b", 6, width=1, boundary=0.1))
+    for price, width in ((0.1, 2), (3.0, 1)):
+        plan = waterfill(Snapshot(0.0, (), 0, running, 1, devices=5, resize=price))
+        assert plan.widths["b"] == width
+
+
+def test_with_devices_to_spare_trials_of_which_nothing_is_known_begin_wide():
+    waiting = tuple(candidate(f"t{k}", 3, level=None) for k in range(2))
+    plan = waterfill(Snapshot(0.0, waiting, 4, devices=4))
+    assert plan.widths == {"t0": 2, "t1": 2}
+
+
+def test_unmeasured_trials_that_may_not_be_wider_get_a_device_each():
     waiting = tuple(candidate(f"t{k}", 3, level=None, shape=((1, 1.0),)) for k in range(3))
     plan = waterfill(Snapshot(0.0, waiting, 4, devices=4))
     assert plan.widths == {"t0": 1, "t1": 1, "t2": 1}
