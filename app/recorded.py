@@ -24,7 +24,7 @@ from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 
 if TYPE_CHECKING:
     from ..profiling.pooling import Shape
-from ..scheduler.study import StudySpec
+    from ..scheduler.study import StudySpec
     from .queries import EpochRow, Reader, StudyRow
 
 #: A longer gap between two segments on a device (seconds) is a wait, not what a segment costs.
