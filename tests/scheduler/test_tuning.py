@@ -29,7 +29,7 @@ def world(devices=1, epochs=4, n_trials=60, **fields):
         made = Device(f"cpu.a.{i}", "a", "cpu", (2 * i, 2 * i + 1), None)
         found.send(DeviceJoined(at=0.0, device=made, incarnation="i1"))
     plan = StrategySpec("full", max_epochs=epochs)
-    fields = {"contract": "torch", "system": "tune", "space": (("x", "{}"),), **fields}
+    fields = {"contract": "torch", "system": "tune", **fields}
     found.submit(spec(plan, n_trials=n_trials, max_segment=1, **fields))
     return found
 
