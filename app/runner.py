@@ -21,9 +21,21 @@ from typing import Any
 
 from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
 from ..profiling.history import HistoryEntry
-from ..scheduler.decisions import Ask, Cut, Decision, Discard, Dispatch, Finish, Release, Revoke
+from ..scheduler.decisions import (
+    Ask,
+    Consult,
+    Cut,
+    Decision,
+    Discard,
+    Dispatch,
+    Finish,
+    Release,
+    Remember,
+    Revoke,
+)
 from ..scheduler.engine import Engine, Refused
 from ..scheduler.events import (
+    Advised,
     Event,
     Planned,
     PolicyFailed,
@@ -38,6 +50,7 @@ from ..scheduler.snapshot import fault
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import commands
+from .advisor import Advisor, entry_of
 from .clock import Clock
 from .codec import state_from_json, state_to_json
 from .event_log import EventLog
@@ -88,6 +101,7 @@ class Runner:
         survey_every: float = SURVEY_EVERY,
         discard: Callable[[Sequence[str]], None] = lambda uris: None,
         policies: Policies | None = None,
+        advisor: Advisor | None = None,
     ) -> None:
         """``discard`` deletes checkpoints by their URIs, soon and in the background."""
         self.engine = engine
@@ -97,6 +111,7 @@ class Runner:
         self._transport = transport
         self._samplers = samplers
         self._policies = policies or PluginHost()
+        self._advisor = advisor or Advisor()
         self._clock = clock
         self._reaper = Reaper(claim_timeout)
         self._survey_every = survey_every
@@ -227,6 +242,16 @@ class Runner:
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every
             self._look(now)
+        for advice in self._advisor.answers():
+            self._apply(
+                Advised(
+                    at=now,
+                    cause=advice.consult,
+                    workload=advice.workload,
+                    config=advice.config,
+                    why=advice.why,
+                )
+            )
         wake = self.engine.wake_at()
         if wake is not None and now >= wake:
             self._apply(Tick(at=now))
@@ -276,6 +301,10 @@ class Runner:
             turn.releases.append(decision)
         elif isinstance(decision, Discard):
             turn.discards.extend(decision.uris)
+        elif isinstance(decision, Consult):
+            self._advisor.consult(decision, self._ledger.history(decision.machine))
+        elif isinstance(decision, Remember):
+            turn.history += entry_of(decision, self._clock.now())
         elif isinstance(decision, Finish):
             self._samplers.forget(decision.study)
 

@@ -50,7 +50,7 @@ def take(family: Family, profiler: Profiler, trial: int) -> Profile:
         steps += 1
     reading = profiler.take()
     values = reading.with_loop(min(waited, reading.seconds), steps * family.batch).values
-    calls = operator_calls(lambda: family.step(trial))
+    calls = operator_calls(lambda: family.step(trial))[0]
     mix = operator_mix(lambda: family.step(trial))
     profile = profile_of(values, calls, steps / reading.seconds)
     return (*profile, *((f"mix_{name}_share", part) for name, part in mix.items()))

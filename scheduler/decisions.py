@@ -147,17 +147,20 @@ class Consult(Decision):
     """Ask the history what workloads with a like profile ran best with."""
 
     workload: str
+    machine: str
     profile: Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remember(Decision):
-    """Write into the history what came out of a workload's race.
+    """Write into the history what came out of a workload's race, or a profile of its default.
 
     ``speedup`` is steps an hour under ``config`` over those under the default, ``profile`` that of
-    the default, ``machine`` the kind of slot; ``infeasible`` are configurations that cannot be run.
+    the default, ``machine`` the class of the device; ``infeasible`` are configurations that cannot
+    be run.
     """
 
+    study: str
     workload: str
     machine: str
     profile: Metrics

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from ..profiling.history import machine_class
 from ..profiling.knobs import Spot, SystemConfig, arms, merged, part
 from ..profiling.racing import Race
 from .decisions import Consult, Member, Remember
@@ -41,6 +42,9 @@ PROBE_SHARE = 0.02
 PROBE_LEAST = 0.02
 #: Probes in a row that nothing came of, after which none is sent: the code cannot be measured.
 SILENT = 3
+#: Epochs of a workload that are profiled, of as many trials: how far they are apart tells what is
+#: near (``profiling.similarity``).
+PROFILES = 2
 #: Trials that begin under a winner between two that measure it again.
 RECHECK = 25
 #: Workloads remembered; the least recently used one is forgotten.
@@ -76,7 +80,7 @@ class Tuning(Planning):
         else:
             kept = part(trial.system, "rounding", "numerics")
             trial.system = merged(tuned.exact.chosen, kept)
-        profile = not tuned.profile and not trial.system and len(members) == 1
+        profile = tuned.profiled < PROFILES and fresh and not trial.system and len(members) == 1
         if not fresh or len(members) > 1 or self._busy(tuned):
             return Orders(trial.system, profile=profile)
         self._enter_arms(tuned, spec, spot)
@@ -119,10 +123,23 @@ class Tuning(Planning):
         self._check_fence(trial, event.fence)
         study = self.state.studies[trial.study]
         key, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
-        if tuned.profile or trial.system:
+        if tuned.profiled >= PROFILES or trial.system:
             return
-        tuned.profile = event.values
-        self._decide(Consult, workload=key, profile=event.values)
+        machine = self._machine(trial)
+        tuned.profiled += 1
+        self._decide(
+            Remember,
+            study=study.spec.id,
+            workload=key,
+            machine=machine,
+            profile=event.values,
+            config=(),
+            speedup=1.0,
+            windows=1,
+        )
+        if tuned.profiled == 1:
+            tuned.profile = event.values
+            self._decide(Consult, workload=key, machine=machine, profile=event.values)
 
     def _on_advised(self, event: Advised) -> None:
         tuned = self.state.tuned.get(event.workload)
@@ -169,6 +186,9 @@ class Tuning(Planning):
         device = self.state.devices[member.device].device
         return Spot(device.kind, max(1, len(device.cores) // device.slots))
 
+    def _machine(self, trial: Trial) -> str:
+        return machine_class(self.state.devices[trial.members[0].device].device)
+
     def _busy(self, tuned: Tuned) -> bool:
         """Whether a trial measures for this workload now."""
         trial = self.state.trials.get(tuned.probing)
@@ -208,12 +228,12 @@ class Tuning(Planning):
         speedup = prod(
             arm.speedup for race in tuned.races for arm in race.arms if arm.config == race.chosen
         )
-        spot = self._spot(trial.members[0])
-        key, _ = self._tuned(spec, trial, spot)
+        key, _ = self._tuned(spec, trial, self._spot(trial.members[0]))
         self._decide(
             Remember,
+            study=spec.id,
             workload=key,
-            machine=f"{spot.kind}{spot.cores}",
+            machine=self._machine(trial),
             profile=tuned.profile,
             config=tuned.chosen,
             speedup=speedup,

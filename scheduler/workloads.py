@@ -21,8 +21,8 @@ class Tuned:
     whole life: a trial has the winners of both. ``probing`` is the trial that measures now, or
     empty. ``trained`` and ``spent`` are seconds of epochs, and of windows that were thrown away.
     ``begun`` counts trials since the winner was measured last; ``silent`` probes without an answer.
-    ``profile`` is that of its first profiled epoch, under the default; ``advice`` why it has the
-    arm that it was advised to try. ``remembered`` is what the history was last told.
+    ``profile`` is that of the first of the ``profiled`` epochs, under the default; ``advice`` why
+    it has the arm that it was advised to try. ``remembered`` is what the history was last told.
     """
 
     kinds: tuple[str, ...] = ("exact",)
@@ -34,6 +34,7 @@ class Tuned:
     spent: float = 0.0
     begun: int = 0
     profile: Metrics = ()
+    profiled: int = 0
     advice: str = ""
     remembered: SystemConfig | None = None
 

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,7 @@ from torch.utils.data import Dataset
 
 from ..profiling.errors import TrialFailed
 from .keys import key
+from .operator_calls import operator_calls
 from .reading import in_memory, length, read, seed_cpu
 from .shards import Sums, cut, refuse
 from .state import state_hash
@@ -44,7 +46,8 @@ class Training:
     """A trial in the middle of its life: everything that an epoch reads and changes.
 
     ``stretches`` are those of the next epoch's steps that are run under other configurations than
-    ``system``, to be measured; none at other times.
+    ``system``, to be measured; none at other times. ``counts`` of its operators are taken of one
+    step where it is not None, and ``waited`` are seconds in which batches were read.
     """
 
     code: TorchTrainable
@@ -62,6 +65,8 @@ class Training:
     epoch: int = 0
     system: System = field(default_factory=System)
     stretches: list[Stretch] = field(default_factory=list)
+    counts: dict[str, int] | None = None
+    waited: float = 0.0
 
     def state(self) -> dict[str, Any]:
         """The state after ``epoch``: references to live tensors, copy before training goes on."""
@@ -214,13 +219,21 @@ def _train(run: Training, tick: Tick) -> float:
         for step in range(stretch.first, stretch.stop):
             tick(run.epoch, step + 1, len(batches))
             stretch.tick()
-            loss = next(gradients)
-            run.code.clip(run.model)
-            run.optimizer.step()
+            if run.counts == {} and step == min(1, len(batches) - 1):
+                run.counts, loss = operator_calls(partial(_step, run, gradients))
+            else:
+                loss = _step(run, gradients)
             total += loss * len(batches[step])
         next(gradients, None)
         stretch.tick()
     return float(total.item()) / examples
+
+
+def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:
+    loss = next(gradients)
+    run.code.clip(run.model)
+    run.optimizer.step()
+    return loss
 
 
 def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:
@@ -235,7 +248,9 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
     seed_step = _seed if in_memory(run.data.train) is not None else _seed_everything
     computing = run.system.computing(run.device)
     for seed in seeds:
+        began = time.perf_counter()
         batch, _ = next(batch_of)
+        run.waited += time.perf_counter() - began
         seed_step(run.device, seed)
         run.optimizer.zero_grad(set_to_none=True)  # before the forward pass, which takes its memory
         with computing:
@@ -256,7 +271,9 @@ def _by_shard(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
         batch = batches[step - 1]
         share = sums.begin(len(cut(len(batch), run.shards, run.batch_size)))
         for shard in share:
+            began = time.perf_counter()
             part, size = next(batch_of)
+            run.waited += time.perf_counter() - began
             _seed_everything(run.device, seed[shard])
             with computing:
                 loss = run.code.loss(run.model, part)

@@ -31,6 +31,7 @@ from .messages import ParentRef, SegmentTask
 from .metrics import checked
 from .pipe import Pipe, Run
 from .probing import probe
+from .profiled import Profiles
 from .reading import in_memory, length
 from .state import machine_signature, signature
 from .system import System
@@ -54,6 +55,7 @@ class Segments:
         self._pipe = pipe
         self._identity = identity
         self._data = SharedData()
+        self._profiles = Profiles()
         self._warm = WarmTrials(warm_capacity())
         self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._meetings = Meetings(identity, loop.device_here())
@@ -98,7 +100,13 @@ class Segments:
         closed = False
         while not closed:
             epoch = training.epoch + 1
+            profiled = task.profile and epoch == task.first
+            if profiled:
+                self._profiles.begin(training)
             result = loop.run_epoch(training, run.tick)
+            if profiled:
+                values = dict(self._profiles.end(training, result))
+                run.say("profiled", epoch=epoch, values=values)
             if training.stretches:
                 run.windows(stretches.windows(training.stretches), [])
                 training.stretches = []

@@ -223,11 +223,9 @@ def test_advice_for_what_is_not_known_is_refused():
         at.send(Advised(at=0.0, workload="?", config=(), why=""))
 
 
-def test_a_profile_is_asked_about_once_and_a_result_is_remembered_with_it():
-    at = world()
+def profiled(at):
     dispatch = now(at)
-    assert dispatch.profile
-    [asked] = at.send(
+    return at.send(
         Profiled(
             at=at.at,
             trial=dispatch.segment.trial,
@@ -236,9 +234,27 @@ def test_a_profile_is_asked_about_once_and_a_result_is_remembered_with_it():
             values=(("samples_s", 100.0),),
         )
     )
+
+
+def test_a_profile_is_asked_about_once_and_kept_twice():
+    at = world()
+    assert now(at).profile
+    kept, asked = profiled(at)
     assert isinstance(asked, Consult)
+    assert (kept.config, kept.speedup, kept.profile) == ((), 1.0, asked.profile)
+    assert kept.machine == asked.machine == "cpu unknown 2 cores"
+    trial(at)
+    assert now(at).profile
+    [again] = profiled(at)
+    assert isinstance(again, Remember)
     trial(at)
     assert not now(at).profile
+
+
+def test_a_result_is_remembered_with_the_profile_of_the_default():
+    at = world()
+    profiled(at)
+    trial(at)
     told = measure(
         at, {ONE: 0.5, LAST: 1.2, BOTH: 1.1}, [(config, "in memory") for config in LOADERS]
     )
@@ -246,7 +262,7 @@ def test_a_profile_is_asked_about_once_and_a_result_is_remembered_with_it():
     assert remember.config == ONE
     assert remember.speedup == pytest.approx(2.0)
     assert remember.profile == (("samples_s", 100.0),)
-    assert remember.machine == "cpu2"
+    assert remember.study == "s-1"
     assert len(remember.infeasible) == 2
 
 

@@ -1,0 +1,122 @@
+"""What the history says of a workload, asked in a process of its own.
+
+A service is fitted to the history for each question, which takes a second and libraries that a
+scheduler does without otherwise; meanwhile its loop goes on. An empty history is answered at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from ..profiling.errors import UsageError
+from ..profiling.history import HistoryEntry, Profile, digest
+from ..profiling.knobs import KNOBS, SystemConfig
+from ..scheduler.decisions import Consult, Remember
+from .history import entries_from_bodies, entries_to_bodies
+
+log = logging.getLogger(__name__)
+
+#: Seconds that an answer may take.
+PATIENCE = 120.0
+
+
+class Advice(NamedTuple):
+    """The answer to the ``Consult`` of this id: what to try, () for nothing, and why."""
+
+    consult: str
+    workload: str
+    config: SystemConfig
+    why: str
+
+
+class Advisor:
+    """Answers in the background, one question after the other."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._asked: list[Future[Advice]] = []
+
+    def consult(self, question: Consult, entries: Sequence[HistoryEntry]) -> None:
+        """Have ``entries`` asked; ``answers`` has it when it is there."""
+        if not any(entry.config for entry in entries):
+            done: Future[Advice] = Future()
+            why = f"the history of {question.machine} knows nothing to reuse"
+            done.set_result(Advice(question.id, question.workload, (), why))
+            self._asked.append(done)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="advisor")
+        self._asked.append(self._pool.submit(_ask, question, entries))
+
+    def answers(self) -> list[Advice]:
+        """What was answered since the last call."""
+        done = [each for each in self._asked if each.done()]
+        self._asked = [each for each in self._asked if not each.done()]
+        return [each.result() for each in done]
+
+
+def entry_of(told: Remember, at: float) -> list[HistoryEntry]:
+    """What a race came to as entries of the history, with those that cannot be run."""
+    source = digest("study", told.study)
+
+    def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
+        return HistoryEntry(
+            workload=told.workload,
+            machine=told.machine,
+            source=source,
+            profile=told.profile,
+            config=config,
+            speedup=speedup,
+            joules=None,
+            windows=max(1, told.windows),
+            at=at,
+            infeasible=infeasible,
+        )
+
+    failed = [entry(config, 1.0, infeasible=True) for config in told.infeasible]
+    return [entry(told.config, told.speedup), *failed]
+
+
+def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
+    asked = {"profile": dict(question.profile), "entries": entries_to_bodies(entries)}
+    command = [sys.executable, "-P", "-m", __name__]
+    try:
+        done = subprocess.run(
+            command,
+            check=True,
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        found = json.loads(done.stdout)
+        config = tuple((str(name), value) for name, value in found["config"] if name in KNOBS)
+        return Advice(question.id, question.workload, config, found["why"])
+    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        log.warning("the history gave no answer: %r", error)
+        why = "the similarity service gave no answer; the log says more"
+        return Advice(question.id, question.workload, (), why)
+
+
+def main() -> None:
+    """The process: one question on its standard input, one answer on its output."""
+    from ..profiling.similarity import Similarity
+
+    asked = json.load(sys.stdin)
+    profile: Profile = tuple(sorted(asked["profile"].items()))
+    try:
+        answer = Similarity.fit(entries_from_bodies(asked["entries"])).ask(profile)
+        config, why = answer.config or (), answer.why
+    except UsageError as error:
+        config, why = (), str(error)
+    json.dump({"config": list(config), "why": why}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
