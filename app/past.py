@@ -86,6 +86,7 @@ def _trial(row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent])
         finished_at=row.finished_at,
         further=tuple(json.loads(row.further)),
         constraints=tuple(json.loads(row.constraints).items()),
+        system=tuple((name, value) for name, value in json.loads(row.system)),
         parents=tuple(parents),
         values={each.epoch: _value(each.value) for each in epochs},
         hashes={each.epoch: each.state_hash for each in epochs},

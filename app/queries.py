@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import ColumnElement, Row, Select, func, select
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
 from ..profiling.history import HistoryEntry
+from ..profiling.knobs import SystemConfig
 from ..scheduler.events import Event, PolicyFailed, StudyImported
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Objective, Scalar
@@ -80,7 +81,7 @@ class TrialRow:
     The three ``failure`` fields are None unless its code failed. ``further`` are the last values
     of the study's other objectives, ``constraints`` by how much each is violated (0 or less: not).
     The three of its origin are None unless it was forked: from that trial's state (its id), after
-    that epoch, in that trial's place.
+    that epoch, in that trial's place. ``system`` is the system configuration that it runs with.
     """
 
     id: str
@@ -102,6 +103,7 @@ class TrialRow:
     origin_trial: str | None = None
     origin_epoch: int | None = None
     replaces: str | None = None
+    system: SystemConfig = ()
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -249,12 +251,22 @@ class Reader(EventLog):
         rows = self._rows(query.order_by(EVENT.c.seq))
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
 
+    def of_study(self, study_id: str, *kinds: type[Event]) -> list[tuple[int, Event]]:
+        """The events of these kinds about a study or its trials, with their numbers, in order."""
+        return self._of_kinds(kinds, EVENT.c.study == study_id)
+
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
         """Each time a policy of the user's gave no plan, with its number."""
-        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body)
-        rows = self._rows(query.where(EVENT.c.kind == PolicyFailed.__name__).order_by(EVENT.c.seq))
-        found = [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
+        found = self._of_kinds((PolicyFailed,))
         return [(seq, event) for seq, event in found if isinstance(event, PolicyFailed)]
+
+    def _of_kinds(
+        self, kinds: Sequence[type[Event]], *where: ColumnElement[bool]
+    ) -> list[tuple[int, Event]]:
+        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).order_by(EVENT.c.seq)
+        names = [kind.__name__ for kind in kinds]
+        rows = self._rows(query.where(EVENT.c.kind.in_(names), *where))
+        return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
 
     def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
         """The events of these sequence numbers: what other events name as their cause."""
@@ -343,6 +355,7 @@ def _trial(row: Row[Any]) -> TrialRow:
             "params": json.loads(row.params),
             "further": tuple(json.loads(row.further)),
             "constraints": json.loads(row.constraints),
+            "system": tuple((name, value) for name, value in json.loads(row.system)),
         }
     )
 

@@ -37,6 +37,7 @@ from .standing import (
     scores,
     standing,
 )
+from .system_view import energy, section, turned
 from .usage import usage_of, words
 from .whole_file import write_whole
 
@@ -72,6 +73,7 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
         importances(Results(reader, study.id).trials(), plan),
         datetime.now(UTC),
         usage_of(reader, study),
+        section(reader, study.id),
     )
     write_whole(path, page, "report")
     return path
@@ -84,6 +86,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     shares: Importances | None,
     now: datetime,
     used: Usage | None = None,
+    system: str = "",
 ) -> str:
     """The page as text; ``now`` is when it was made."""
     spec = spec_from_json(study.spec_json)
@@ -109,9 +112,10 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "best_title": best_words(study)[0].upper() + best_words(study)[1:],
         "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
         "pareto": PARETO if study.further else "",
-        "facts": _facts(study, spec, epochs, used),
+        "facts": _facts(study, spec, trials, epochs, used),
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
+        "system": system,
         "table": table(study, trials, epochs),
     }
     return page(None, parts, charts, now)
@@ -243,7 +247,13 @@ def _shares(study: StudyRow, shares: Importances | None) -> str:
     )
 
 
-def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow], used: Usage | None) -> str:
+def _facts(
+    study: StudyRow,
+    spec: StudySpec,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    used: Usage | None,
+) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
     facts: dict[str, object] = {
@@ -258,6 +268,8 @@ def _facts(study: StudyRow, spec: StudySpec, epochs: Sequence[EpochRow], used: U
         "Finished": moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
         **({"Use": words(used)} if used is not None else {}),
+        **({"System parameters": turned(spec, trials)} if spec.contract == "torch" else {}),
+        "Energy": energy(epochs),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)

@@ -28,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration that makes exactly these tables.
-HEAD = "0005"
+HEAD = "0006"
 
 METADATA = MetaData(
     naming_convention={
@@ -87,6 +87,8 @@ TRIAL = Table(
     # JSON: the values of further objectives, and by how much each constraint is violated.
     Column("further", TEXT, nullable=False, server_default="[]"),
     Column("constraints", TEXT, nullable=False, server_default="{}"),
+    # JSON: the knobs that differ from their default, as pairs.
+    Column("system", TEXT, nullable=False, server_default="[]"),
     # Of a forked trial: whose state it goes on from, after which epoch, and whose place it takes.
     Column("origin_trial", TEXT),
     Column("origin_epoch", INTEGER),

@@ -155,6 +155,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "finished_at": trial.finished_at,
         "further": json.dumps(trial.further),
         "constraints": json.dumps(dict(trial.constraints)),
+        "system": json.dumps(trial.system),
         "failure_kind": failure and failure.kind,
         "failure_message": failure and failure.message,
         "failure_traceback": failure and failure.traceback,

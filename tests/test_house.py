@@ -48,7 +48,8 @@ READERS_OF_THE_ENVIRONMENT = {
     "app/settings.py": "the user's settings",
     "app/handle.py": "whether this is a trainer, in which no study may be started",
     "app/worker.py": "what the node agent tells the worker that it starts",
-    "tasks/exact.py": "how many threads the slot was given",
+    "tasks/profiled.py": "which GPU the trainer was given",
+    "tasks/system.py": "how many threads the slot was given",
     "tasks/trainer.py": "what the worker tells the trainer that it starts",
 }
 
