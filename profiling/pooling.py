@@ -86,7 +86,7 @@ def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Poo
     """The pool of ``trials`` (features, points), of which there is at least one, to ``widest``."""
     # Widths of one trial alone tell of no width, but of the level.
     several = [at for at, (_, points) in enumerate(trials) if len(points) > 1]
-    shape = _shape([], widest)
+    shape = _prior(widest)
     size = 2 * len(trials[0][0]) + 1
     deviations = [ANYTHING, *(EFFECT[at % 2] for at in range(size - 1))]
     for round_ in range(ROUNDS):
@@ -154,8 +154,13 @@ def prior_shape(widest: int) -> Shape:
     """What is expected of a study of which nothing was measured."""
     return tuple(
         (each.place.width, each.high(CAUTION) if each.place.width > 1 else 1.0)
-        for each in _shape((), widest)
+        for each in _prior(widest)
     )
+
+
+@lru_cache(maxsize=64)
+def _prior(widest: int) -> tuple[Estimate, ...]:
+    return _shape((), widest)
 
 
 @lru_cache(maxsize=1024)
