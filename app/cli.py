@@ -8,6 +8,7 @@ error. Heavy modules are imported inside the commands: ``--help`` answers at onc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -128,7 +129,7 @@ def watch(
 
     Ctrl-C ends the watching, not the study. Watched again, logging goes on where it ended.
     """
-    from .epoch_logs import feeding
+    from .epoch_logs import Feed
     from .live import follow
     from .mlflow import MLflowCallback
     from .tensorboard import TensorBoardCallback
@@ -140,7 +141,7 @@ def watch(
         *(() if tensorboard is None else (TensorBoardCallback(tensorboard),)),
         *(() if mlflow is None else (MLflowCallback(mlflow),)),
     )
-    with feeding(logs, settings.run) as feed:
+    with closing(Feed(logs, settings.run)) as feed:
         study = follow(reader, study.id, on_look=feed.look, alive=lambda: scheduler_runs(settings))
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")

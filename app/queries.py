@@ -19,7 +19,7 @@ from sqlalchemy import Row, Select, func, select
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
 from ..profiling.history import HistoryEntry
-from ..scheduler.events import Event, PolicyFailed, StudyImported
+from ..scheduler.events import Event, PolicyFailed, StudyImported, Suggested
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
@@ -248,6 +248,18 @@ class Reader(EventLog):
         query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.trial == trial_id)
         rows = self._rows(query.order_by(EVENT.c.seq))
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
+
+    def suggested(self, study_id: str, after: int = 0) -> list[tuple[int, Suggested]]:
+        """What a study's objective was given since event ``after``: (sequence number, event)."""
+        query = (
+            select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body)
+            .join(TRIAL, TRIAL.c.id == EVENT.c.trial)
+            .where(TRIAL.c.study == study_id, EVENT.c.seq > after)
+            .where(EVENT.c.kind == Suggested.__name__)
+            .order_by(EVENT.c.seq)
+        )
+        found = [(row.seq, codec.decode(row.kind, row.body)) for row in self._rows(query)]
+        return [(seq, event) for seq, event in found if isinstance(event, Suggested)]
 
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
         """Each time a policy of the user's gave no plan, with its number."""
