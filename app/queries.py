@@ -188,11 +188,24 @@ class Reader(EventLog):
 
     def study(self, name_or_id: str) -> StudyRow:
         """One study, the newest of that name. Raises ``UsageError`` with near names if absent."""
-        studies = self.studies()
-        for study in reversed(studies):
-            if name_or_id in (study.id, study.name):
-                return study
-        raise UsageError(_no_study(name_or_id, [study.name for study in reversed(studies)]))
+        newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
+        given = codec.storable(name_or_id)
+        known = (STUDY.c.id == given) | (STUDY.c.name == given)
+        for row in self._rows(select(STUDY).where(known).order_by(*newest_first).limit(1)):
+            return _study(row)
+        names = self._rows(select(STUDY.c.name).order_by(*newest_first))
+        raise UsageError(_no_study(name_or_id, [row.name for row in names]))
+
+    def statuses(self) -> dict[str, int]:
+        """How many studies there are, by their status."""
+        query = select(STUDY.c.status, func.count().label("n")).group_by(STUDY.c.status)
+        return {row.status: row.n for row in self._rows(query)}
+
+    def responses(self) -> tuple[int, float]:
+        """How many studies are over, and the seconds from submission to end of all of them."""
+        took = STUDY.c.finished_at - STUDY.c.created_at  # NULL before the end, which neither counts
+        [(n, seconds)] = self._rows(select(func.count(took), func.sum(took)))
+        return n, seconds or 0.0
 
     def trials(self, study_id: str) -> list[TrialRow]:
         """The trials of a study by number."""
