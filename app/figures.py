@@ -140,7 +140,7 @@ def best_so_far(
         shown = [point for point in points if by != "epochs" or point[0]]
         best = _running_best(study, [value for _, _, value in shown])
         if best:
-            drawn += best
+            drawn += [value for value in best if value is not None]
             traces.append(
                 {
                     "type": "scatter",

@@ -34,7 +34,7 @@ from ..scheduler.wanted import devices_wanted
 from . import broker, locks, protocol
 from .codec import state_from_json, state_to_json
 from .queries import Reader
-from .runner import follow, restore
+from .restoring import follow, restore
 from .settings import Settings
 
 log = logging.getLogger(__name__)

@@ -204,8 +204,9 @@ class Reader(EventLog):
     def responses(self) -> tuple[int, float]:
         """How many studies are over, and the seconds from submission to end of all of them."""
         took = STUDY.c.finished_at - STUDY.c.created_at  # NULL before the end, which neither counts
-        [(n, seconds)] = self._rows(select(func.count(took), func.sum(took)))
-        return n, seconds or 0.0
+        query: Select[Any] = select(func.count(took).label("n"), func.sum(took).label("seconds"))
+        [row] = self._rows(query)
+        return row.n, row.seconds or 0.0
 
     def trials(self, study_id: str) -> list[TrialRow]:
         """The trials of a study by number."""
