@@ -134,7 +134,10 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
     for state in reader.durables(study.id):
         fields = {name: getattr(state, name) for name in Checkpoint.model_fields}
         durables[state.trial].append(Checkpoint(**fields))
+    rows = reader.trials(study.id)
     drawn = Drawn(reader, study.id) if spec_from_json(study.spec_json).space is None else None
+    if drawn:
+        drawn.read()
     return Archive(
         penstock_version=version("penstock"),
         exported_at=time.time(),
@@ -145,7 +148,7 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         spec=json.loads(study.spec_json),
         trials=[
             _trial(row, drawn.of(row.id) if drawn else {}, epochs[row.id], durables[row.id])
-            for row in reader.trials(study.id)
+            for row in rows
         ],
     )
 

@@ -8,6 +8,7 @@ error. Heavy modules are imported inside the commands: ``--help`` answers at onc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,18 +18,17 @@ from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
 from .cli_history import history, similar
 from .cli_life import cancel, extend, pause, resume, weight
+from .cli_machine import doctor, down, flower, gc, metrics, plan, up, worker
 from .cli_results import best, export, import_study
 from .cli_simulate import simulate
 from .cli_views import dashboard
 from .terminal import (
-    BACKEND,
     FAILED,
     Commands,
     Json,
     Name,
     Names,
     TrialName,
-    client_of,
     present,
     reader_of,
     scheduler_runs,
@@ -66,12 +66,6 @@ Script = Annotated[
 Arguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="ARGUMENTS", help="All that follows is the script's own."),
-]
-Devices = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DEVICES", help="auto, cpu:2x1 (two devices of one core), gpu:all or gpu:0,1."
-    ),
 ]
 
 
@@ -128,7 +122,7 @@ def watch(
 
     Ctrl-C ends the watching, not the study. Watched again, logging goes on where it ended.
     """
-    from .epoch_logs import feeding
+    from .epoch_logs import Feed
     from .live import follow
     from .mlflow import MLflowCallback
     from .tensorboard import TensorBoardCallback
@@ -140,7 +134,7 @@ def watch(
         *(() if tensorboard is None else (TensorBoardCallback(tensorboard),)),
         *(() if mlflow is None else (MLflowCallback(mlflow),)),
     )
-    with feeding(logs, settings.run) as feed:
+    with closing(Feed(logs, settings.run)) as feed:
         study = follow(reader, study.id, on_look=feed.look, alive=lambda: scheduler_runs(settings))
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
@@ -218,118 +212,8 @@ for command, does in (
     app.command(command, rich_help_panel=STUDIES)(does)
 
 
-@app.command(rich_help_panel=MACHINE)
-def doctor(as_json: Json = False) -> None:
-    """Say what is found here, what is missing, and what to do."""
-    from dataclasses import asdict
-
-    from .doctor import diagnose
-    from .listing import findings_view
-
-    findings = diagnose(settings_of())
-    present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
-    if any(finding.grade == "fail" for finding in findings):
-        raise typer.Exit(BACKEND)
-
-
-@app.command(rich_help_panel=MACHINE)
-def plan(as_json: Json = False) -> None:
-    """Show what the scheduler would do next: who runs until when, who waits and why."""
-    from .plan_view import plan_view
-
-    present(client_of(settings_of()).plan(), as_json, plan_view)
-
-
-@app.command(rich_help_panel=MACHINE)
-def gc(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what there is, and how much.")
-    ] = False,
-) -> None:
-    """Delete checkpoints that the ledger does not name, and empty logs older than a week."""
-    from .garbage import find, size_of
-
-    freed, files = 0, 0
-    for each in find(settings_of()):
-        if not dry_run:
-            each.remove()
-        freed, files = freed + each.size, files + 1
-        typer.echo(f"{each.shown}  {size_of(each.size)}")
-    would = "would be freed" if dry_run else "freed"
-    typer.echo(f"{files} files, {size_of(freed)} {would}")
-
-
-@app.command(rich_help_panel=MACHINE)
-def up(devices: Devices = None) -> None:
-    """Start broker, scheduler and workers, and keep them running."""
-    from .services import ensure_up, statuses
-
-    settings = settings_of(devices)
-    ensure_up(settings, devices, stays=True)
-    for service in statuses(settings):
-        typer.echo(f"{service.name} runs as process {service.pid}, its log is {service.log}")
-
-
-@app.command(rich_help_panel=MACHINE)
-def down() -> None:
-    """Stop what runs here. Studies go on when it is started again."""
-    from .services import take_down
-
-    ended = take_down(settings_of())
-    typer.echo(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
-
-
-@app.command(rich_help_panel=MACHINE)
-def worker(devices: Devices = None) -> None:
-    """Serve this machine's devices to the scheduler on PENSTOCK_BROKER.
-
-    Ctrl-C or SIGTERM: what runs ends its epoch, then the machine leaves.
-    """
-    from . import agent
-
-    raise typer.Exit(agent.main(settings_of(devices)))
-
-
-@app.command(rich_help_panel=MACHINE)
-def flower(
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
-    ] = None,
-    address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
-    ] = "127.0.0.1",
-) -> None:
-    """Show queues, workers and tasks in Flower, in the browser."""
-    from . import flower as flowers
-    from .broker import connect
-
-    settings = settings_of()
-    settings.ensure_home()
-    connect(settings).close()
-    port = port or settings.flower_port
-    typer.echo(f"http://{address}:{port}/tasks  user {flowers.USER}")
-    typer.echo(f"the password is in {flowers.password_file(settings)}")
-    flowers.become(settings, port, address)
-
-
-@app.command(rich_help_panel=MACHINE)
-def metrics(
-    address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
-    ] = 9917,
-) -> None:
-    """Serve figures for Prometheus until Ctrl-C: studies, devices, epochs, how claims go."""
-    from .metrics import serve
-
-    _, thread = serve(settings_of(), address, port)
-    typer.echo(f"http://{address}:{port}/metrics")
-    thread.join()
-
-
-app.command(rich_help_panel=MACHINE)(dashboard)
+for of_machine in (doctor, plan, gc, up, down, worker, flower, metrics, dashboard):
+    app.command(rich_help_panel=MACHINE)(of_machine)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 app.add_typer(history, name="history", rich_help_panel=MACHINE)
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from .standing import count
 from .terminal import Json, client_of, present, reader_of, settings_of
 
 history = typer.Typer(help="Take the history of tuned system parameters elsewhere, or bring one.")
@@ -62,4 +61,4 @@ def import_history(
 
 
 def _entries(n: int) -> str:
-    return count(n, "entry") if n == 1 else f"{n} entries"
+    return "1 entry" if n == 1 else f"{n} entries"

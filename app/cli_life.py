@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..profiling.errors import UsageError
-from .codec import spec_from_json
 from .terminal import Known, client_of, reader_of, settings_of
 
 if TYPE_CHECKING:
@@ -42,9 +41,8 @@ def weight(
     if weight is None and priority is None:
         raise UsageError("give a weight, as in penstock weight STUDY 2, or --priority")
     study, client = _study_and_client(name, over=False)
-    spec = spec_from_json(study.spec_json)
-    weight = spec.weight if weight is None else weight
-    priority = spec.priority if priority is None else priority
+    weight = study.weight if weight is None else weight
+    priority = study.priority if priority is None else priority
     client.weigh(study.id, weight, priority)
     typer.echo(f"{study.name} has weight {weight:g} and priority {priority}")
 

@@ -21,7 +21,7 @@ def dashboard(
     from .dashboard import ADDRESS, serving
 
     reader = reader_of()
-    reader.studies()  # says so here where nothing has run yet
+    reader.newest()  # says so here where nothing has run yet
     with serving(reader, port) as server:
         typer.echo(f"http://{ADDRESS}:{port}/dashboard")
         server.serve_forever()

@@ -14,7 +14,7 @@ becomes ``?``.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -23,8 +23,10 @@ from ..profiling.errors import BackendError, UsageError
 from ..scheduler import events
 from ..scheduler.events import Event
 from ..scheduler.snapshot import Plan, Snapshot
-from ..scheduler.state import EngineState
 from ..scheduler.study import StudySpec
+
+if TYPE_CHECKING:
+    from ..scheduler.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
 VERSION = 8
@@ -113,6 +115,9 @@ def state_to_json(state: EngineState) -> str:
 
 def state_from_json(text: str) -> EngineState:
     """The state in a snapshot. Raises ``BackendError`` where this version cannot read it."""
+    # Here, because it brings NumPy: who reads studies and events needs none.
+    from ..scheduler.state import EngineState
+
     try:
         state: EngineState = _load(EngineState, text)
     except ValueError as error:

@@ -18,13 +18,14 @@ from ..profiling.errors import UsageError
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import TrialState
 from . import figures
+from .charts import STUDIES
 from .codec import spec_from_json
 from .fragments import NOTHING
-from .report import code_name, moment, page, strategy_words
+from .page import moment, page
+from .report import code_name, strategy_words
 from .space import parameter
 from .standing import (
     Standing,
-    count,
     duration,
     final_metrics,
     label,
@@ -65,7 +66,7 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
         trials, epochs = reader.trials(row.id), reader.epochs(row.id)
         spec = spec_from_json(row.spec_json)
         stand = standing(row, spec.strategy, trials, epochs)
-        colour = figures.STUDIES[place % len(figures.STUDIES)]
+        colour = STUDIES[place % len(STUDIES)]
         studies.append(Compared(row, spec, trials, epochs, stand, colour))
     write_whole(path, render(studies, datetime.now(UTC)), "report")
     return path
@@ -92,8 +93,8 @@ def render(studies: Sequence[Compared], now: datetime) -> str:
     parts = {
         "title": f"{names} · Penstock",
         "names": names,
-        "lead": f"{count(len(studies), 'study').replace('studys', 'studies')},"
-        f" to {escape(first.direction)} <b>{escape(first.metric)}</b>.",
+        "lead": f"{len(studies)} studies, to {escape(first.direction)}"
+        f" <b>{escape(first.metric)}</b>.",
         "legend": _legend(studies),
         "results": _table(studies, {s.study.id: _results(s) for s in studies}),
         "settings": _differing(studies),
@@ -103,8 +104,7 @@ def render(studies: Sequence[Compared], now: datetime) -> str:
         "epochs": figures.best_so_far(curves, by="epochs"),
         "time": figures.best_so_far(curves, by="time"),
     }
-    body = Path(__file__).with_name("compare.html").read_text(encoding="utf-8")
-    return page(body, parts, charts, now)
+    return page("compare.html", parts, charts, now)
 
 
 def _progress(of: Compared) -> list[tuple[int, float, float]]:

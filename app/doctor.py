@@ -216,7 +216,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
         if reader.is_empty():
             yield Finding("ledger", "ok", f"{shown}; made at the first run")
             return
-        count = len(reader.studies())
+        count = sum(reader.statuses().values())
     except PenstockError:
         raise
     except Exception as error:  # whatever the database's library raises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ..scheduler.events import Suggested
@@ -12,18 +13,24 @@ if TYPE_CHECKING:
 
 
 class Drawn:
-    """The distributions of one study's trials; those of an imported study are read once."""
+    """The distributions of one study's trials, each read once."""
 
     def __init__(self, reader: Reader, study: str) -> None:
         self._reader = reader
         self._study = study
+        self._seen = 0
+        self._drawn: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._past: dict[str, dict[str, str]] | None = None
+
+    def read(self) -> None:
+        """Take in what was drawn since the last call."""
+        for seq, event in self._reader.of_trials(self._study, Suggested, self._seen):
+            self._drawn[event.trial][event.name] = event.distribution
+            self._seen = seq
 
     def of(self, trial: str) -> dict[str, str]:
         """Optuna's distribution JSON by the parameter's name."""
-        events = (event for _, event in self._reader.events(trial))
-        drawn = {e.name: e.distribution for e in events if isinstance(e, Suggested)}
-        return drawn or self._imported().get(trial, {})
+        return self._drawn.get(trial) or self._imported().get(trial, {})
 
     def _imported(self) -> dict[str, dict[str, str]]:
         if self._past is None:

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -153,13 +153,3 @@ class _Fed:
                 self._log.write(trial, found, over=over)
             if over:
                 self._over.add(trial.id)
-
-
-@contextlib.contextmanager
-def feeding(callbacks: Sequence[EpochCallback], run: Path) -> Iterator[Feed]:
-    """A feed of these logs; ``run`` is the folder of locks."""
-    feed = Feed(callbacks, run)
-    try:
-        yield feed
-    finally:
-        feed.close()

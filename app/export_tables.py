@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
+from ..profiling.extras import lacking
 
 if TYPE_CHECKING:
     from .archive import Archive, TrialBody
@@ -88,10 +89,7 @@ def to_parquet(table: Table) -> bytes:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise BackendError(
-            "Parquet needs pyarrow, which is not installed: pip install 'penstock[parquet]',"
-            " or use --format csv"
-        ) from error
+        raise BackendError(f"{lacking('pyarrow', 'Parquet')}, or use --format csv") from error
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(table), sink)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow ships no types

@@ -1,83 +1,33 @@
-"""The report's charts: rows of the ledger in, Plotly figures (plain JSON values) out.
-
-Colours of text, grid and background are the page's business (light or dark); a trial's own colour
-is set here, and is the same in every chart: from sand (worst) over green to blue (best), by rank.
-Text of the user is escaped for Plotly, which reads a little HTML in labels.
-"""
+"""The report's charts: rows of the ledger in, Plotly figures (plain JSON values) out."""
 
 from __future__ import annotations
 
-import html
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .standing import best_of, count, front_of, number, ranked, scores, sign
+from .charts import (
+    LANE,
+    MARGIN,
+    SCALE,
+    Figure,
+    axis,
+    colours,
+    escape,
+    is_log,
+    lanes_height,
+    shade,
+    summary,
+    unit_of,
+)
+from .standing import best_of, front_of, number, ranked, scores, sign
 
 if TYPE_CHECKING:
     from .importances import Importances
     from .queries import EpochRow, StudyRow, TrialRow
 
-Figure = dict[str, Any]
-
-#: Colour stops from the worst trial to the best; told apart by colour-blind readers, and on both
-#: light and dark paper.
-SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
-UNRANKED = "#98a2ad"
-#: Studies side by side, told apart by colour-blind readers (M. Okabe, K. Ito).
-STUDIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-NARROW_LANE, LANE, MARGIN = 18, 34, 96
-#: An axis is logarithmic when its values are positive and span more than this factor.
-LOG_SPAN = 50.0
 #: So few different numbers are drawn as places of their own, evenly spaced (32, 64, 128, 256).
 FEW = 6
-
-
-def escape(text: object) -> str:
-    """Text for a Plotly label, where it reads as it stands."""
-    return html.escape(str(text), quote=False)
-
-
-def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
-    """Each trial's colour by its rank; trials without a value are grey."""
-    order = ranked(study, trials)
-    chosen = {trial.id: UNRANKED for trial in trials}
-    for place, trial in enumerate(order):
-        chosen[trial.id] = _shade(1.0 - place / max(1, len(order) - 1))
-    return chosen
-
-
-def _shade(share: float) -> str:
-    for (low, dark), (high, light) in itertools.pairwise(SCALE):
-        if share <= high:
-            part = (share - low) / (high - low)
-            mixed = (round(a + (b - a) * part) for a, b in zip(dark, light, strict=True))
-            return "#{:02x}{:02x}{:02x}".format(*mixed)
-    raise ValueError(f"{share} is no share between 0 and 1")
-
-
-def unit_of(span: float) -> tuple[float, str]:
-    """The unit that makes ``span`` seconds readable: seconds in it, and its name."""
-    for seconds, name in ((3600.0, "h"), (60.0, "min")):
-        if span >= 3 * seconds:
-            return seconds, name
-    return 1.0, "s"
-
-
-def _log(values: Sequence[float]) -> bool:
-    return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_SPAN
-
-
-def _axis(title: str, **more: Any) -> dict[str, Any]:
-    return {"title": {"text": escape(title)}, **more}
-
-
-def summary(trial: TrialRow) -> str:
-    """Hover text: the trial, its state and parameters, a line each."""
-    lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {count(trial.epoch, 'epoch')}"]
-    lines += [f"{escape(name)} = {escape(number(v))}" for name, v in trial.params.items()]
-    return "<br>".join(lines)
 
 
 def history(
@@ -102,11 +52,7 @@ def history(
         return None
     points.sort(key=lambda point: (point[0], point[1].number))
     values = [float(trial.value or 0.0) for _, trial in points]
-    best: list[float | None] = []
-    for (_, trial), value in zip(points, values, strict=True):
-        last = best[-1] if best else None
-        better = last is None or sign(study) * value > sign(study) * last
-        best.append(value if better and trial.feasible else last)
+    best = _running_best(study, [t.value if t.feasible else None for _, t in points])
     colour = colours(study, trials)
     places = [place for place, _ in points]
     dots = {
@@ -128,8 +74,8 @@ def history(
         "line": {"shape": "hv", "width": 2, "color": "ink"},
         "hovertemplate": "best so far %{y:.5g}<extra></extra>",
     }
-    x_axis = _axis(f"time since submission ({unit})") if by == "time" else _axis("trial")
-    y_axis = _axis(study.metric, type="log" if _log(values) else "linear")
+    x_axis = axis(f"time since submission ({unit})") if by == "time" else axis("trial")
+    y_axis = axis(study.metric, type="log" if is_log(values) else "linear")
     return {"data": [line, dots], "layout": {"xaxis": x_axis, "yaxis": y_axis, "height": 380}}
 
 
@@ -171,7 +117,7 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
     axes = []
     for objective, values in zip((first, second), places, strict=True):
         title = f"{objective.metric} ({objective.direction})"
-        axes.append(_axis(title, type="log" if _log(values) else "linear"))
+        axes.append(axis(title, type="log" if is_log(values) else "linear"))
     lines = [line] if len(study.objectives) == 2 else []
     layout = {"xaxis": axes[0], "yaxis": axes[1], "height": 420, "hovermode": "closest"}
     return {"data": [*lines, dots], "layout": layout}
@@ -191,22 +137,16 @@ def best_so_far(
         title = f"time since submission ({unit})"
     traces, drawn = [], []
     for study, colour, points in curves:
-        places: list[float] = []
-        best: list[float] = []
-        for epochs, seconds, value in points:
-            if by == "epochs" and not epochs:
-                continue
-            better = not best or sign(study) * value > sign(study) * best[-1]
-            places.append(epochs if by == "epochs" else seconds / scale)
-            best.append(value if better else best[-1])
+        shown = [point for point in points if by != "epochs" or point[0]]
+        best = _running_best(study, [value for _, _, value in shown])
         if best:
-            drawn += best
+            drawn += [value for value in best if value is not None]
             traces.append(
                 {
                     "type": "scatter",
                     "mode": "lines",
                     "name": escape(study.name),
-                    "x": places,
+                    "x": [n if by == "epochs" else at / scale for n, at, _ in shown],
                     "y": best,
                     "line": {"shape": "hv", "width": 2.5, "color": colour},
                     "hovertemplate": f"{escape(study.name)}: %{{y:.5g}}<extra></extra>",
@@ -214,8 +154,19 @@ def best_so_far(
             )
     if not traces:
         return None
-    y_axis = _axis(curves[0][0].metric, type="log" if _log(drawn) else "linear")
-    return {"data": traces, "layout": {"xaxis": _axis(title), "yaxis": y_axis, "height": 380}}
+    y_axis = axis(curves[0][0].metric, type="log" if is_log(drawn) else "linear")
+    return {"data": traces, "layout": {"xaxis": axis(title), "yaxis": y_axis, "height": 380}}
+
+
+def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float | None]:
+    """The best of ``values`` up to each of them; None is nobody's best."""
+    best: float | None = None
+    found = []
+    for value in values:
+        if value is not None and (best is None or sign(study) * value > sign(study) * best):
+            best = value
+        found.append(best)
+    return found
 
 
 def learning_curves(
@@ -257,8 +208,8 @@ def learning_curves(
         )
     everything = [row.value for rows in curves.values() for row in rows]
     longest = max(rows[-1].epoch for rows in curves.values())
-    x_axis = _axis("epoch", **({"dtick": 1} if longest <= 12 else {}))
-    y_axis = _axis(study.metric, type="log" if _log(everything) else "linear")
+    x_axis = axis("epoch", **({"dtick": 1} if longest <= 12 else {}))
+    y_axis = axis(study.metric, type="log" if is_log(everything) else "linear")
     layout = {"xaxis": x_axis, "yaxis": y_axis, "height": 420, "hovermode": "closest"}
     return {"data": traces, "layout": layout}
 
@@ -323,15 +274,14 @@ def timeline(
         f"%{{customdata[2]}} {unit}<extra></extra>",
         "marker": {"color": [colour[trial.id] for trial in names]},
     }
-    height = MARGIN + len(lanes) * (LANE if len(lanes) <= 16 else NARROW_LANE)
     layout = {
-        "xaxis": _axis(f"time since submission ({unit})", range=[begin - edge, end + edge]),
+        "xaxis": axis(f"time since submission ({unit})", range=[begin - edge, end + edge]),
         "yaxis": {
             "type": "category",
             "categoryorder": "array",
             "categoryarray": [escape(lane) for lane in reversed(lanes)],
         },
-        "height": max(height, 170),
+        "height": lanes_height(len(lanes)),
         "bargap": 0.22,
         "barmode": "overlay",
         "hovermode": "closest",
@@ -352,10 +302,10 @@ def importances(found: Importances) -> Figure:
         "text": [f"{100 * share:.0f} %" for share in shares],
         "textposition": "auto",
         "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
-        "marker": {"color": _shade(1.0)},
+        "marker": {"color": shade(1.0)},
     }
     layout = {
-        "xaxis": _axis("share", range=[0, 1], tickformat=".0%"),
+        "xaxis": axis("share", range=[0, 1], tickformat=".0%"),
         "yaxis": {"type": "category"},
         "height": MARGIN + len(names) * LANE,
         "bargap": 0.3,
@@ -401,7 +351,7 @@ def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
             "ticktext": [escape(text) for text in order],
             "range": [-0.15, len(order) - 0.85],
         }
-    if _log(numbers):
+    if is_log(numbers):
         low, high = math.log10(min(numbers)), math.log10(max(numbers))
         powers = range(math.ceil(low), math.floor(high) + 1)
         return {

@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..scheduler.trial import TrialState
-from .figures import colours
+from .charts import colours
 from .standing import count, duration, front_of, number, ranked, violated
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from random import Random
 
 from ..profiling.errors import UsageError
 from ..profiling.families import Family, fitted
-from ..profiling.pooling import Shape
+from ..profiling.speed import Shape
 from ..scheduler.study import Params
 from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, widest
 

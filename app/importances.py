@@ -13,11 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from optuna.study import StudyDirection
-from optuna.trial import TrialState as OptunaState
-
 from ..scheduler.strategy import looks_of
-from .optuna_view import OneStudy
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -49,7 +45,7 @@ def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importance
     Of several objectives the first one's. None where no rung has ``LEAST`` trials, or where nothing
     varies. The same trials give the same shares.
     """
-    trials = [trial for trial in trials if trial.state is not OptunaState.FAIL]
+    trials = [trial for trial in trials if trial.state.name != "FAIL"]
     for epoch in sorted(looks_of(plan), reverse=True) or [0]:
         found = [(trial, value) for trial in trials if (value := _value(trial, epoch)) is not None]
         if len(found) >= LEAST:
@@ -61,14 +57,17 @@ def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importance
 
 def _value(trial: FrozenTrial, epoch: int) -> float | None:
     """What the trial had after ``epoch``; where that is 0, what it completed with."""
-    complete = trial.values[0] if trial.state is OptunaState.COMPLETE and trial.values else None
+    complete = trial.values[0] if trial.state.name == "COMPLETE" and trial.values else None
     value = trial.intermediate_values.get(epoch) if epoch else complete
     return value if value is not None and math.isfinite(value) else None
 
 
 def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | None:
+    # Here, because it takes seconds: Optuna, and scikit-learn with its importances.
     import optuna
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    from .optuna_view import OneStudy
 
     if len({value for _, value in found}) == 1:
         return None
@@ -81,7 +80,7 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
         for trial, value in found
     ]
     # It has one direction; which one is nothing to a variance.
-    storage = OneStudy(ended, [StudyDirection.MINIMIZE])
+    storage = OneStudy(ended, [optuna.study.StudyDirection.MINIMIZE])
     study = optuna.Study("shares", storage, sampler=optuna.samplers.RandomSampler(seed=0))
     evaluator = FanovaImportanceEvaluator(n_trees=TREES, seed=0)
     shares = get_param_importances(study, evaluator=evaluator)

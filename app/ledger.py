@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Protocol, Self
 
 from sqlalchemy import Connection, Row, Select, select
@@ -122,7 +123,9 @@ class MemoryLedger:
 
     def past(self, study: str) -> tuple[StudySpec, str, Past]:
         record = self.studies[study]
-        trials = sorted((t for t in self.trials.values() if t.study == study), key=_number)
+        trials = sorted(
+            (t for t in self.trials.values() if t.study == study), key=attrgetter("number")
+        )
         return record.spec, record.status, Past(record.created_at, tuple(trials))
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
@@ -184,7 +187,3 @@ class SqlLedger(EventLog):
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         with self._database.answering(), self._connection.begin():
             return self._connection.execute(query).all()
-
-
-def _number(trial: Trial) -> int:
-    return trial.number

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..scheduler.study import number_of
-from .figures import LANE, MARGIN, NARROW_LANE, Figure, colours, summary
+from .charts import Figure, colours, lanes_height, summary
 
 if TYPE_CHECKING:
     from .queries import StudyRow, TrialRow
@@ -61,11 +61,10 @@ def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         }
         for trial in forked
     ]
-    lane = LANE if len(trials) <= 16 else NARROW_LANE
     layout = {
         "xaxis": {"title": {"text": "epoch"}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": "trial"}, "autorange": "reversed"},
-        "height": MARGIN + lane * len(trials),
+        "height": lanes_height(len(trials)),
         "annotations": arrows,
         "hovermode": "closest",
     }

@@ -34,7 +34,7 @@ from ..scheduler.wanted import devices_wanted
 from . import broker, locks, protocol
 from .codec import state_from_json, state_to_json
 from .queries import Reader
-from .runner import follow, restore
+from .restoring import follow, restore
 from .settings import Settings
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,8 @@ class Collector:
         self._settings = settings
         self._reader = Reader(settings.ledger_url)
         self._engine: Engine | None = None
+        #: The event after which it was asked, and the answer: an idle installation asks once.
+        self._wanted: tuple[int, int] | None = None
         self._trouble = ""
         # Scrapes come in threads of their own.
         self._lock = threading.Lock()
@@ -83,9 +85,11 @@ class Collector:
         """What the ledger says, and the queues of each device that is there."""
         state = self._newest()
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
-        wanted = devices_wanted(state_from_json(state_to_json(state)))
+        if self._wanted is None or self._wanted[0] != state.seq:
+            self._wanted = state.seq, devices_wanted(state_from_json(state_to_json(state)))
         words = "Devices that would have work at once if they joined."
-        families.append(GaugeMetricFamily("penstock_devices_wanted", words, value=wanted))
+        wanted = GaugeMetricFamily("penstock_devices_wanted", words, value=self._wanted[1])
+        families.append(wanted)
         return families, {
             name: [known.device.queue(slot) for slot in range(known.device.slots)]
             for name, known in state.devices.items()
@@ -94,20 +98,19 @@ class Collector:
     def _newest(self) -> EngineState:
         engine, self._engine = self._engine, None
         if engine is None or self._reader.newest() < engine.state.seq:  # another ledger
-            engine = restore(self._reader)
+            engine, self._wanted = restore(self._reader), None
         else:
             follow(engine, self._reader)
         self._engine = engine
         return engine.state
 
     def _studies(self, state: EngineState) -> Iterable[Metric]:
-        statuses = Counter(study.status for study in self._reader.studies())
-        counts = dict.fromkeys(("running", "paused", *OVER), 0) | statuses
+        counts = dict.fromkeys(("running", "paused", *OVER), 0) | self._reader.statuses()
         yield _by("penstock_studies", "Studies by their status.", "status", counts)
-        took = [study.response for study in self._reader.studies() if study.response is not None]
+        over, took = self._reader.responses()
         words = "Seconds from submission to end, of the studies that are over."
         yield SummaryMetricFamily(
-            "penstock_study_response_seconds", words, count_value=len(took), sum_value=sum(took)
+            "penstock_study_response_seconds", words, count_value=over, sum_value=took
         )
         states = dict.fromkeys(map(str, TrialState), 0)
         states |= Counter(str(trial.state) for trial in state.trials.values())

@@ -121,13 +121,10 @@ class LedgerStorage(BaseStorage):
         return copy.deepcopy(found) if deepcopy else found
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        for trial in self.get_all_trials(trial_id >> _NUMBER, deepcopy=False):
-            if trial._trial_id == trial_id:
-                return copy.deepcopy(trial)
-        raise KeyError(f"there is no trial {trial_id}")
+        return copy.deepcopy(self._trial(trial_id))
 
     def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
-        return self.get_trial((study_id << _NUMBER) + trial_number)._trial_id
+        return self._trial((study_id << _NUMBER) + trial_number)._trial_id
 
     # -- what would write ------------------------------------------------------------------------
 
@@ -194,6 +191,12 @@ class LedgerStorage(BaseStorage):
             if study_id not in self._studies:
                 raise KeyError(f"there is no study {study_id}")
             return self._studies[study_id]
+
+    def _trial(self, trial_id: int) -> FrozenTrial:
+        for trial in self.get_all_trials(trial_id >> _NUMBER, deepcopy=False):
+            if trial._trial_id == trial_id:
+                return trial
+        raise KeyError(f"there is no trial {trial_id}")
 
 
 def _directions(row: StudyRow) -> list[StudyDirection]:

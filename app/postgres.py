@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine, NullPool, QueuePool, create_engine
 
 from ..profiling.errors import UsageError
+from ..profiling.extras import lacking
 from ..profiling.urls import hide_password
 from . import database
 from .database import ALLOWED, BUSY, Database, begin_by
@@ -34,11 +35,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.waiting import Ready
 except ImportError as absent:
-    raise UsageError(
-        "a ledger on PostgreSQL needs psycopg, which is not installed:"
-        " pip install 'penstock[postgres]'",
-        "ledger",
-    ) from absent
+    raise UsageError(lacking("psycopg", "a ledger on PostgreSQL"), "ledger") from absent
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen

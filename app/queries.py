@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Row, Select, func, select
 
@@ -34,6 +34,9 @@ from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 NAMED = 5
 #: So many values are put in one query.
 AT_ONCE = 500
+
+
+_Kind = TypeVar("_Kind", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +193,25 @@ class Reader(EventLog):
 
     def study(self, name_or_id: str) -> StudyRow:
         """One study, the newest of that name. Raises ``UsageError`` with near names if absent."""
-        studies = self.studies()
-        for study in reversed(studies):
-            if name_or_id in (study.id, study.name):
-                return study
-        raise UsageError(_no_study(name_or_id, [study.name for study in reversed(studies)]))
+        newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
+        given = codec.storable(name_or_id)
+        known = (STUDY.c.id == given) | (STUDY.c.name == given)
+        for row in self._rows(select(STUDY).where(known).order_by(*newest_first).limit(1)):
+            return _study(row)
+        names = self._rows(select(STUDY.c.name).order_by(*newest_first))
+        raise UsageError(_no_study(name_or_id, [row.name for row in names]))
+
+    def statuses(self) -> dict[str, int]:
+        """How many studies there are, by their status."""
+        query = select(STUDY.c.status, func.count().label("n")).group_by(STUDY.c.status)
+        return {row.status: row.n for row in self._rows(query)}
+
+    def responses(self) -> tuple[int, float]:
+        """How many studies are over, and the seconds from submission to end of all of them."""
+        took = STUDY.c.finished_at - STUDY.c.created_at  # NULL before the end, which neither counts
+        query: Any = select(func.count(took).label("n"), func.sum(took).label("seconds"))
+        [row] = self._rows(query)
+        return row.n, row.seconds or 0.0
 
     def trials(self, study_id: str) -> list[TrialRow]:
         """The trials of a study by number."""
@@ -251,22 +268,21 @@ class Reader(EventLog):
         rows = self._rows(query.order_by(EVENT.c.seq))
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
 
-    def of_study(self, study_id: str, *kinds: type[Event]) -> list[tuple[int, Event]]:
-        """The events of these kinds about a study or its trials, with their numbers, in order."""
-        return self._of_kinds(kinds, EVENT.c.study == study_id)
+    def of_trials(
+        self, study_id: str, kind: type[_Kind], after: int = 0
+    ) -> list[tuple[int, _Kind]]:
+        """The events of a kind about a study's trials since event ``after``, with their numbers."""
+        mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
+        return self._of_kind(kind, EVENT.c.trial.in_(mine), EVENT.c.seq > after)
 
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
         """Each time a policy of the user's gave no plan, with its number."""
-        found = self._of_kinds((PolicyFailed,))
-        return [(seq, event) for seq, event in found if isinstance(event, PolicyFailed)]
+        return self._of_kind(PolicyFailed)
 
-    def _of_kinds(
-        self, kinds: Sequence[type[Event]], *where: ColumnElement[bool]
-    ) -> list[tuple[int, Event]]:
-        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).order_by(EVENT.c.seq)
-        names = [kind.__name__ for kind in kinds]
-        rows = self._rows(query.where(EVENT.c.kind.in_(names), *where))
-        return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
+    def _of_kind(self, kind: type[_Kind], *where: ColumnElement[bool]) -> list[tuple[int, _Kind]]:
+        query = select(EVENT.c.seq, EVENT.c.body).order_by(EVENT.c.seq)
+        rows = self._rows(query.where(EVENT.c.kind == kind.__name__, *where))
+        return [(row.seq, cast(_Kind, codec.decode(kind.__name__, row.body))) for row in rows]
 
     def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
         """The events of these sequence numbers: what other events name as their cause."""

@@ -23,7 +23,7 @@ from .standing import count, duration
 from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 
 if TYPE_CHECKING:
-    from ..profiling.pooling import Shape
+    from ..profiling.speed import Shape
     from ..scheduler.study import StudySpec
     from .queries import EpochRow, Reader, StudyRow
 

@@ -1,20 +1,15 @@
 """The report of a study: one HTML file that opens anywhere, also off line and years later.
 
-The page (``report.html``) carries its style, its code and plotly.js in itself, and forbids itself
-any network access. Text of the user reaches it in two ways only: through ``html.escape`` into the
-page, and as JSON into the charts; so a study may be named ``<script>``. A running, failed or empty
-study has a report too: it says what is there.
+A running, failed or empty study has a report too: it says what is there.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
@@ -22,7 +17,7 @@ from . import figures, lineage
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
 from .importances import LEAST, Importances, importances
-from .results import Results
+from .page import moment, page
 from .standing import (
     Standing,
     aim,
@@ -65,18 +60,25 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     cannot be written.
     """
     study = reader.study(study_id)
-    plan = spec_from_json(study.spec_json).strategy
-    page = render(
-        study,
-        reader.trials(study.id),
-        reader.epochs(study.id),
-        importances(Results(reader, study.id).trials(), plan),
-        datetime.now(UTC),
-        usage_of(reader, study),
-        section(reader, study.id),
-    )
-    write_whole(path, page, "report")
+    trials, epochs = reader.trials(study.id), reader.epochs(study.id)
+    shares = _importances(reader, study, trials, epochs)
+    used = usage_of(reader, study)
+    system = section(reader, study.id)
+    text = render(study, trials, epochs, shares, datetime.now(UTC), used, system)
+    write_whole(path, text, "report")
     return path
+
+
+def _importances(
+    reader: Reader, study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> Importances | None:
+    if len(trials) < LEAST:
+        return None
+    # Here, because it imports Optuna, which takes a second.
+    from .results import Results
+
+    plan = spec_from_json(study.spec_json).strategy
+    return importances(Results(reader, study.id).frozen(trials, epochs), plan)
 
 
 def render(  # noqa: PLR0917 - what the page is of, and when
@@ -109,7 +111,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "lead": _lead(study, spec),
         "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
         "tiles": _tiles(study, spec.strategy, stand, epochs, end),
-        "best_title": best_words(study)[0].upper() + best_words(study)[1:],
+        "best_title": best_words(study).capitalize(),
         "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
         "pareto": PARETO if study.further else "",
         "facts": _facts(study, spec, trials, epochs, used),
@@ -118,40 +120,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "system": system,
         "table": table(study, trials, epochs),
     }
-    return page(None, parts, charts, now)
-
-
-def page(
-    body: str | None, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime
-) -> str:
-    """A page in the report's frame, with ``body`` for its header and main (None: a report's).
-
-    ``parts`` are HTML by the name of their placeholder.
-    """
-    from plotly.offline import get_plotlyjs
-
-    library = get_plotlyjs()
-    frame = {
-        "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in figures.SCALE),
-        "figures": script_json(charts),
-        "plotly": library,
-        "footer": f"Made by Penstock on {moment(now.timestamp())}."
-        f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
-        " so that it opens without a network.",
-        **parts,
-    }
-    template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    if body is not None:
-        before, _, rest = template.partition("<header>")
-        template = before + body + rest.partition("</main>")[2]
-    # One pass: what is put in is never searched for placeholders again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: frame[match[1]], template)
-
-
-def script_json(value: Any) -> str:
-    """JSON that is safe inside a script element: no text in it can close the element."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return page("report.html", parts, charts, now)
 
 
 def _lead(study: StudyRow, spec: StudySpec) -> str:
@@ -294,7 +263,3 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
 def code_name(target: str) -> str:
     """``/a/b/script.py:attr`` as ``script.py:attr``: a report is passed on, folders stay home."""
     return target.rpartition("/")[2]
-
-
-def moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y, %H:%M:%S UTC")

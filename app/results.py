@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import optuna
     import pandas
 
-    from .queries import Reader, TrialRow
+    from .queries import EpochRow, Reader, TrialRow
 
 STATES = {
     TrialState.PROPOSED: OptunaState.WAITING,
@@ -63,16 +63,22 @@ class Results:
     def trials(self) -> list[FrozenTrial]:
         """All trials by number. Raises BackendError where the ledger does not answer."""
         rows = self._reader.trials(self._study)
-        self._read_epochs()
+        return self.frozen(rows, self._reader.epochs(self._study, self._rowid))
+
+    def frozen(self, rows: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[FrozenTrial]:
+        """The trials of ``rows``; ``epochs`` are those since the last call."""
+        self._take(epochs)
         return [self._freeze(row) for row in rows]
 
     def trial(self, row: TrialRow) -> FrozenTrial:
         """The trial of one row, with all epochs until now."""
-        self._read_epochs()
-        return self._freeze(row)
+        [trial] = self.frozen([row], self._reader.epochs(self._study, self._rowid))
+        return trial
 
-    def _read_epochs(self) -> None:
-        for epoch in self._reader.epochs(self._study, self._rowid):
+    def _take(self, epochs: Sequence[EpochRow]) -> None:
+        if not self.space():
+            self._drawn.read()
+        for epoch in epochs:
             self._rowid = epoch.rowid
             self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
             self._metrics[epoch.trial] = epoch.metrics

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
+from ..profiling.errors import IllegalTransition, PenstockError, UsageError
 from ..profiling.history import HistoryEntry
 from ..scheduler.decisions import (
     Ask,
@@ -52,8 +52,7 @@ from ..scheduler.trial import Trial
 from . import commands
 from .advisor import Advisor, entry_of
 from .clock import Clock
-from .codec import state_from_json, state_to_json
-from .event_log import EventLog
+from .codec import state_to_json
 from .history import entries_from_bodies
 from .ledger import Batch, Ledger
 from .plugin import PluginHost
@@ -401,29 +400,3 @@ class Runner:
             snapshot=snapshot,
             history=turn.history,
         )
-
-
-def restore(ledger: Ledger | EventLog) -> Engine:
-    """The engine as the ledger has it: the newest snapshot, and the events since.
-
-    Raises BackendError when the events do not fit this version's engine.
-    """
-    found = ledger.latest_snapshot()
-    engine = Engine(state_from_json(found[1]) if found else None)
-    follow(engine, ledger)
-    return engine
-
-
-def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
-    """Have an engine that was restored take in the events since. Errors as ``restore``."""
-    for seq, event in ledger.replay(engine.state.seq):
-        try:
-            engine.handle(event)
-        except (Refused, IllegalTransition) as error:
-            raise BackendError(
-                f"event {seq} of the ledger does not fit this version of Penstock: {error}. "
-                "Use the version that wrote it, or start with another PENSTOCK_HOME"
-            ) from error
-        if engine.state.seq != seq:
-            raise BackendError(f"event {seq} of the ledger follows {engine.state.seq - 1}")
-    engine.take_changes()

@@ -27,7 +27,8 @@ from .janitor import Janitor
 from .ledger import SqlLedger
 from .plugin import PluginHost
 from .queries import Reader
-from .runner import Runner, restore
+from .restoring import restore
+from .runner import Runner
 from .samplers import SamplerHost
 from .services import Keeper, stop_if_idle
 from .settings import Settings

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ..scheduler.study import number_of
 from ..scheduler.trial import AcceptedEpoch
-from . import figures
-from .figures import Figure
+from .charts import STUDIES, Figure, lanes_height, unit_of
+from .charts import escape as escape_label
 from .fragments import Markup, pairs
-from .report import page
+from .page import page
 from .simulation import Outcome, Simulation
 from .simulation_view import headline
 from .standing import count, duration
@@ -65,8 +65,7 @@ def render(simulation: Simulation, now: datetime) -> str:
             }
         ),
     }
-    body = Path(__file__).with_name("simulation.html").read_text(encoding="utf-8")
-    return page(body, parts, charts, now)
+    return page("simulation.html", parts, charts, now)
 
 
 def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
@@ -82,7 +81,7 @@ def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
 
 def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> Figure:
     """A lane a device and a bar a span; the axis ends at ``longest`` (seconds), for all alike."""
-    scale, unit = figures.unit_of(longest)
+    scale, unit = unit_of(longest)
     several = len(simulation.workload.studies) > 1
     names = {study.spec.id: study.spec.name for study in simulation.workload.studies}
     bars = spans(outcome.epochs)
@@ -99,7 +98,7 @@ def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> Figure:
         "insidetextanchor": "middle",
         "textangle": 0,
         "customdata": [
-            (f"{figures.escape(names[_study(trial)])}, " if several else "")
+            (f"{escape_label(names[_study(trial)])}, " if several else "")
             + f"trial {number_of(trial)}<br>{begin / scale:.4g} to {end / scale:.4g} {unit}"
             for trial, _, _, begin, end in bars
         ],
@@ -108,7 +107,6 @@ def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> Figure:
             "color": [colour[trial if not several else _study(trial)] for trial, *_ in bars]
         },
     }
-    lane = figures.LANE if len(lanes) <= 16 else figures.NARROW_LANE
     layout = {
         "xaxis": {
             "title": {"text": f"simulated time ({unit})"},
@@ -119,7 +117,7 @@ def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> Figure:
             "categoryorder": "array",
             "categoryarray": lanes[::-1],
         },
-        "height": max(figures.MARGIN + len(lanes) * lane, 170),
+        "height": lanes_height(len(lanes)),
         "bargap": 0.22,
         "barmode": "overlay",
         "hovermode": "closest",
@@ -130,7 +128,7 @@ def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> Figure:
 
 def busy(simulation: Simulation, longest: float) -> Figure:
     """Devices at work over time, a line a policy: means over parts of the time, which are equal."""
-    scale, unit = figures.unit_of(longest)
+    scale, unit = unit_of(longest)
     width = longest / _POINTS
     at = [round((place + 0.5) * width / scale, 6) for place in range(_POINTS)]
     traces = []
@@ -182,7 +180,7 @@ def colours(simulation: Simulation) -> dict[str, str]:
 
 
 def _colour(place: int) -> str:
-    return figures.STUDIES[place % len(figures.STUDIES)]
+    return STUDIES[place % len(STUDIES)]
 
 
 def _study(trial: str) -> str:

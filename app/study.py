@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +245,7 @@ class Study(AskableStudy):
         at_timeout: Callable[[], object] | None = None,
         show: bool,
     ) -> StudyRow:
-        from .epoch_logs import feeding
+        from .epoch_logs import Feed
         from .live import follow
         from .services import Keeper, scheduler_answers
 
@@ -255,7 +256,7 @@ class Study(AskableStudy):
                 callback(self, results.trial(row))
 
         # Whoever watches also sees to it that there is something to watch.
-        with feeding(logs, self._settings.run) as feed, Keeper(self._settings):
+        with closing(Feed(logs, self._settings.run)) as feed, Keeper(self._settings):
             return follow(
                 reader,
                 self.id,

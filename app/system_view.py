@@ -10,15 +10,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..profiling.knobs import SystemConfig, words
-from ..scheduler.events import Event, Profiled, WindowsMeasured
+from ..scheduler.events import WindowsMeasured
 from .standing import count, duration
 
 if TYPE_CHECKING:
     from ..scheduler.study import StudySpec
     from .queries import EpochRow, Reader, TrialRow
-
-#: What a report shows of these.
-KINDS = (WindowsMeasured, Profiled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +30,14 @@ class Tried:
     failed: str
 
 
-def tried(events: Sequence[Event]) -> list[Tried]:
+def tried(events: Sequence[WindowsMeasured]) -> list[Tried]:
     """All configurations that were measured, the fastest first."""
     ratios: dict[SystemConfig, list[float]] = {}
     failed: dict[SystemConfig, str] = {}
     for event in events:
-        if isinstance(event, WindowsMeasured):
-            for window in event.windows:
-                ratios.setdefault(window.config, []).append(window.ratio)
-            failed |= dict(event.failed)
+        for window in event.windows:
+            ratios.setdefault(window.config, []).append(window.ratio)
+        failed |= dict(event.failed)
     found = [
         Tried(config, len(each), median(each), failed.get(config, ""))
         for config, each in ratios.items()
@@ -65,11 +61,11 @@ def energy(epochs: Sequence[EpochRow]) -> str:
 
 def section(reader: Reader, study: str) -> str:
     """HTML of what was tried; empty where nothing was."""
-    events = [event for _, event in reader.of_study(study, *KINDS)]
+    events = [event for _, event in reader.of_trials(study, WindowsMeasured)]
     found = tried(events)
     if not found:
         return ""
-    wasted = sum(w.wasted for e in events if isinstance(e, WindowsMeasured) for w in e.windows)
+    wasted = sum(window.wasted for event in events for window in event.windows)
     rows = "".join(
         f"<tr><td>{escape(words(each.config))}</td><td>{each.windows or ''}</td>"
         f"<td>{'' if each.ratio is None else f'{1 / each.ratio:.2f}'}</td>"

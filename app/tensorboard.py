@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, UsageError
 from ..profiling.extras import need
-from ..scheduler.trial import FINAL
 from .codec import spec_from_json
 from .epoch_logs import EpochCallback, Log, Point
 
@@ -76,7 +75,7 @@ class _Folder:
             self._there[trial.id] = _read(folder)
         epoch, has_params = self._there[trial.id]
         events = [_event(point) for point in points if point.epoch > epoch]
-        params = not has_params and (self._params_known or over or trial.state in FINAL)
+        params = not has_params and (self._params_known or over)
         if params and trial.params and (events or epoch >= 0):
             events.insert(0, _params_event(trial))
             has_params = True

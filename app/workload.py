@@ -10,8 +10,8 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 
 from ..profiling.cost import CostTable
 from ..profiling.fitting import fit
-from ..profiling.pooling import Expected, Shape
-from ..profiling.speed import Measured, packed
+from ..profiling.pooling import Expected
+from ..profiling.speed import Measured, Shape, packed
 from ..scheduler.decisions import Dispatch
 from ..scheduler.full import FullBudget
 from ..scheduler.strategy import Entry, Strategy, TrialGroup, make_strategy

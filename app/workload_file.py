@@ -14,7 +14,7 @@ from typing import Any
 
 from ..profiling.errors import UsageError
 from ..profiling.families import curve
-from ..profiling.pooling import Shape
+from ..profiling.speed import Shape
 from ..scheduler.study import StrategySpec
 from .simulate import OVERHEAD
 from .study_file import strategy_from

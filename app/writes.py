@@ -17,8 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Delete, Table, bindparam, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.dialects import sqlite
 
 from ..scheduler.decisions import Member, Parent
 from ..scheduler.events import Event
@@ -29,10 +28,13 @@ from .history import to_row
 from .tables import COMMAND, DEVICE, DURABLE, EPOCH, EVENT, HISTORY, SNAPSHOT, STUDY, TRIAL
 
 if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
+
     from ..scheduler.state import DeviceRecord
     from .ledger import Batch
 
-Insert = sqlite.Insert | postgresql.Insert
+    Insert = sqlite.Insert | postgresql.Insert
+
 _Rows = list[dict[str, Any]]
 
 
@@ -44,6 +46,9 @@ class Writes:
             self._new: Callable[[Table], Insert] = sqlite.insert
             self._dialect: Any = sqlite.dialect(paramstyle="named")
         else:
+            from sqlalchemy.dialects import postgresql
+            from sqlalchemy.dialects.postgresql import psycopg
+
             self._new = postgresql.insert
             self._dialect = psycopg.dialect()  # type: ignore[no-untyped-call]  # it has no types
         self._event = self._sql(self._insert(EVENT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from penstock.app.figures import STUDIES
+from penstock.app.charts import STUDIES
 from penstock.app.simulation import Simulation, run, simulated_devices
 from penstock.app.simulation_page import spans
 from penstock.app.workload import StudyWork, TrialWork, Workload, shape_of, study_spec

@@ -28,8 +28,13 @@ def need(library: str, what: str) -> None:
     The library is only looked for, not imported.
     """
     if find_spec(library) is None:
-        how = f"pip install 'penstock[{EXTRAS[library]}]'"
-        raise UsageError(f"{what} needs {library}, which is not installed: {how}")
+        raise UsageError(lacking(library, what))
+
+
+def lacking(library: str, what: str) -> str:
+    """That ``library``, which ``what`` needs, is not installed, and how to install it."""
+    how = f"pip install 'penstock[{EXTRAS[library]}]'"
+    return f"{what} needs {library}, which is not installed: {how}"
 
 
 def advice(error: BaseException) -> str:

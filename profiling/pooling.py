@@ -27,7 +27,7 @@ import numpy as np
 
 from .fitting import NOISE, fit
 from .regression import Regression, regress
-from .speed import Estimate, Measured, packed
+from .speed import Estimate, Measured, Shape, packed
 
 #: Prior standard deviations of what a hyperparameter does to the level and to the gain.
 EFFECT = (1.0, 0.2)
@@ -50,8 +50,6 @@ CAUTION = 0.5
 
 #: Seconds an epoch by width, of one trial.
 Points = Mapping[int, float]
-#: (width, seconds an epoch there over seconds an epoch on one device), widths rising from 1.
-Shape = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)

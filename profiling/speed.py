@@ -22,6 +22,9 @@ from dataclasses import dataclass, fields
 
 from .errors import UsageError
 
+#: (width, seconds an epoch there over seconds an epoch on one device), widths rising from 1.
+Shape = tuple[tuple[int, float], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

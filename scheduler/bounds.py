@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..profiling.hull import Hull
-from ..profiling.pooling import Shape
+from ..profiling.speed import Shape
 from .courses import Curve, curve_of
 
 #: Bisections of T: the bound is within 2**-30 of the truth.

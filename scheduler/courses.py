@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..profiling.hull import Hull, hull
-from ..profiling.pooling import Shape
+from ..profiling.speed import Shape
 
 
 class Course(NamedTuple):

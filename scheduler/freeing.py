@@ -7,7 +7,10 @@ its members. An epoch of a study of which nothing was measured counts as one tha
 
 from __future__ import annotations
 
-from .state import Attempt, EngineState
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .state import Attempt, EngineState
 
 #: The longest time that an operator gives devices to become free (seconds).
 LONGEST_WITHIN = 7 * 86400.0

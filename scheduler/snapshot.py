@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..profiling.pooling import Shape
+from ..profiling.speed import Shape
 from .courses import Course
 
 

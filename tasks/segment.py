@@ -331,6 +331,6 @@ def _fits(parent: ParentRef, task: SegmentTask) -> bool:
 
     Of another trial's state that it begins with nothing is expected: it is made this trial's first.
     """
-    if parent.epoch in {task.origin, task.first - 1}:
-        return parent.epoch == task.origin or parent.state_hash == task.expect
-    return True
+    if parent.epoch == task.origin or parent.epoch != task.first - 1:
+        return True
+    return parent.state_hash == task.expect

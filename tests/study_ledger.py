@@ -9,7 +9,8 @@ from pathlib import Path
 from penstock.app.clock import SimulatedClock
 from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
-from penstock.app.runner import Runner, restore
+from penstock.app.restoring import restore
+from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
 from penstock.app.simulate import SimulatedTransport
 from penstock.profiling.devices import Device

@@ -46,13 +46,12 @@ class HuggingFaceCallback(TrainerCallback):
         self._logged: dict[str, float] = {}
         self.folder = self._passes.folder()
         self.checkpoint: str | None = None
-        if self._passes.state is not None:
-            name: str = self._passes.state["name"]
-            place = Path(self.folder) / name
+        if (state := self._passes.take()) is not None:
+            place = Path(self.folder) / state["name"]
             place.mkdir()
-            for file, content in self._passes.state["files"].items():
+            for file, content in state["files"].items():
                 (place / file).write_bytes(content)
-            self.checkpoint, self._passes.state = str(place), None
+            self.checkpoint = str(place)
 
     def on_train_begin(
         self,

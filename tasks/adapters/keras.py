@@ -41,7 +41,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras sh
         self.initial_epoch = self._passes.epoch
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        state, self._passes.state = self._passes.state, None
+        state = self._passes.take()
         if state is None:
             return
         variables = self._variables()

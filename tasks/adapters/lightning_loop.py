@@ -35,10 +35,9 @@ class LightningCallback(Callback):
         self._began = False
         self.folder = self._passes.folder()
         self.checkpoint: str | None = None
-        if self._passes.state is not None:
+        if (state := self._passes.take()) is not None:
             self.checkpoint = self._file()
-            torch.save(self._passes.state, self.checkpoint)
-            self._passes.state = None
+            torch.save(state, self.checkpoint)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         # The order of the first epoch's examples is drawn before on_train_epoch_start.

@@ -22,8 +22,7 @@ from ..epochs import EpochTrial
 class Passes:
     """The passes of a framework's loop as a trial's epochs.
 
-    ``state`` is what was reported with the epoch that the trial goes on after, and ``epoch`` its
-    number; None and 0 where it begins.
+    ``epoch`` is the number of the epoch that the trial goes on after; 0 where it begins.
     """
 
     def __init__(self, trial: EpochTrial) -> None:
@@ -33,10 +32,15 @@ class Passes:
             raise UsageError.refuse("trial", trial, allowed)
         self._trial = trial
         loaded = trial.load()
-        self.state: Any = None if loaded is None else loaded["state"]
+        self._state: Any = None if loaded is None else loaded["state"]
         self.epoch: int = 0 if loaded is None else loaded["epoch"]
         self._epochs = trial.epochs()
         self._folders: list[weakref.finalize[..., Passes]] = []
+
+    def take(self) -> Any:
+        """What was reported with that epoch, None where the trial begins; once, it may be large."""
+        state, self._state = self._state, None
+        return state
 
     def begin(self) -> int:
         """The epoch that begins, counted from 1, once the trial may train it."""
@@ -70,7 +74,7 @@ class Passes:
             raise UsageError(f"epoch {epoch} begins where {self.epoch} should: {advice}")
 
     def report(self, metrics: Mapping[str, Any], state: Any) -> None:
-        """As ``EpochTrial.report``; ``state`` comes back as ``self.state``."""
+        """As ``EpochTrial.report``; ``state`` is what ``take`` gives."""
         with self._tidied():
             self._trial.report(metrics, checkpoint={"epoch": self.epoch, "state": state})
 

@@ -42,9 +42,8 @@ class PartialFit:
             raise UsageError.refuse("estimator", estimator, "an estimator that has partial_fit")
         self._passes = Passes(trial)
         self.estimator: Any = estimator
-        if self._passes.state is not None:
-            restore(estimator, self._passes.state)
-            self._passes.state = None
+        if (state := self._passes.take()) is not None:
+            restore(estimator, state)
 
     def epochs(self) -> Iterator[int]:
         """The epochs to train, as ``EpochTrial.epochs``."""

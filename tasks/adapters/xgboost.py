@@ -32,8 +32,8 @@ class XGBoostCallback(TrainingCallback):
         self._passes = Passes(trial)
         self._rounds = rounds
         self.booster: Booster | None = None
-        if self._passes.state is not None:
-            self.booster = Booster(model_file=bytearray(self._passes.state))
+        if (state := self._passes.take()) is not None:
+            self.booster = Booster(model_file=bytearray(state))
 
     def before_training(self, model: Booster) -> Booster:
         before = 0 if self.booster is None else self.booster.num_boosted_rounds()

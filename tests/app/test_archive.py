@@ -12,8 +12,9 @@ from penstock.app.commands import to_event as command_to_event
 from penstock.app.ledger import Batch, SqlLedger
 from penstock.app.queries import Reader
 from penstock.app.report import write_report
+from penstock.app.restoring import restore
 from penstock.app.results import Results
-from penstock.app.runner import Runner, restore
+from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
 from penstock.app.simulate import SimulatedTransport
 from penstock.app.story import render, tell

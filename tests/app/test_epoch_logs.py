@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -15,7 +16,7 @@ import penstock
 import pytest
 from penstock import MLflowCallback, TensorBoardCallback
 from penstock.app import epoch_logs, mlflow
-from penstock.app.epoch_logs import feeding
+from penstock.app.epoch_logs import Feed
 from penstock.app.live import Watcher
 from penstock.profiling.errors import UsageError
 from study_ledger import make_study, study_spec
@@ -42,7 +43,7 @@ def whole(tmp_path_factory):
 
 def watch(callback, run, *readers):
     """Log while one watcher looks at these ledgers, one after the other."""
-    with feeding([callback], run) as feed:
+    with closing(Feed([callback], run)) as feed:
         watcher = Watcher(readers[0], STUDY)
         for reader in readers:
             watcher.reader = reader
@@ -121,7 +122,7 @@ def test_an_event_torn_by_a_kill_is_written_again(tmp_path, part, whole):
 
 def test_two_watchers_do_not_log_a_study_to_one_place(tmp_path, part):
     first = TensorBoardCallback(tmp_path / "tb")
-    with feeding([first], tmp_path) as feed:
+    with closing(Feed([first], tmp_path)) as feed:
         watcher = Watcher(part, STUDY)
         feed.look(watcher.look(), watcher.epochs)
         with pytest.raises(UsageError, match=r"tensorboard-digits-1a2b-\w+ is running already"):
@@ -208,7 +209,7 @@ def test_a_log_that_was_away_for_a_while_misses_nothing(tmp_path, part, whole, m
     monkeypatch.setattr(epoch_logs, "RETRY", 0.0)
     folder = tmp_path / "tb"
     callback = TensorBoardCallback(folder)
-    with feeding([callback], tmp_path) as feed:
+    with closing(Feed([callback], tmp_path)) as feed:
         watcher = Watcher(part, STUDY)
         feed.look(watcher.look(), watcher.epochs)
         written = shutil.move(folder / STUDY, tmp_path / "aside")

@@ -13,7 +13,8 @@ from penstock.app.clock import SimulatedClock
 from penstock.app.ledger import MemoryLedger, SqlLedger
 from penstock.app.plan_view import plan_view
 from penstock.app.queries import Reader
-from penstock.app.runner import Runner, restore
+from penstock.app.restoring import restore
+from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
 from penstock.app.serve import Scheduler
 from penstock.app.settings import load

@@ -8,8 +8,8 @@ from penstock.app.export_tables import trial_table
 from penstock.app.ledger import SqlLedger
 from penstock.app.lineage import lineage
 from penstock.app.report import write_report
+from penstock.app.restoring import restore
 from penstock.app.results import Results
-from penstock.app.runner import restore
 from penstock.app.story import render, tell
 from penstock.scheduler.study import StrategySpec, number_of
 from rich.console import Console

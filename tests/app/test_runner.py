@@ -5,7 +5,8 @@ from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
 from penstock.app.clock import SimulatedClock
 from penstock.app.ledger import MemoryLedger
-from penstock.app.runner import Runner, restore
+from penstock.app.restoring import restore
+from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
 from penstock.app.simulate import SimulatedTransport
 from penstock.app.transport import Message

@@ -3,7 +3,7 @@
 from drive_world import spec
 from penstock.app.queries import TrialRow
 from penstock.app.system_view import section, tried, turned
-from penstock.scheduler.events import Profiled, Window, WindowsMeasured
+from penstock.scheduler.events import Window, WindowsMeasured
 
 ONE, TWO = (("threads", 1),), (("loader_workers", 2),)
 
@@ -14,7 +14,6 @@ def measured(*windows, failed=()):
 
 EVENTS = [
     measured(Window(ONE, 0.5, 0.25), Window(ONE, 0.7, 0.25)),
-    Profiled(at=1.0, trial="s-1-0000", fence=1, epoch=1, values=()),
     measured(Window(ONE, 0.6, 0.5), failed=((TWO, "there is <nothing> to load"),)),
 ]
 
@@ -23,8 +22,8 @@ class Ledger:
     def __init__(self, events):
         self.events = events
 
-    def of_study(self, study, *kinds):
-        return [(seq, e) for seq, e in enumerate(self.events) if isinstance(e, kinds)]
+    def of_trials(self, study, kind):
+        return list(enumerate(self.events))
 
 
 def trial(number, epoch, system=()):
@@ -40,7 +39,7 @@ def test_windows_are_summed_up_by_configuration():
 
 
 def test_the_section_is_there_only_where_something_was_tried():
-    assert section(Ledger([EVENTS[1]]), "s-1") == ""
+    assert section(Ledger([]), "s-1") == ""
     html = section(Ledger(EVENTS), "s-1")
     assert "<td>threads 1</td><td>3</td><td>1.67</td>" in html
     assert "there is &lt;nothing&gt; to load" in html

@@ -1,0 +1,119 @@
+"""``penstock doctor``, ``up``, ``down`` and others: what runs on this machine, seen and steered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .terminal import BACKEND, Json, client_of, present, settings_of
+
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICES", help="auto, cpu:2x1 (two devices of one core), gpu:all or gpu:0,1."
+    ),
+]
+
+
+def doctor(as_json: Json = False) -> None:
+    """Say what is found here, what is missing, and what to do."""
+    from dataclasses import asdict
+
+    from .doctor import diagnose
+    from .listing import findings_view
+
+    findings = diagnose(settings_of())
+    present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
+    if any(finding.grade == "fail" for finding in findings):
+        raise typer.Exit(BACKEND)
+
+
+def plan(as_json: Json = False) -> None:
+    """Show what the scheduler would do next: who runs until when, who waits and why."""
+    from .plan_view import plan_view
+
+    present(client_of(settings_of()).plan(), as_json, plan_view)
+
+
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what there is, and how much.")
+    ] = False,
+) -> None:
+    """Delete checkpoints that the ledger does not name, and empty logs older than a week."""
+    from .garbage import find, size_of
+
+    freed, files = 0, 0
+    for each in find(settings_of()):
+        if not dry_run:
+            each.remove()
+        freed, files = freed + each.size, files + 1
+        typer.echo(f"{each.shown}  {size_of(each.size)}")
+    would = "would be freed" if dry_run else "freed"
+    typer.echo(f"{files} files, {size_of(freed)} {would}")
+
+
+def up(devices: Devices = None) -> None:
+    """Start broker, scheduler and workers, and keep them running."""
+    from .services import ensure_up, statuses
+
+    settings = settings_of(devices)
+    ensure_up(settings, devices, stays=True)
+    for service in statuses(settings):
+        typer.echo(f"{service.name} runs as process {service.pid}, its log is {service.log}")
+
+
+def down() -> None:
+    """Stop what runs here. Studies go on when it is started again."""
+    from .services import take_down
+
+    ended = take_down(settings_of())
+    typer.echo(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
+
+
+def worker(devices: Devices = None) -> None:
+    """Serve this machine's devices to the scheduler on PENSTOCK_BROKER.
+
+    Ctrl-C or SIGTERM: what runs ends its epoch, then the machine leaves.
+    """
+    from . import agent
+
+    raise typer.Exit(agent.main(settings_of(devices)))
+
+
+def flower(
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = None,
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+) -> None:
+    """Show queues, workers and tasks in Flower, in the browser."""
+    from . import flower as flowers
+    from .broker import connect
+
+    settings = settings_of()
+    settings.ensure_home()
+    connect(settings).close()
+    port = port or settings.flower_port
+    typer.echo(f"http://{address}:{port}/tasks  user {flowers.USER}")
+    typer.echo(f"the password is in {flowers.password_file(settings)}")
+    flowers.become(settings, port, address)
+
+
+def metrics(
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = 9917,
+) -> None:
+    """Serve figures for Prometheus until Ctrl-C: studies, devices, epochs, how claims go."""
+    from .metrics import serve
+
+    _, thread = serve(settings_of(), address, port)
+    typer.echo(f"http://{address}:{port}/metrics")
+    thread.join()
