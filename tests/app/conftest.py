@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from itertools import count
 
 import psycopg
 import pytest
 from penstock.benchmarks._postgres import find_binaries, server
+from system import missing
 
 _NUMBERS = count(1)
 
@@ -16,10 +16,7 @@ _NUMBERS = count(1)
 def postgres():
     """A PostgreSQL server. It does not sync, which no test here would notice."""
     if find_binaries() is None:
-        missing = "no PostgreSQL server is installed (Debian: postgresql)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        missing("no PostgreSQL server is installed (Debian: postgresql)")
     with server() as found:
         yield found
 
