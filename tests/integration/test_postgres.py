@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from urllib.parse import quote
 
 import psutil
@@ -31,6 +30,10 @@ def objective(trial):
 if __name__ == "__main__":
     penstock.create_study(study_name="away", sampler="random").optimize(objective, n_trials=8)
 """
+
+
+def findings(site):
+    return {finding.name: finding for finding in diagnose(site.settings)}
 
 
 @pytest.fixture(autouse=True)
@@ -70,12 +73,12 @@ def test_a_database_that_is_away_is_named_and_the_study_goes_on_by_itself(tmp_pa
             said += [site.penstock(*words, status=3) for words in (("ls",), ("status", "away"))]
             assert all("cannot be used" in words for words in said[1:])
             assert all("Connection refused" in words for words in said[1:])
-            time.sleep(1)  # for an epoch at least that cannot be written
-            found = {finding.name: finding for finding in diagnose(site.settings)}
+            # That is so once there was an epoch that could not be written.
+            site.until(lambda: "cannot serve: the ledger" in findings(site)["scheduler"].what)
+            found = findings(site)
             said.append(found["ledger"].what)
             assert found["ledger"].grade == "fail"
             assert "Connection refused" in said[-1]
-            assert "cannot serve: the ledger" in found["scheduler"].what
             database.start()
             assert site.wait("away").status == "complete"
             trials = site.reader.trials(site.reader.study("away").id)
