@@ -185,7 +185,7 @@ def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: Find
     if forks(spec):
         raise UsageError(f"{spec.name} is a population, whose size stays: make a new study")
     if body.get("to") is None:
-        n_trials = there + whole("by", body["by"], low=1)
+        n_trials = there + whole("by", body.get("by"), low=1)
     else:
         n_trials = whole("to", body["to"], low=1)
     if spec.sampler == "grid" and spec.space is not None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,13 +74,6 @@ class Table:
         for place, seconds in sorted(times.items(), key=lambda item: item[0].share):
             steps.setdefault((place.nodes, place.width), []).append((place.share, median(seconds)))
         return steps
-
-
-def data() -> Path:
-    """Where the measured curves are, if they are."""
-    given = os.environ.get("PENSTOCK_DATA")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return (Path(given) if given else cache / "penstock") / "speed-curves"
 
 
 def missing(folder: Path) -> str:

@@ -66,12 +66,11 @@ class Server:
             *("--pgdata", str(folder / "data")),
         )
 
-    def url(self, database: str = "postgres", *, host: str = "") -> str:
-        """A database's URL, by the socket where no ``host`` is given."""
+    def url(self, database: str = "postgres") -> str:
+        """A database's URL, by the socket."""
         login = f"{USER}:{quote(PASSWORD, safe='')}"
-        place = "" if host else f"?host={quote(str(self._folder), safe='')}&port={self.port}"
-        at = f"{host}:{self.port}" if host else ""
-        return f"postgresql://{login}@{at}/{database}{place}"
+        place = f"host={quote(str(self._folder), safe='')}&port={self.port}"
+        return f"postgresql://{login}@/{database}?{place}"
 
     def create(self, database: str) -> str:
         """Make a database; its URL."""

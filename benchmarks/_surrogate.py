@@ -10,7 +10,6 @@ outputs are time, val_accuracy (percent), val_cross_entropy, and three that are 
 from __future__ import annotations
 
 import json
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ import numpy as np
 from penstock import Float, Int
 from penstock.scheduler.decisions import Dispatch
 from penstock.scheduler.study import Params, StudySpec
+
+from ._data import data_folder
 
 EPOCHS = 52
 METRIC = "val_accuracy"
@@ -97,9 +98,7 @@ def _row(params: Params, epoch: int) -> list[float]:
 
 
 def _folder() -> Path:
-    given = os.environ.get("PENSTOCK_DATA")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return (Path(given) if given else cache / "penstock") / "yahpo-lcbench"
+    return data_folder("yahpo-lcbench")
 
 
 @cache

@@ -39,7 +39,8 @@ import numpy as np
 from penstock.profiling.families import FILE, Fitted, fitted
 from penstock.profiling.speed import Measured, packed
 
-from benchmarks._curves import SOURCE, Table, data, missing, read
+from benchmarks._curves import SOURCE, Table, missing, read
+from benchmarks._data import data_folder
 from benchmarks._predictors import (
     Predictor,
     all_rows,
@@ -226,7 +227,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few draws")
-    parser.add_argument("--curves", type=Path, default=data(), help="a folder of speed curves")
+    there = data_folder("speed-curves")
+    parser.add_argument("--curves", type=Path, default=there, help="a folder of speed curves")
     parser.add_argument("--refit", action="store_true", help="write the coefficients anew")
     options = parser.parse_args()
     if lack := missing(options.curves):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from penstock import BackendError
 from penstock.app import locks, services
@@ -94,11 +95,23 @@ class Installation:
         """One service's log; of several workers or trainers, all that begin with ``name``."""
         return "".join(log.read_text() for log in sorted(self.settings.logs.glob(f"{name}*.log")))
 
+    def trainers(self) -> list[psutil.Process]:
+        """The trainer processes."""
+        agent = psutil.Process(locks.pid_of(self.settings.run, "agent"))
+        return [p for p in agent.children(recursive=True) if is_trainer(p)]
+
     def close(self) -> None:
         services.take_down(self.settings, grace=2.0)
         for process in locks._started:
             if f"{self.settings.run}/" in " ".join(map(str, process.args)):
                 process.wait(10)
+
+
+def is_trainer(process: psutil.Process) -> bool:
+    try:
+        return "penstock.tasks.trainer" in process.cmdline()
+    except psutil.NoSuchProcess:  # or a zombie: it has just ended
+        return False
 
 
 @contextmanager

@@ -79,13 +79,15 @@ def study_spec(name: str = "digits", n_trials: int = 9, **fields) -> StudySpec:
     return StudySpec(name=name, n_trials=n_trials, **{**given, **fields})
 
 
-def make_study(home: Path, *specs: StudySpec, fails=(), turns: int | None = None) -> Reader:
+def make_study(
+    home: Path, *specs: StudySpec, fails=(), turns: int | None = None, devices=SomeFail
+) -> Reader:
     """Run studies (to their end, or for some turns) in ``home/ledger.db``; a reader of it."""
     home.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{home / 'ledger.db'}"
     ledger, clock = SqlLedger.open(url), SimulatedClock(START)
-    devices = [Device(f"cpu.node.{n}", "node", "cpu", (n,), None) for n in range(2)]
-    transport = SomeFail(clock, devices, Curves())
+    two = [Device(f"cpu.node.{n}", "node", "cpu", (n,), None) for n in range(2)]
+    transport = devices(clock, two, Curves())
     transport.fails = fails
     engine = restore(ledger)
     runner = Runner(engine, ledger, transport, SamplerHost(), clock)

@@ -47,6 +47,13 @@ def segment(code, first=1, n=1, *, trial="s-0000", **changes) -> SegmentTask:
     return SegmentTask.model_validate(fields | changes)
 
 
+def known(trainer, heard):
+    """What a task says of the epochs that were ``heard`` from ``trainer`` and accepted."""
+    said = [message for message in heard if message["op"] == "epoch"]
+    parents = [{name: m[name] for name in ("epoch", "uri", "state_hash")} for m in said if m["uri"]]
+    return {"parents": parents, "expect": said[-1]["state_hash"], "holder": trainer.identity}
+
+
 class TrainerProcess:
     """``python -m penstock.tasks.trainer`` as a worker starts it."""
 

@@ -1,13 +1,17 @@
-"""A ledger of each kind for the tests that ask for ``url``."""
+"""A ledger of each kind, and what the tests of a study's handle share."""
 
 from __future__ import annotations
 
-import os
 from itertools import count
 
 import psycopg
 import pytest
+from penstock import Study
+from penstock.app import broker, live
+from penstock.app.ledger import MemoryLedger, SqlLedger
+from penstock.app.settings import load
 from penstock.benchmarks._postgres import find_binaries, server
+from system import missing
 
 _NUMBERS = count(1)
 
@@ -16,10 +20,7 @@ _NUMBERS = count(1)
 def postgres():
     """A PostgreSQL server. It does not sync, which no test here would notice."""
     if find_binaries() is None:
-        missing = "no PostgreSQL server is installed (Debian: postgresql)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        missing("no PostgreSQL server is installed (Debian: postgresql)")
     with server() as found:
         yield found
 
@@ -38,7 +39,36 @@ def postgres_url(postgres):
     return f"{postgres.url()}&options=-csearch_path%3D{name}"
 
 
+@pytest.fixture(params=["memory", "sqlite_url", "postgres_url"])
+def ledger(request):
+    """A ledger, open, of every kind."""
+    memory = request.param == "memory"
+    opened = MemoryLedger() if memory else SqlLedger.open(request.getfixturevalue(request.param))
+    yield opened
+    opened.close()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request):
     """A ledger's URL, of one kind and of the other."""
     return request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Those of this process's user: an installation of its own, of which nothing runs."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PENSTOCK_BROKER", raising=False)
+    monkeypatch.setattr(live, "PERIOD", 0.02)
+    settings = load()
+    settings.ensure_home()
+    yield settings
+    broker.stop(settings)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The devices that services were asked to be up for."""
+    asked = []
+    monkeypatch.setattr(Study, "_ensure_up", lambda _, devices: asked.append(devices))
+    return asked

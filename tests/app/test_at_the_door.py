@@ -11,10 +11,9 @@ from desk import command
 from drive_world import World, spec
 from fake_scheduler import FakeScheduler
 from optuna.study import MaxTrialsCallback
-from penstock import FullBudget, Study, UsageError, create_study
-from penstock.app import broker, commands, live
+from penstock import FullBudget, UsageError, create_study
+from penstock.app import commands
 from penstock.app.best import best_facts
-from penstock.app.settings import load
 from penstock.app.space import parse_space
 from penstock.scheduler.study import StrategySpec
 from study_ledger import SomeFail, make_study, study_spec
@@ -24,22 +23,6 @@ SPACE = {"x": [3.0, 1.0, 2.0]}
 
 def objective(trial):
     return trial.suggest_float("x", 0, 100)
-
-
-@pytest.fixture
-def settings(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("PENSTOCK_BROKER", raising=False)
-    monkeypatch.setattr(live, "PERIOD", 0.02)
-    settings = load()
-    settings.ensure_home()
-    yield settings
-    broker.stop(settings)
-
-
-@pytest.fixture
-def started(monkeypatch):
-    monkeypatch.setattr(Study, "_ensure_up", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ SPEC = StudySpec(
 )
 
 
-def explore(number, source=SOURCE, **changes):
-    spec = replace(SPEC, strategy=replace(SPEC.strategy, **changes))
+def explore(number, source=SOURCE, seed=0, **changes):
+    spec = replace(SPEC, seed=seed, strategy=replace(SPEC.strategy, **changes))
     drawn = SamplerHost().explore(spec, number, tuple(source.items()))
     assert check_params(spec.space, dict(drawn)) == drawn, "in range and on the ladder"
     return dict(drawn)
@@ -99,4 +99,5 @@ def test_only_what_is_to_be_explored_changes():
 @pytest.mark.parametrize("number", [4, 5])
 def test_a_trials_number_and_the_studys_seed_say_what_it_becomes(number):
     assert explore(number, resample=0.5) == explore(number, resample=0.5)
+    assert explore(number, resample=0.5) != explore(number, resample=0.5, seed=1)
     assert explore(number, resample=0.5) != explore(number + 2, resample=0.5)

@@ -31,19 +31,20 @@ WAYS = ["maximize", "minimize"]
 TRIALS = 12
 
 
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory):
+class WithSizes(SomeFail):
     """Accuracy grows with x, and so does size, but for one trial; x above 0.8 is too slow."""
-    plain = SomeFail._dispatch
 
-    def dispatch(self, dispatch, spec):
-        plain(self, dispatch, spec)
+    def _dispatch(self, dispatch, spec):
+        super()._dispatch(dispatch, spec)
         x = dict(dispatch.params)["x"]
         size = 9.0 if dispatch.number == 2 else 4.0 * x
         for *_, body in self._heap:
             if body["trial"] == dispatch.segment.trial and body["kind"] == "epoch":
                 body["metrics"] |= {"size": size, "seconds": 10 * x}
 
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
     spec = study_spec(
         n_trials=TRIALS,
         sampler="random",
@@ -51,9 +52,7 @@ def reader(tmp_path_factory):
         further=(Objective("size", "minimize"),),
         constraints=(("seconds", 8.0),),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SomeFail, "_dispatch", dispatch)
-        return make_study(tmp_path_factory.mktemp("home"), spec, fails=(3,))
+    return make_study(tmp_path_factory.mktemp("home"), spec, fails=(3,), devices=WithSizes)
 
 
 @pytest.fixture(scope="module")

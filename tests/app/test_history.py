@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from ledger_batches import first_batch
 from penstock.app import history as files
-from penstock.app.ledger import Batch, MemoryLedger, SqlLedger
+from penstock.app.ledger import Batch, SqlLedger
 from penstock.app.queries import Reader
 from penstock.profiling.errors import UsageError
 from penstock.profiling.history import PER_WORKLOAD, HistoryEntry
@@ -25,14 +25,6 @@ ENTRY = HistoryEntry(
     at=1,
 )
 ELSEWHERE = replace(ENTRY, machine="cuda A100 8 cores", joules=0.75, infeasible=True)
-
-
-@pytest.fixture(params=["memory", "sqlite_url", "postgres_url"])
-def ledger(request):
-    memory = request.param == "memory"
-    opened = MemoryLedger() if memory else SqlLedger.open(request.getfixturevalue(request.param))
-    yield opened
-    opened.close()
 
 
 def test_what_is_appended_is_read_back_by_machine(ledger):

@@ -12,20 +12,12 @@ from pathlib import Path
 
 import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
-from penstock.app.ledger import Batch, MemoryLedger, SqlLedger
+from penstock.app.ledger import Batch, SqlLedger
 from penstock.app.queries import Reader
 from penstock.profiling.errors import BackendError, IllegalTransition, UsageError
 from penstock.scheduler.decisions import Parent
 from penstock.scheduler.events import Tick
 from penstock.scheduler.study import StudyRecord
-
-
-@pytest.fixture(params=["memory", "sqlite_url", "postgres_url"])
-def ledger(request):
-    memory = request.param == "memory"
-    opened = MemoryLedger() if memory else SqlLedger.open(request.getfixturevalue(request.param))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

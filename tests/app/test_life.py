@@ -1,4 +1,4 @@
-"""More trials for a study that is over, through the loop and either ledger; what is refused."""
+"""More trials for a study that is over, through the loop and every ledger; what is refused."""
 
 from __future__ import annotations
 
@@ -26,16 +26,6 @@ from rich.console import Console
 
 FULL = spec(StrategySpec("full", max_epochs=2), n_trials=3, sampler="random")
 GRID = replace(FULL, sampler="grid", space=parse_space({"x": [1, 2, 3, 4, 5]}))
-
-
-@pytest.fixture(params=["memory", "sql"])
-def ledger(request, tmp_path):
-    if request.param == "memory":
-        yield MemoryLedger()
-        return
-    opened = SqlLedger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
-    yield opened
-    opened.close()
 
 
 class Installation:
@@ -133,7 +123,7 @@ def test_what_ends_in_the_very_turn_of_the_command_is_read_after_it_is_written(t
         ({"by": 0}, "by = 0"),
         ({"to": 3}, "to = 3 is refused: allowed is more than the 3 trials of s"),
         ({"to": "many"}, "to = 'many'"),
-        ({}, "by"),
+        ({}, "by = None"),
         ({"study": "nobody", "by": 1}, "there is no study nobody"),
     ],
 )
@@ -156,24 +146,25 @@ def test_a_study_that_failed_is_not_extended(there):
     assert "s failed and cannot be extended" in there.tell("extend", study="s-1", by=1)["error"]
 
 
-def test_a_study_is_paused_once_and_readers_see_it(there, tmp_path):
+def test_a_study_is_paused_once_and_readers_see_it(url):
+    there = Installation(SqlLedger.open(url))
     there.tell("submit", study=FULL)
     assert "s is running already" in there.tell("resume", study="s-1")["error"]
     assert there.tell("pause", study="s-1")["ok"]
     assert "s is paused already" in there.tell("pause", study="s-1")["error"]
-    if isinstance(there.ledger, SqlLedger):
-        row = Reader(f"sqlite:///{tmp_path / 'ledger.db'}").study("s")
-        assert (row.status, row.finished_at) == ("paused", None)
+    row = Reader(url).study("s")
+    assert (row.status, row.finished_at) == ("paused", None)
     for _ in range(20):
         there.runner.turn(1.0)
     assert not there.runner.engine.state.attempts
     assert there.tell("resume", study="s-1")["ok"]
     there.run()
+    there.ledger.close()
 
 
-def test_both_ledgers_have_the_same_of_a_study_that_is_over(tmp_path):
+def test_every_ledger_has_the_same_of_a_study_that_is_over(sqlite_url, postgres_url):
     found = []
-    for ledger in (MemoryLedger(), SqlLedger.open(f"sqlite:///{tmp_path / 'ledger.db'}")):
+    for ledger in (MemoryLedger(), SqlLedger.open(sqlite_url), SqlLedger.open(postgres_url)):
         there = Installation(ledger)
         there.tell("submit", study=replace(GRID, strategy=StrategySpec("asha", max_epochs=3)))
         there.run()
@@ -182,7 +173,8 @@ def test_both_ledgers_have_the_same_of_a_study_that_is_over(tmp_path):
         fields += ("state_hash", "signature", "parents", "members", "created_at", "finished_at")
         found.append([[getattr(trial, name) for name in fields] for trial in past.trials])
         ledger.close()
-    assert json.dumps(found[0], default=str) == json.dumps(found[1], default=str)
+    first, *others = (json.dumps(each, default=str) for each in found)
+    assert others == [first, first]
 
 
 # -- ask and tell ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -122,8 +123,8 @@ def test_where_nothing_has_happened_nothing_is_read_again(tmp_path):
 
 
 def test_what_is_new_is_read_and_what_was_over_is_kept(tmp_path):
-    spec = study_spec(n_trials=9)
-    reader = make_study(tmp_path / "part", spec, turns=15)
+    spec = study_spec(n_trials=9, strategy=StrategySpec("full", max_epochs=9))
+    reader = make_study(tmp_path / "part", spec, turns=30)
     storage = LedgerStorage(reader)
     [study] = storage.get_all_studies()
     before = {t.number: t for t in storage.get_all_trials(study._study_id, deepcopy=False)}
@@ -135,6 +136,7 @@ def test_what_is_new_is_read_and_what_was_over_is_kept(tmp_path):
     assert len(after) == 9
     over = [number for number, trial in before.items() if trial.user_attrs["state"] == "completed"]
     lengths = {number: len(trial.intermediate_values) for number, trial in before.items()}
+    assert 0 < len(over) < 9
     assert all(after[number] is before[number] for number in over)
     assert any(len(after[number].intermediate_values) > n for number, n in lengths.items())
 
@@ -207,6 +209,6 @@ def test_a_port_that_is_taken_and_a_dashboard_that_is_not_there_are_refused(
     port = int(server.rpartition(":")[2])
     with pytest.raises(UsageError, match=f"--port = {port}"):
         serving(reader, port)
-    monkeypatch.setattr("penstock.profiling.extras.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
     with pytest.raises(UsageError, match=r"pip install 'penstock\[dashboard\]'"):
         serving(reader, 0)

@@ -7,11 +7,10 @@ import optuna
 import penstock
 import pytest
 from fake_scheduler import FakeScheduler
-from penstock import FullBudget, Study, TrialFailed, UsageError, create_study, load_study
-from penstock.app import broker, live
+from penstock import FullBudget, TrialFailed, UsageError, create_study, load_study
+from penstock.app import live
 from penstock.app.handle import DETACH, SUBMITTED
 from penstock.app.results import best
-from penstock.app.settings import load
 from penstock.scheduler.trial import TrialState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -21,25 +20,6 @@ GRID = {"sampler": "grid", "strategy": FullBudget(2)}
 
 def objective(trial):
     return trial.suggest_float("x", 0, 100)
-
-
-@pytest.fixture
-def settings(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("PENSTOCK_BROKER", raising=False)
-    monkeypatch.setattr(live, "PERIOD", 0.02)
-    settings = load()
-    settings.ensure_home()
-    yield settings
-    broker.stop(settings)
-
-
-@pytest.fixture
-def started(monkeypatch):
-    """The devices that services were asked to be up for."""
-    asked = []
-    monkeypatch.setattr(Study, "_ensure_up", lambda _, devices: asked.append(devices))
-    return asked
 
 
 def quiet(study, *args, **options):

@@ -6,11 +6,9 @@ import optuna
 import pytest
 from drive_world import spec
 from fake_scheduler import FakeScheduler
-from penstock import ASHA, Float, FullBudget, Study, UsageError, create_study, load_study
-from penstock.app import broker, live
+from penstock import ASHA, Float, FullBudget, UsageError, create_study, load_study
 from penstock.app.queries import Reader
 from penstock.app.samplers import SamplerHost
-from penstock.app.settings import load
 from penstock.app.space import parse_space
 from penstock.app.warm_start import fitting, of_frozen
 from penstock.scheduler.study import Observation, StrategySpec
@@ -23,17 +21,10 @@ def objective(trial):
 
 
 @pytest.fixture
-def scheduler(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("PENSTOCK_BROKER", raising=False)
-    monkeypatch.setattr(live, "PERIOD", 0.02)
-    monkeypatch.setattr(Study, "_ensure_up", lambda *_: None)
-    settings = load()
-    settings.ensure_home()
+def scheduler(settings, started):
     with FakeScheduler(settings) as scheduler:
         scheduler.reader = Reader(settings.ledger_url)
         yield scheduler
-    broker.stop(settings)
 
 
 def run(study, n_trials=2):

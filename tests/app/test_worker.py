@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from installation import is_trainer
 from penstock.app import broker, protocol
 from penstock.app.celery import message
 from penstock.scheduler.decisions import Cut, Release, Revoke
@@ -81,13 +82,6 @@ def objective(at, name, **fields):
 def trainers(at) -> list[psutil.Process]:
     worker = psutil.Process(at.processes[-1].pid)
     return [p for p in worker.children() if is_trainer(p)]
-
-
-def is_trainer(process) -> bool:
-    try:
-        return "penstock.tasks.trainer" in process.cmdline()
-    except psutil.NoSuchProcess:  # or a zombie: it has just ended
-        return False
 
 
 def test_a_segment_of_three_epochs_makes_three_reports_and_only_the_last_closes(shared):

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import kubernetes_validate
@@ -49,9 +50,23 @@ def helm(values):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.fixture(scope="module", params=VARIANTS.values(), ids=VARIANTS)
-def manifests(request):
-    found = helm(request.param)
+#: What each variant is made of. A kind that is missing would pass all checks of its fields.
+ALWAYS = {"Service": 3, "StatefulSet": 3, "Secret": 1}
+KINDS = {
+    "as it comes": ALWAYS,
+    "gpus and autoscaling": ALWAYS | {"ScaledObject": 1, "ServiceMonitor": 1},
+    "everything elsewhere": {"Service": 2, "StatefulSet": 2},
+}
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def variant(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def manifests(variant):
+    found = helm(VARIANTS[variant])
     assert found.returncode == 0, found.stderr
     return json.loads(found.stdout)
 
@@ -65,6 +80,10 @@ def of(manifests, kind, name):
 
 def pods(manifests):
     return [m["spec"]["template"] for m in manifests if m["kind"] == "StatefulSet"]
+
+
+def test_each_variant_has_what_it_needs_and_no_more(variant, manifests):
+    assert Counter(manifest["kind"] for manifest in manifests) == KINDS[variant]
 
 
 def test_kubernetes_schemas_know_every_field(manifests):

@@ -8,12 +8,11 @@ import sqlite3
 import subprocess
 
 import fsspec
-import psutil
 import pytest
 import users_trainables
 from installation import Installation, variables_of
 from penstock import SuccessiveHalving, create_study
-from penstock.app import locks, store
+from penstock.app import store
 from penstock.profiling.errors import BackendError
 from s3_server import BUCKET, KEY_ID, SECRET, serving
 
@@ -29,12 +28,6 @@ def durable(site, study):
         rows = ledger.execute(query, (f"{study}-%",)).fetchall()
     ledger.close()
     return [(int(trial[-4:]), epoch, uri) for trial, epoch, uri in rows]
-
-
-def trainers(site):
-    """The trainer processes of an installation."""
-    agent = psutil.Process(locks.pid_of(site.settings.run, "agent"))
-    return [p for p in agent.children(recursive=True) if "penstock.tasks.trainer" in p.cmdline()]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +55,7 @@ def test_a_study_on_s3_goes_on_from_there_after_a_kill_and_leaves_the_best_state
     site.until(lambda: len(durable(site, study.id)) == 4, 60, "the first rung is durable")
     assert [row[:2] for row in durable(site, study.id)] == [(n, 1) for n in range(4)]
     read = len([path for path in s3.requests("GET") if path.endswith(".pt")])
-    for process in trainers(site):
+    for process in site.trainers():
         process.kill()
     assert site.wait(study.id, 120).status == "complete"
     assert len([p for p in s3.requests("GET") if p.endswith(".pt")]) > read, "restored from there"

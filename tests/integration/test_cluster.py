@@ -46,7 +46,7 @@ def scraped(port):
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             families = [*text_string_to_metric_families(answer.read().decode())]
-    except URLError:
+    except URLError:  # it has not begun to listen
         return None
     return {(s.name, *s.labels.values()): s.value for f in families for s in f.samples}
 
@@ -85,7 +85,7 @@ def test_scheduler_slurm_workers_metrics_and_a_user_each_on_their_own(tmp_path):
         assert [part for part in (user, operator) if (part.settings.run / "up.json").exists()] == []
         assert not locks.is_running(user.settings.run, "scheduler")
 
-        found = scraped(port)
+        found = metrics.until(lambda: scraped(port), what="the metrics are served")
         assert found["penstock_scheduler_up",] == found["penstock_broker_up",] == 1
         assert found["penstock_epochs_total", "accepted"] >= 18
         assert found["penstock_slots", "idle"] == 2

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import epoch_functions as functions
-import psutil
 import pytest
 from penstock import (
     ASHA,
@@ -20,7 +19,6 @@ from penstock import (
     TrialFailed,
     create_study,
 )
-from penstock.app import locks
 
 pytestmark = pytest.mark.integration
 
@@ -33,12 +31,6 @@ STRATEGIES = [
     MedianStopping(4),
     CurveStopping(4),
 ]
-
-
-def trainers(site):
-    """The trainer processes of an installation."""
-    agent = psutil.Process(locks.pid_of(site.settings.run, "agent"))
-    return [p for p in agent.children(recursive=True) if "penstock.tasks.trainer" in p.cmdline()]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
@@ -72,7 +64,7 @@ def test_with_its_trainers_killed_a_study_goes_on_from_its_checkpoints(site, kin
         60,
         "a trial is beyond the first rung",
     )
-    for process in trainers(site):
+    for process in site.trainers():
         process.kill()
     accepted = {(row.trial[-4:], row.epoch) for row in site.reader.epochs(study.id)}
     told = len(site.log("trainer"))
@@ -106,7 +98,7 @@ def test_an_estimator_goes_on_where_its_trainers_were_killed(site, monkeypatch):
         60,
         "a trial is in its middle",
     )
-    for process in trainers(site):
+    for process in site.trainers():
         process.kill()
     assert site.wait(study.id, 120).status == "complete"
     rows = [(row.trial, row.epoch) for row in site.reader.epochs(study.id)]

@@ -7,10 +7,9 @@ import json
 import re
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
-
-nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import optuna
 import pytest
 from penstock import FullBudget, TrialFailed, create_study
-from penstock.app.cli import app
-from typer.testing import CliRunner
 
 pytestmark = pytest.mark.integration
 
@@ -69,8 +67,7 @@ def test_the_example_trades_accuracy_against_size(site, example):
             constraints={"weight": 1}, strategy=FullBudget(2), sampler="random",
         ).optimize(example.SmallNet, example.SPACE, n_trials=1, show_progress=False)  # fmt: skip
     assert failed.value.kind == "metric"
-    shown = CliRunner().invoke(app, ["best", "pareto"])
-    assert f"Pareto front of {len(best)}" in shown.output
+    assert f"Pareto front of {len(best)}" in site.penstock("best", "pareto")
 
 
 def test_an_optuna_objective_returns_a_tuple_and_says_its_constraints(site):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import epoch_functions as functions
-import psutil
 import pytest
 from penstock import PBT, Float, TrialFailed, create_study
-from penstock.app import locks
 from penstock.benchmarks._digits import DigitsNet
 from penstock.tasks import exact, loop
 from penstock.tasks.warm import Reads, SharedData
@@ -14,12 +12,6 @@ from penstock.tasks.warm import Reads, SharedData
 pytestmark = pytest.mark.integration
 
 SEED = 5
-
-
-def trainers(site):
-    """The trainer processes of an installation."""
-    agent = psutil.Process(locks.pid_of(site.settings.run, "agent"))
-    return [p for p in agent.children(recursive=True) if "penstock.tasks.trainer" in p.cmdline()]
 
 
 class Direct:
@@ -66,7 +58,7 @@ def test_a_study_whose_trainers_are_killed_has_the_bits_of_its_lineages_trained_
 
     study.submit(DigitsNet, space, 4)
     site.until(forked_epochs, 60, "a forked trial trains")
-    for process in trainers(site):
+    for process in site.trainers():
         process.kill()
     assert site.wait(study.id, 120).status == "complete"
 

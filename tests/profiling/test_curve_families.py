@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -15,9 +13,10 @@ from penstock.profiling.hull import hull
 from penstock.profiling.speed import Coefficients, Measured, packed
 
 from benchmarks._curves import read
+from benchmarks._data import data_folder
 from benchmarks._predictors import amdahl, least_squares, linear, logarithms, prior_without
 
-DATA = Path(os.environ.get("PENSTOCK_DATA", "")) / "speed-curves"
+DATA = data_folder("speed-curves")
 
 
 def folder(tmp_path, text, name="placements-small.csv"):

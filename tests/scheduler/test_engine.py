@@ -321,7 +321,8 @@ def test_the_policy_orders_who_waits_and_is_called_more_rarely_for_many_trials(w
     world.join("cpu.a.1")
     assert world.engine.state.planned_at == planned
     world.at = planned + REPLAN_EVERY
-    world.send(Tick(at=world.at))
+    world.join("cpu.a.2")
+    assert world.engine.state.planned_at == world.at
 
 
 @pytest.mark.parametrize(

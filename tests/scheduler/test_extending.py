@@ -160,16 +160,6 @@ def test_a_study_goes_on_to_more_trials_whenever_it_is_extended(plan, when, samp
     assert state_to_json(world.engine.state) == replayed(world)
 
 
-def test_a_full_budget_study_extended_has_the_trials_of_one_that_was_as_large_from_the_start():
-    world, study = begun("full", n=3, sampler="random")
-    world.run()
-    world.extend(study, 5, over=True)
-    world.run()
-    assert world.states() == dict.fromkeys(range(5), "completed")
-    [first, again] = [d for d in world.trace if type(d).__name__ == "Finish"]
-    assert (first.status, again.status) == ("complete", "complete")
-
-
 def test_asha_promotes_by_old_and_new_scores_together():
     """By hand, eta 3, the newest always the best: 2 is promoted of the first three. Each of the
     three new ones is at once the best of its rung (4, 5, 6 there: 1, 1, 2 go on). At 3 epochs there

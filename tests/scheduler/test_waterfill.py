@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,15 +142,18 @@ def test_unmeasured_trials_that_may_not_be_wider_get_a_device_each():
 
 
 def test_the_standing_plan_is_kept_where_no_other_is_better():
-    first = waterfill(Snapshot(0.0, tuple(candidate(f"t{k}", 9) for k in range(3)), 4, devices=4))
+    """a is wide for its last 5 epochs, when b has ended; 4 would do as well, and come of anew."""
+    epochs = {"a": 9, "b": 11}
+    waiting = tuple(candidate(name, n) for name, n in epochs.items())
+    first = waterfill(Snapshot(0.0, waiting, 3, devices=3))
+    assert first.courses["a"] == Course(1, 2, 5)
     running = tuple(
-        candidate(
-            f"t{k}", 9, width=first.widths[f"t{k}"], boundary=0.5, course=first.courses[f"t{k}"]
-        )
-        for k in range(3)
+        candidate(name, n, width=first.widths[name], boundary=0.5, course=first.courses[name])
+        for name, n in epochs.items()
     )
-    after = Snapshot(0.0, (), 0, running, 0, devices=4, rule=first.rule, deadline=first.deadline)
-    assert waterfill(after).widths == first.widths
+    after = Snapshot(0.0, (), 0, running, 0, devices=3, rule=first.rule, deadline=first.deadline)
+    assert waterfill(after).courses == first.courses
+    assert waterfill(replace(after, rule="")).courses != first.courses
 
 
 def test_without_devices_nothing_is_planned():

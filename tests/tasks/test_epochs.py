@@ -14,7 +14,7 @@ import epoch_functions as functions
 import pytest
 from penstock import UsageError, epoch_function
 from penstock.tasks.turns import PAUSED_KEPT
-from trainer_process import TrainerProcess, segment
+from trainer_process import TrainerProcess, known, segment
 
 
 @pytest.fixture
@@ -53,13 +53,6 @@ def values(heard):
 
 def trained_again(heard):
     return [m["text"].split()[2] for m in heard if m["op"] == "progress"]
-
-
-def known(trainer, heard):
-    """What a task says of the epochs that were ``heard`` from ``trainer`` and accepted."""
-    said = [message for message in heard if message["op"] == "epoch"]
-    parents = [{name: m[name] for name in ("epoch", "uri", "state_hash")} for m in said if m["uri"]]
-    return {"parents": parents, "expect": said[-1]["state_hash"], "holder": trainer.identity}
 
 
 def test_a_function_stands_still_between_epochs_and_goes_on_in_place(trainer, store, trial):

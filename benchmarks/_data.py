@@ -1,0 +1,13 @@
+"""Where data that cannot be in the project is looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def data_folder(name: str) -> Path:
+    """``name`` in the folder that ``PENSTOCK_DATA`` names, else in the user's cache."""
+    given = os.environ.get("PENSTOCK_DATA")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (Path(given) if given else cache / "penstock") / name
