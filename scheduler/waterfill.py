@@ -95,16 +95,16 @@ class Draft:
     forecast: Forecast
 
 
-def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
-    """Plans of ``jobs``, each better than the one before.
+def drafts(jobs: Sequence[Job], devices: int, best: float = math.inf) -> Iterator[Draft]:
+    """Plans of ``jobs`` that end before ``best`` (seconds from now), each before the last one.
 
-    The first has all at the width that they have, or their narrowest, the longest first.
+    The first that is tried has all at the width that they have, or their narrowest, the longest
+    first.
     """
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
     as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
-    plain = draft_of(jobs, devices, as_they_are, "longest", bound)
-    best = math.inf
+    plain = draft_of(jobs, devices, as_they_are, "longest", bound, best * (1 - 1e-9))
     if plain is not None:
         best = plain.forecast.makespan
         yield plain
@@ -117,8 +117,8 @@ def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
         courses = _courses(jobs, devices, target)
         for rule in rules if courses else ():
             tries -= 1
-            draft = draft_of(jobs, devices, courses, rule, target)
-            if draft is not None and draft.forecast.makespan < best * (1 - 1e-9):
+            draft = draft_of(jobs, devices, courses, rule, target, best * (1 - 1e-9))
+            if draft is not None:
                 best = draft.forecast.makespan
                 yield draft
 
@@ -134,26 +134,34 @@ def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
 
 
 def draft_of(
-    jobs: Sequence[Job], devices: int, courses: Sequence[Course], rule: str, target: float
+    jobs: Sequence[Job],
+    devices: int,
+    courses: Sequence[Course],
+    rule: str,
+    target: float,
+    limit: float = math.inf,
 ) -> Draft | None:
-    """``courses`` tried out; None where they cannot all run."""
+    """``courses`` tried out; None where they cannot all run, or not all end before ``limit``."""
     priority, seated = RULES[rule]
     priorities = [priority(job, course, target) for job, course in zip(jobs, courses, strict=True)]
-    found = forecast(jobs, devices, courses, priorities, seated=seated)
+    found = forecast(jobs, devices, courses, priorities, seated=seated, limit=limit)
     return None if found is None else Draft(tuple(courses), rule, target, found)
 
 
 def _courses(jobs: Sequence[Job], devices: int, target: float) -> tuple[Course, ...]:
     """The cheapest courses that end by ``target``; none where one cannot, or all are too much."""
     area = sum(job.boundary * job.held for job in jobs)
+    most = devices * target * (1 + 1e-9)
     found = []
     for job in jobs:
         cheapest = cheapest_course(job, target)
         if cheapest is None:
             return ()
         area += cheapest[0]
+        if area > most:
+            return ()
         found.append(cheapest[1])
-    return tuple(found) if area <= devices * target * (1 + 1e-9) else ()
+    return tuple(found)
 
 
 def waterfill(snapshot: Snapshot) -> Plan:
@@ -167,9 +175,9 @@ def waterfill(snapshot: Snapshot) -> Plan:
         for at, each in enumerate(both)
     ]
     best = _standing(snapshot, both, jobs)
-    for draft in drafts(jobs, snapshot.devices):
-        if best is None or draft.forecast.makespan < best.forecast.makespan * (1 - 1e-9):
-            best = draft
+    before = math.inf if best is None else best.forecast.makespan
+    for draft in drafts(jobs, snapshot.devices, before):
+        best = draft
     assert best is not None  # all as they are is a plan, and can run
     return _plan(snapshot, jobs, _with_leftovers(jobs, snapshot.devices, best))
 
@@ -185,8 +193,10 @@ def _with_leftovers(jobs: Sequence[Job], devices: int, best: Draft) -> Draft:
         courses = list(best.courses)
         for at, width in granted:
             courses[at] = steady(width)
-        draft = draft_of(jobs, devices, courses, best.rule, best.target)
-        if draft is not None and draft.forecast.makespan <= best.forecast.makespan * (1 + 1e-9):
+        draft = draft_of(
+            jobs, devices, courses, best.rule, best.target, best.forecast.makespan * (1 + 1e-9)
+        )
+        if draft is not None:
             return draft
         granted = granted[: len(granted) // 2]
     return best
