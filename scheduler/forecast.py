@@ -28,10 +28,12 @@ _TOGETHER = 1e-9
 class Forecast:
     """When all have ended (seconds from now), and each trial's width from its next boundary on.
 
+    ``completion`` is when they have ended on average.
     ``late`` are the waiting trials that do not begin at once.
     """
 
     makespan: float
+    completion: float
     widths: dict[str, int]
     late: set[str]
 
@@ -54,7 +56,7 @@ class _Run:
 class _Line:
     """The forecast at work: free devices, and a heap of (time, job, whether it ends then).
 
-    ``latest`` is the last of the ends that are foreseen already.
+    ``ends`` is the sum of the ends there were, ``latest`` the last of those that are foreseen.
     """
 
     free: int
@@ -62,6 +64,7 @@ class _Line:
     heap: list[tuple[float, int, bool]]
     widths: dict[str, int] = field(default_factory=dict)
     makespan: float = 0.0
+    ends: float = 0.0
     latest: float = 0.0
     narrow: list[int] = field(default_factory=list)
     late: set[str] = field(default_factory=set)
@@ -110,7 +113,7 @@ def forecast(
         _look_again(line)
     if waiting:
         return None
-    return Forecast(line.makespan, line.widths, line.late)
+    return Forecast(line.makespan, line.ends / len(jobs), line.widths, line.late)
 
 
 def _hand_out(line: _Line, now: float, asking: list[int], waiting: list[int]) -> list[int]:
@@ -146,6 +149,7 @@ def _arrive(line: _Line, now: float) -> list[int]:
             line.widths.setdefault(run.job.trial, run.held)
             line.free += run.held
             line.makespan = max(line.makespan, now)
+            line.ends += now
             continue
         kept = min(run.held, run.course.narrow)
         line.free += run.held - kept
