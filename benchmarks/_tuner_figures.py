@@ -16,6 +16,7 @@ from statistics import fmean
 from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import Simulated, simulate
 from penstock.profiling.devices import Device
+from penstock.profiling.families import fitted
 from penstock.scheduler.bounds import fluid_bound
 from penstock.scheduler.courses import Shape, curve_of
 from penstock.scheduler.decisions import Dispatch
@@ -23,8 +24,6 @@ from penstock.scheduler.events import EpochReported
 from penstock.scheduler.hyperband import brackets
 from penstock.scheduler.strategy import rungs_of
 from penstock.scheduler.study import Code, StrategySpec, StudySpec, number_of
-
-from . import _curves
 
 POLICIES = ("fifo", "dynamic_fluid", "waterfill")
 #: name: strategy, sampler.
@@ -89,7 +88,7 @@ def run(tuner: tuple[str, str], policy: str, devices: int, trials: int, seed: in
     """``trials`` trials of up to 27 epochs on ``devices`` devices."""
     strategy, sampler = tuner
     pbt = strategy == "pbt"
-    family = _curves.fitted()["imagenet", "aws"]
+    family = fitted()["imagenet", "aws"]
     curve = family.curve(800, devices)
     shape = tuple((width, seconds / curve[0][1]) for width, seconds in curve)
     number = distribution_to_json(FloatDistribution(0.0, 1.0))

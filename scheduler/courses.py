@@ -126,6 +126,11 @@ def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
     limit = (target - job.boundary) * (1 + 1e-9)
     if job.epochs == 0:
         return (0.0, steady(job.held)) if limit >= 0 else None
+    first = job.curve.widths[0]
+    if job.last in (0, first) and job.curve.thrifty[0] == 0:
+        taken = job.epochs * job.seconds(first)
+        if taken <= limit:  # as most can: nothing is cheaper
+            return first * taken, steady(first)
     best: tuple[float, Course] | None = None
     if job.last in job.curve.factor and job.epochs * job.seconds(job.last) <= limit:
         best = (job.last * job.epochs * job.seconds(job.last), steady(job.last))

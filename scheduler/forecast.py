@@ -28,10 +28,12 @@ _TOGETHER = 1e-9
 class Forecast:
     """When all have ended (seconds from now), and each trial's width from its next boundary on.
 
+    ``completion`` is when they have ended on average.
     ``late`` are the waiting trials that do not begin at once.
     """
 
     makespan: float
+    completion: float
     widths: dict[str, int]
     late: set[str]
 
@@ -52,13 +54,18 @@ class _Run:
 
 @dataclass(slots=True)
 class _Line:
-    """The forecast at work: free devices, and a heap of (time, job, whether it ends then)."""
+    """The forecast at work: free devices, and a heap of (time, job, whether it ends then).
+
+    ``ends`` is the sum of the ends there were, ``latest`` the last of those that are foreseen.
+    """
 
     free: int
     runs: list[_Run]
     heap: list[tuple[float, int, bool]]
     widths: dict[str, int] = field(default_factory=dict)
     makespan: float = 0.0
+    ends: float = 0.0
+    latest: float = 0.0
     narrow: list[int] = field(default_factory=list)
     late: set[str] = field(default_factory=set)
 
@@ -70,12 +77,13 @@ def forecast(
     priorities: Sequence[float],
     *,
     seated: bool = False,
+    limit: float = math.inf,
 ) -> Forecast | None:
     """Run ``jobs`` on ``devices`` under ``courses``; a small priority goes first.
 
     ``seated``: at the beginning every course of two widths gets its narrow one before others get
     anything, for it has no time to wait. None where a job waits for ever, because its narrow width
-    is more than there are devices.
+    is more than there are devices, or where not all end before ``limit`` (seconds from now).
     """
     runs = [
         _Run(job, course, (priority, at), job.epochs, job.held, job.last, course.epochs == 0)
@@ -100,10 +108,12 @@ def forecast(
         waiting = _hand_out(line, now, asking, waiting)
         if now <= _TOGETHER:
             line.late = {runs[at].job.trial for at in waiting}
+        if max(now, line.latest) >= limit:
+            return None
         _look_again(line)
     if waiting:
         return None
-    return Forecast(line.makespan, line.widths, line.late)
+    return Forecast(line.makespan, line.ends / len(jobs), line.widths, line.late)
 
 
 def _hand_out(line: _Line, now: float, asking: list[int], waiting: list[int]) -> list[int]:
@@ -139,6 +149,7 @@ def _arrive(line: _Line, now: float) -> list[int]:
             line.widths.setdefault(run.job.trial, run.held)
             line.free += run.held
             line.makespan = max(line.makespan, now)
+            line.ends += now
             continue
         kept = min(run.held, run.course.narrow)
         line.free += run.held - kept
@@ -169,6 +180,7 @@ def _ask(line: _Line, at: int, now: float) -> bool:
         run.last = run.held
         if run.past_wide:
             end = begin + run.left * job.seconds(run.held)
+            line.latest = max(line.latest, end)
             heapq.heappush(line.heap, (end, at, True))
         else:
             run.since = begin
@@ -196,6 +208,8 @@ def _widen(line: _Line, at: int, now: float) -> None:
     run.last = run.held
     run.past_wide = True
     run.left -= epochs
+    # What is left after that takes its fastest epochs at least.
+    line.latest = max(line.latest, end + run.left * job.fastest)
     heapq.heappush(line.heap, (end, at, run.left == 0))
 
 

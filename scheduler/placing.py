@@ -141,7 +141,7 @@ class Placing(Packing):
         """
         whole = [slot for slot in free if slot.slot == 0 and self.state.is_free(slot.device)]
         course = self.state.courses.get(trial.id)
-        if course is not None and len(whole) < width and not trial.members:
+        if course is not None and len(whole) < width:
             width = course.narrow
             if width > max(1, len(whole)):
                 if self.state.shared_at is None:

@@ -27,6 +27,7 @@ from .record import Refused
 from .sharing import Sharing, apportion
 from .snapshot import Candidate, Plan, Snapshot, fault
 from .state import EngineState, StudyState
+from .strategy import by_intervals
 from .study import shards_of
 from .trial import Trial
 
@@ -142,6 +143,7 @@ class Planning(Sharing):
         free_devices: int,
         devices: int,
     ) -> Snapshot:
+        names = {self.state.trials[name].study for name in (*waiting, *running)}
         return Snapshot(
             self._at,
             self._candidates(waiting),
@@ -152,6 +154,9 @@ class Planning(Sharing):
             resize=self.state.costs.resize,
             rule=holder.rule,
             deadline=holder.deadline,
+            by_intervals=all(
+                by_intervals(self.state.studies[name].spec.strategy) for name in names
+            ),
         )
 
     def _crowd(self) -> int:

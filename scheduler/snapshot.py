@@ -51,7 +51,8 @@ class Snapshot:
     """What there is to plan: trials in order of arrival, free slots, and devices with only such.
 
     ``devices`` are all that may be used, ``resize`` is what a resize takes (seconds). ``rule`` and
-    ``deadline`` (the runner's clock) are the standing plan's.
+    ``deadline`` (the runner's clock) are the standing plan's. ``by_intervals``: nothing waits for
+    the last of these trials, for each goes on by itself from its target to the next (PBT).
     """
 
     at: float
@@ -63,6 +64,7 @@ class Snapshot:
     resize: float = 0.0
     rule: str = ""
     deadline: float = 0.0
+    by_intervals: bool = False
 
 
 @dataclass(frozen=True, slots=True)

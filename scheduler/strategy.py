@@ -141,6 +141,11 @@ def looks_of(plan: StrategySpec) -> tuple[int, ...]:
     return rungs_of(plan)
 
 
+def by_intervals(plan: StrategySpec) -> bool:
+    """Whether targets under ``plan`` are but ends of intervals, after which trials go on alone."""
+    return plan.name == "pbt"
+
+
 #: Early-stopping rules (``stopping``).
 RULES = ("median", "curve")
 STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "pbt", *RULES)

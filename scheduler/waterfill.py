@@ -41,6 +41,10 @@ _BETWEEN = 12
 _EFFORT = 2500
 #: Rules that are tried at every target over the bound.
 _FIRST = ("start, seated", "start", "longest")
+#: Those that are tried in turn between the bound and the best plan.
+_THEN = ("start", "start, seated", "longest", "longest, seated", "largest")
+#: How much the mean completion counts beside the makespan where trials proceed by intervals.
+_COMPLETION = 0.85
 #: The shape of what is not to be widened.
 _ONE = ((1, 1.0),)
 #: A plan that ends within this much of the bound is good enough.
@@ -72,6 +76,10 @@ def _longest(job: Job, course: Course, target: float) -> float:
     return -_duration(job, course)
 
 
+def _shortest(job: Job, course: Course, target: float) -> float:
+    return _duration(job, course)
+
+
 def _largest(job: Job, course: Course, target: float) -> float:
     return -_duration(job, course) * course.wide
 
@@ -82,7 +90,30 @@ RULES = {
     "longest": Rule(_longest, seated=False),
     "longest, seated": Rule(_longest, seated=True),
     "largest": Rule(_largest, seated=False),
+    "shortest": Rule(_shortest, seated=False),
 }
+
+
+class Aim(NamedTuple):
+    """What is to be small: the makespan, or in part (``completion``) the mean completion.
+
+    ``rules`` are those that are tried at every target over the bound.
+    """
+
+    completion: float
+    rules: tuple[str, ...]
+
+    def cost(self, found: Forecast) -> float:
+        """Seconds."""
+        return found.makespan + self.completion * (found.completion - found.makespan)
+
+    def limit(self, cost: float) -> float:
+        """What ends later than so costs more."""
+        return cost / (1.0 - self.completion)
+
+
+MAKESPAN = Aim(0.0, _FIRST)
+PROGRESS = Aim(_COMPLETION, (*_FIRST, "shortest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +126,20 @@ class Draft:
     forecast: Forecast
 
 
-def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
-    """Plans of ``jobs``, each better than the one before.
+def drafts(
+    jobs: Sequence[Job], devices: int, aim: Aim = MAKESPAN, best: float = math.inf
+) -> Iterator[Draft]:
+    """Plans of ``jobs`` that cost less than ``best`` (seconds), each less than the one before.
 
-    The first has all at the width that they have, or their narrowest, the longest first.
+    The first that is tried has all at the width that they have, or their narrowest, the longest
+    first.
     """
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
     as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
     plain = draft_of(jobs, devices, as_they_are, "longest", bound)
-    best = math.inf
-    if plain is not None:
-        best = plain.forecast.makespan
+    if plain is not None and aim.cost(plain.forecast) < best * (1 - 1e-9):
+        best = aim.cost(plain.forecast)
         yield plain
     if all(len(job.curve.widths) == 1 for job in jobs):
         return
@@ -117,43 +150,53 @@ def drafts(jobs: Sequence[Job], devices: int) -> Iterator[Draft]:
         courses = _courses(jobs, devices, target)
         for rule in rules if courses else ():
             tries -= 1
-            draft = draft_of(jobs, devices, courses, rule, target)
-            if draft is not None and draft.forecast.makespan < best * (1 - 1e-9):
-                best = draft.forecast.makespan
+            limit = aim.limit(best) * (1 - 1e-9)
+            draft = draft_of(jobs, devices, courses, rule, target, limit=limit)
+            if draft is not None and aim.cost(draft.forecast) < best * (1 - 1e-9):
+                best = aim.cost(draft.forecast)
                 yield draft
 
     for over in _TARGETS:
-        if tries <= 0 or bound * over > best:
+        if tries <= 0 or bound * over > aim.limit(best):
             break
-        yield from tried(bound * over, _FIRST)
+        yield from tried(bound * over, aim.rules)
     for k in range(1, _BETWEEN + 1):
         if tries <= 0 or best <= bound * _NEAR:
             break
         target = bound + (best - bound) * k / (_BETWEEN + 1)
-        yield from tried(target, (list(RULES)[k % len(RULES)],))
+        yield from tried(target, (_THEN[k % len(_THEN)],))
 
 
 def draft_of(
-    jobs: Sequence[Job], devices: int, courses: Sequence[Course], rule: str, target: float
+    jobs: Sequence[Job],
+    devices: int,
+    courses: Sequence[Course],
+    rule: str,
+    target: float,
+    *,
+    limit: float = math.inf,
 ) -> Draft | None:
-    """``courses`` tried out; None where they cannot all run."""
+    """``courses`` tried out; None where they cannot all run, or not all end before ``limit``."""
     priority, seated = RULES[rule]
     priorities = [priority(job, course, target) for job, course in zip(jobs, courses, strict=True)]
-    found = forecast(jobs, devices, courses, priorities, seated=seated)
+    found = forecast(jobs, devices, courses, priorities, seated=seated, limit=limit)
     return None if found is None else Draft(tuple(courses), rule, target, found)
 
 
 def _courses(jobs: Sequence[Job], devices: int, target: float) -> tuple[Course, ...]:
     """The cheapest courses that end by ``target``; none where one cannot, or all are too much."""
     area = sum(job.boundary * job.held for job in jobs)
+    most = devices * target * (1 + 1e-9)
     found = []
     for job in jobs:
         cheapest = cheapest_course(job, target)
         if cheapest is None:
             return ()
         area += cheapest[0]
+        if area > most:
+            return ()
         found.append(cheapest[1])
-    return tuple(found) if area <= devices * target * (1 + 1e-9) else ()
+    return tuple(found)
 
 
 def waterfill(snapshot: Snapshot) -> Plan:
@@ -167,9 +210,10 @@ def waterfill(snapshot: Snapshot) -> Plan:
         for at, each in enumerate(both)
     ]
     best = _standing(snapshot, both, jobs)
-    for draft in drafts(jobs, snapshot.devices):
-        if best is None or draft.forecast.makespan < best.forecast.makespan * (1 - 1e-9):
-            best = draft
+    aim = PROGRESS if snapshot.by_intervals else MAKESPAN
+    before = math.inf if best is None else aim.cost(best.forecast)
+    for draft in drafts(jobs, snapshot.devices, aim, before):
+        best = draft
     assert best is not None  # all as they are is a plan, and can run
     return _plan(snapshot, jobs, _with_leftovers(jobs, snapshot.devices, best))
 
@@ -185,8 +229,15 @@ def _with_leftovers(jobs: Sequence[Job], devices: int, best: Draft) -> Draft:
         courses = list(best.courses)
         for at, width in granted:
             courses[at] = steady(width)
-        draft = draft_of(jobs, devices, courses, best.rule, best.target)
-        if draft is not None and draft.forecast.makespan <= best.forecast.makespan * (1 + 1e-9):
+        draft = draft_of(
+            jobs,
+            devices,
+            courses,
+            best.rule,
+            best.target,
+            limit=best.forecast.makespan * (1 + 1e-9),
+        )
+        if draft is not None:
             return draft
         granted = granted[: len(granted) // 2]
     return best
