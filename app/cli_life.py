@@ -8,6 +8,7 @@ import typer
 
 from ..profiling.errors import UsageError
 from .terminal import Known, client_of, reader_of, settings_of
+from .weights import FURTHEST, HIGHEST, LOWEST
 
 if TYPE_CHECKING:
     from .client import Client
@@ -31,16 +32,23 @@ def resume(name: Known) -> None:
 def weight(
     name: Known,
     weight: Annotated[
-        float | None, typer.Argument(help="Its part of the devices, beside that of others.")
+        float | None,
+        typer.Argument(
+            metavar="W", min=LOWEST, max=HIGHEST, help="Its part of the devices, beside others'."
+        ),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option(metavar="P", help="The higher goes first.")
+        int | None,
+        typer.Option(metavar="P", min=-FURTHEST, max=FURTHEST, help="The higher goes first."),
     ] = None,
 ) -> None:
     """Change how a study shares devices with others: by weight within a priority."""
-    if weight is None and priority is None:
-        raise UsageError("give a weight, as in penstock weight STUDY 2, or --priority")
     study, client = _study_and_client(name, over=False)
+    if weight is None and priority is None:
+        raise UsageError(
+            f"{study.name} has weight {study.weight:g} and priority {study.priority}: give another"
+            " weight, as in penstock weight STUDY 2, or --priority"
+        )
     weight = study.weight if weight is None else weight
     priority = study.priority if priority is None else priority
     client.weigh(study.id, weight, priority)

@@ -73,10 +73,10 @@ def _workload(
 ) -> Workload:
     """What ``name`` means. UsageError for an option that has no meaning with it."""
     if max_width is not None and not name.startswith(_STUDY):
-        raise UsageError.refuse("--max-width", max_width, f"it only with {_STUDY}NAME")
+        raise UsageError.refuse("--max-width", max_width, f"nothing but with {_STUDY}NAME")
     for option, value in (("--seed", seed), ("--count", count)):
         if value is not None and not name.startswith(_GENERATED):
-            raise UsageError.refuse(option, value, f"it only with {_GENERATED}FAMILY")
+            raise UsageError.refuse(option, value, f"nothing but with {_GENERATED}FAMILY")
     if name.startswith(_STUDY):
         from .recorded import recorded
 

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..profiling.errors import UsageError
+from ..scheduler.policies import find_policy, is_plugin
 from ..scheduler.snapshot import Plan, Policy, Snapshot
 from .codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 
@@ -31,6 +32,18 @@ BUDGET = 0.5
 PATIENCE = 3.0
 #: Seconds in which the child has to import the user's module.
 START_WITHIN = 60.0
+
+
+def check_policy(policy: str) -> None:
+    """Raise UsageError where there is no policy of that name, or the user's cannot be imported."""
+    if not is_plugin(policy):
+        find_policy(policy)
+        return
+    host = PluginHost()
+    try:
+        host.load(policy)
+    finally:
+        host.close()
 
 
 class PluginHost:
@@ -126,9 +139,15 @@ def main() -> None:
             text = plan_to_json(_limited(policy, snapshot_from_json(line)))
         except Exception as error:
             traceback.print_exc()
-            say(error=repr(error))
+            say(error=f"{error!r}{_where(error)}")
         else:
             say(plan=json.loads(text))
+
+
+def _where(error: Exception) -> str:
+    """The line of the user's code that raised, where it was that."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f" in {last.filename}, line {last.lineno}" if last.filename != __file__ else ""
 
 
 def _imported(policy: str) -> Policy:

@@ -20,12 +20,11 @@ from ..profiling.discovery import node_name
 from ..profiling.errors import BackendError
 from ..scheduler.engine import Engine
 from ..scheduler.events import PolicyChosen
-from ..scheduler.policies import find_policy, is_plugin
 from . import broker, locks, protocol, store
 from .clock import WallClock
 from .janitor import Janitor
 from .ledger import SqlLedger
-from .plugin import PluginHost
+from .plugin import check_policy
 from .queries import Reader
 from .restoring import restore
 from .runner import Runner
@@ -48,12 +47,7 @@ def main(settings: Settings) -> None:
     # Alembic tells of every plug-in it loads, psycopg of what follows from an error we log.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("psycopg").setLevel(logging.ERROR)
-    if is_plugin(settings.policy):
-        host = PluginHost()
-        host.load(settings.policy)
-        host.close()
-    else:
-        find_policy(settings.policy)
+    check_policy(settings.policy)
     settings.ensure_home()
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):

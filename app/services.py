@@ -100,9 +100,9 @@ def ensure_up(
 
     ``devices`` None takes what is up already, else the settings' own. ``services`` replaces what
     runs beside the broker (benchmarks and tests). Everything is checked before anything is started:
-    UsageError for the state folder, the devices and settings that services which are up do not
-    have, BackendError for the checkpoint store (within 20 s), a ledger that was chosen (10 s) and
-    the broker (5 s).
+    UsageError for the state folder, a policy that is not there, the devices and settings that
+    services which are up do not have, BackendError for the checkpoint store (within 20 s), a ledger
+    that was chosen (10 s) and the broker (5 s).
     """
     settings.ensure_home()
     store.probe(settings.store_url)
@@ -113,6 +113,8 @@ def ensure_up(
     with locks.hold(settings.run, CHANGE, wait=True):
         before = wanted(settings)
         _check_same(settings)
+        if not locks.is_running(settings.run, "scheduler"):
+            _check_policy(settings.policy)
         spec = _devices(settings, devices, before)
         wish = Wanted(
             devices=spec,
@@ -128,6 +130,13 @@ def ensure_up(
         for service in wish.services:
             _spawn(settings, service)
     return wish
+
+
+def _check_policy(policy: str) -> None:
+    # The engine's modules take a while to import, so a client that need not does without.
+    from .plugin import check_policy
+
+    check_policy(policy)
 
 
 def is_served_by_others(settings: Settings) -> bool:

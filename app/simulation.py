@@ -19,9 +19,10 @@ from ..profiling.devices import Device
 from ..profiling.errors import UsageError
 from ..scheduler.bounds import fluid_bound, whole_epochs_bound
 from ..scheduler.courses import curve_of
-from ..scheduler.policies import POLICIES, find_policy
+from ..scheduler.policies import POLICIES
 from ..scheduler.study import number_of
 from ..scheduler.trial import AcceptedEpoch
+from .plugin import check_policy
 from .simulate import simulate
 from .workload import KnownCosts, Training, Workload
 
@@ -152,7 +153,7 @@ def run(
         BackendError: it does not end in 1e9 simulated seconds.
     """
     for name in policies:
-        find_policy(name)
+        check_policy(name)
         if policies.count(name) > 1:
             raise UsageError.refuse("policy", name, "each policy once")
     check_usable(workload, devices)

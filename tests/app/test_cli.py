@@ -49,7 +49,7 @@ def test_ls_lists_the_study_with_its_best(call):
     result = call("ls")
     assert result.exit_code == 0
     head, line = result.stdout.splitlines()
-    assert head.split() == ["study", "status", "trials", "epochs", "best", "metric"]
+    assert head.split() == ["study", "status", "trials", "epochs", "took", "best", "metric"]
     name, status, trials, *_, metric = line.split()
     assert (name, status, trials, metric) == ("digits", "complete", "9/9", "accuracy")
 
@@ -239,7 +239,7 @@ def test_every_command_says_what_it_does_and_what_it_takes(call, name, command):
     assert first.endswith(".")
     assert len(first) <= 100
     assert first.split()[0] in said
-    kinds = get_type_hints(command.callback)
+    kinds = get_type_hints(command.callback) if command.callback else {}
     for parameter in command.params:
         if parameter.name != "help":
             assert parameter.help, f"{name} {parameter.name} is not explained"
@@ -347,7 +347,7 @@ def test_run_keeps_pythons_path_where_pythons_own_is_safe(how, tmp_path):
     (tmp_path / "first" / "helper.py").write_text("WORD = 'there'\n")
     script = tmp_path / "study.py"
     script.write_text("import helper\nprint(helper.WORD)\n")
-    path = os.pathsep.join([str(tmp_path / "first"), os.environ["PYTHONPATH"]])
+    path = os.pathsep.join([str(tmp_path / "first"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PENSTOCK_HOME": str(tmp_path / "home")}
     command = [sys.executable, *how, "-m", "penstock", "run", str(script)]
     done = subprocess.run(
