@@ -204,7 +204,7 @@ class Reader(EventLog):
     def responses(self) -> tuple[int, float]:
         """How many studies are over, and the seconds from submission to end of all of them."""
         took = STUDY.c.finished_at - STUDY.c.created_at  # NULL before the end, which neither counts
-        query: Select[Any] = select(func.count(took).label("n"), func.sum(took).label("seconds"))
+        query: Any = select(func.count(took).label("n"), func.sum(took).label("seconds"))
         [row] = self._rows(query)
         return row.n, row.seconds or 0.0
 
