@@ -8,6 +8,7 @@ import typer
 
 from ..profiling.errors import UsageError
 from .terminal import Known, client_of, reader_of, settings_of
+from .weights import FURTHEST, HIGHEST, LOWEST
 
 if TYPE_CHECKING:
     from .client import Client
@@ -31,10 +32,17 @@ def resume(name: Known) -> None:
 def weight(
     name: Known,
     weight: Annotated[
-        float | None, typer.Argument(help="Its part of the devices, beside that of others.")
+        float | None,
+        typer.Argument(
+            metavar="WEIGHT",
+            min=LOWEST,
+            max=HIGHEST,
+            help="Its part of the devices, beside that of others.",
+        ),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option(metavar="P", help="The higher goes first.")
+        int | None,
+        typer.Option(metavar="P", min=-FURTHEST, max=FURTHEST, help="The higher goes first."),
     ] = None,
 ) -> None:
     """Change how a study shares devices with others: by weight within a priority."""
