@@ -34,7 +34,10 @@ def weight(
     weight: Annotated[
         float | None,
         typer.Argument(
-            metavar="W", min=LOWEST, max=HIGHEST, help="Its part of the devices, beside others'."
+            metavar="WEIGHT",
+            min=LOWEST,
+            max=HIGHEST,
+            help="Its part of the devices, beside that of others.",
         ),
     ] = None,
     priority: Annotated[

@@ -9,6 +9,8 @@ from pathlib import Path
 #: What a process takes of a GPU beside its tensors: context and libraries (bytes). PyTorch's
 #: allocator does not see it; 300 to 500 MiB are told of current CUDA releases, which load lazily.
 CUDA_CONTEXT = 512 * 2**20
+#: Read with every epoch, therefore at once; it has fewer bytes than this.
+_STATUS, _MOST = Path("/proc/self/status"), 1 << 14
 
 
 def peak_memory() -> int:
@@ -22,8 +24,9 @@ def peak_memory() -> int:
         return int(torch.cuda.max_memory_reserved()) + CUDA_CONTEXT
     try:
         # Not getrusage: a child begins there with what its parent had when it was started.
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
+        with _STATUS.open("rb", buffering=0) as status:
+            text = status.read(_MOST)
+        return 1024 * int(text.partition(b"VmHWM:")[2].split(None, 1)[0])
+    except (OSError, IndexError):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else 1024 * most
