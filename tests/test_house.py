@@ -49,6 +49,8 @@ READERS_OF_THE_ENVIRONMENT = {
     "app/handle.py": "whether this is a trainer, in which no study may be started",
     "app/worker.py": "what the node agent tells the worker that it starts",
     "tasks/exact.py": "how many threads the slot was given",
+    "tasks/profiled.py": "which GPUs the slot was given",
+    "tasks/system.py": "how many threads the slot was given",
     "tasks/trainer.py": "what the worker tells the trainer that it starts",
 }
 
