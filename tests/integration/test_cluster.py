@@ -78,7 +78,7 @@ def test_scheduler_slurm_workers_metrics_and_a_user_each_on_their_own(tmp_path):
     )
     others = [operator.start("scheduler"), metrics.start("metrics", "--port", port)]
     try:
-        [node] = operator.until(lambda: serving(operator), what="a worker joins")
+        [node] = operator.until(lambda: serving(operator), 60, "a worker joins")
         assert node.endswith("-17")
         assert "best" in user.finish(user.python(script))
         # Who only uses what an operator runs starts nothing.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import signal
+import sys
 import time
 
 import penstock
@@ -34,6 +36,30 @@ if __name__ == "__main__":
     study.optimize(objective, n_trials=4)
     print("best", study.best_trial.number)
 """
+
+
+#: Twenty epochs a trial; the last waits for a file named ``go`` beside it.
+GATED = """
+import time
+from pathlib import Path
+
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    for step in range(20):
+        while step == 19 and not Path(__file__).with_name("go").exists():
+            time.sleep(0.05)
+        trial.report(x, step)
+    return x
+"""
+
+
+@pytest.fixture
+def gated(tmp_path, monkeypatch):
+    """An objective whose study is not over, however slow this machine is, before ``go`` is made."""
+    (tmp_path / "gated.py").write_text(GATED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gated", raising=False)
+    return importlib.import_module("gated").objective
 
 
 def epochs(site, study):
@@ -170,9 +196,9 @@ def test_two_studies_at_once_share_the_slots_and_do_not_mix(site):
     assert listed["first of two"] == listed["second of two"] == "complete"
 
 
-def test_a_second_scheduler_waits_and_takes_over_when_the_first_is_killed(site):
+def test_a_second_scheduler_waits_and_takes_over_when_the_first_is_killed(site, gated, tmp_path):
     study = create_study(study_name="handed over", sampler="random")
-    study.submit(users_objectives.slow, SPACE, 4)
+    study.submit(gated, SPACE, 4)
     run = site.settings.run
     first = locks.pid_of(run, "scheduler")
     log = site.settings.logs / "second-scheduler.log"
@@ -185,6 +211,7 @@ def test_a_second_scheduler_waits_and_takes_over_when_the_first_is_killed(site):
         lambda: (pid := locks.pid_of(run, "scheduler")) not in (None, first) and pid
     )
     assert took_over == second.pid, "the one that waited is the next"
+    (tmp_path / "go").touch()
     study.wait()
     rows = epochs(site, study.id)
     assert len(rows) == len(set(rows)) == 4 * 20
@@ -194,15 +221,16 @@ def test_a_second_scheduler_waits_and_takes_over_when_the_first_is_killed(site):
     second.communicate(timeout=10)
 
 
-def test_down_stops_everything_and_a_study_goes_on_with_the_next_up(site):
+def test_down_stops_everything_and_a_study_goes_on_with_the_next_up(site, gated, tmp_path):
     study = create_study(study_name="through the night", sampler="random")
-    study.submit(users_objectives.slow, SPACE, 4)
+    study.submit(gated, SPACE, 4)
     site.until(lambda: epochs(site, study.id), what="an epoch")
     assert "agent" in site.penstock("down")
     assert not any(status.pid for status in services.statuses(site.settings))
     before = len(epochs(site, study.id))
     assert site.facts("through the night")["status"] == "running"
     site.penstock("up")
+    (tmp_path / "go").touch()
     study.wait()
     rows = epochs(site, study.id)
     assert before < len(rows) == len(set(rows)) == 4 * 20
