@@ -207,7 +207,9 @@ def study_spec(
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):
         values.setdefault(name_of, {})[value] = None
-    drawn = parse_space({parameter: list(each) for parameter, each in values.items()})
+    drawn = (
+        parse_space({name_of: list(each) for name_of, each in values.items()}) if values else SPACE
+    )
     return StudySpec(
         id=f"s{number}",
         name=name,
@@ -216,7 +218,7 @@ def study_spec(
         metric="loss",
         direction="minimize",
         n_trials=trials,
-        space=drawn if values else SPACE,
+        space=drawn,
         strategy=strategy or StrategySpec("full", 1),
         shards=width,
         max_width=width,
