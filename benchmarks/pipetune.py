@@ -44,7 +44,7 @@ SEEDS, JOBS = 5, 50
 LOADS, UNSEEN = (0.5, 0.7, 0.9), (0, 20, 50, 100)
 #: Configurations of a workload, examples, windows and their seconds: in full at ``MINUTES``, quick.
 MINUTES = 30
-FULL, QUICK = (12, 2000, 5, 0.15), (4, 600, 3, 0.03)
+FULL, QUICK = (12, 2000, 5, 0.15), (3, 300, 3, 0.02)
 QUICK_WORKLOADS = ("lenet_mnist", SHORT)
 
 Tunings = dict[str, list[dict[str, Outcome]]]

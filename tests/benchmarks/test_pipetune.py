@@ -43,7 +43,7 @@ def test_side_by_side_is_stretched_by_what_was_measured():
         for beside in (1.0, 1.5)
     )
     assert shared.tuning_time / alone.tuning_time == pytest.approx(1.5, rel=0.001)
-    assert alone.core_seconds / alone.tuning_time > 1.5, "two at once, most of the time"
+    assert alone.core_seconds / alone.tuning_time > 1.4, "two at once, most of the time"
 
 
 @pytest.mark.parametrize("seed", range(3))
