@@ -272,7 +272,7 @@ def replay(system: Any, drawn: list[Measured], beside: float) -> Outcome:
 def constants() -> dict[str, Fixed]:
     """Every configuration that may be set once for all, by name."""
     found = {f"alone, {words(c)}": Fixed(config=c) for c in ALL}
-    packed = {f"side by side, {words(c)}": Fixed(packed=True, config=c) for c in ((), LAYOUT)}
+    packed = {f"side by side, {words(c)}": Fixed(True, c, overlap=True) for c in ((), LAYOUT)}
     return found | packed
 
 
