@@ -50,8 +50,11 @@ QUICK_WORKLOADS = ("lenet_mnist", SHORT)
 Tunings = dict[str, list[dict[str, Outcome]]]
 
 
-def trainings(quick: bool, minutes: float) -> dict[str, list[Measured]]:
-    """Measure a pool of configurations of each workload that can be had here."""
+def trainings(quick: bool, minutes: float, kept: Path | None = None) -> dict[str, list[Measured]]:
+    """Measure a pool of configurations of each workload that can be had here.
+
+    What is measured is written to ``kept`` workload by workload, so that nothing is lost.
+    """
     count, examples, windows, seconds = QUICK if quick else FULL
     count = count if quick else max(3, round(count * minutes / MINUTES))
     pools: dict[str, list[Measured]] = {}
@@ -65,6 +68,9 @@ def trainings(quick: bool, minutes: float) -> dict[str, list[Measured]]:
                 for params in sampled(name, count, examples)
             ]
             print(f"{name}: {count} configurations of {examples} examples measured", flush=True)
+            if kept is not None:
+                text = {each: [asdict(one) for one in pool] for each, pool in pools.items()}
+                kept.write_text(json.dumps(text))
     return pools
 
 
@@ -191,10 +197,8 @@ def main() -> None:
         kept = json.loads(options.replay.read_text())
         pools = {name: [Measured(**each) for each in pool] for name, pool in kept.items()}
     else:
-        pools = trainings(options.quick, options.minutes)
-        if options.json:
-            kept = {name: [asdict(each) for each in pool] for name, pool in pools.items()}
-            options.json.with_suffix(".measured.json").write_text(json.dumps(kept))
+        file = options.json and options.json.with_suffix(".measured.json")
+        pools = trainings(options.quick, options.minutes, file)
     found: Tunings = {}
     for name, pool in pools.items():
         found[name] = [tunings(pool, seed) for seed in range(SEEDS)]

@@ -1,7 +1,8 @@
 """Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
 
 from drive_world import World, check_invariants, device, spec
-from penstock.scheduler.decisions import Cut, Dispatch, Revoke
+from penstock.scheduler.courses import Course
+from penstock.scheduler.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, PolicyChosen, Tick
 from penstock.scheduler.study import StrategySpec, shards_of
 
@@ -182,3 +183,17 @@ def test_a_trial_grows_back_onto_a_device_that_has_rested():
     assert widths(at) == [1]
     run_epoch(at, seconds=5.0)
     assert widths(at) == [2]
+
+
+def test_a_trial_that_goes_on_waits_for_its_courses_width_as_one_that_begins_does():
+    at = world("d0", "d1", "d2", n_trials=1)
+    run_epoch(at, seconds=5.0)
+    run_epoch(at, seconds=5.0)
+    [trial] = at.engine.state.trials.values()
+    assert len(trial.members) == 3
+    at.engine.state.courses[trial.id] = Course(2, 3, 2)
+    [one, two, _] = [Member(name, 0) for name in ("d0", "d1", "d2")]
+    for known in at.engine.state.devices.values():
+        known.fences[0] = 0
+    assert at.engine._members(trial, [one], 3) == ()
+    assert set(at.engine._members(trial, [one, two], 3)) == {one, two}

@@ -11,7 +11,7 @@ from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
 from penstock.scheduler.courses import Course, Job, cheapest_course, curve_of, steady
 from penstock.scheduler.forecast import forecast
 from penstock.scheduler.snapshot import Candidate, Snapshot
-from penstock.scheduler.waterfill import drafts, waterfill
+from penstock.scheduler.waterfill import PROGRESS, drafts, waterfill
 
 #: 1, 1.8 and 2.4 times as fast on 1, 2 and 3 devices; four are slower than two (another node).
 SHAPE = ((1, 1.0), (2, 1 / 1.8), (3, 1 / 2.4), (4, 1 / 1.5))
@@ -160,3 +160,16 @@ def test_without_devices_nothing_is_planned():
     plan = waterfill(Snapshot(0.0, (candidate("a", 3),), 0))
     assert plan.order == ("a",)
     assert not plan.courses
+
+
+def test_where_trials_go_on_alone_a_plan_is_for_an_early_mean_completion():
+    """Two devices, linear speed-up: short trials first, on both, delay the long one by little."""
+    curve = curve_of(((1, 1.0), (2, 0.5)), 2)
+    jobs = [
+        Job(name, epochs, 0.0, 0, 0, 1.0, curve, 0.0)
+        for name, epochs in (("long", 20), ("short", 2), ("shorter", 2))
+    ]
+    *_, for_all = drafts(jobs, 2)
+    *_, for_each = drafts(jobs, 2, PROGRESS)
+    assert for_each.forecast.completion < for_all.forecast.completion
+    assert for_each.forecast.makespan <= 1.2 * for_all.forecast.makespan
