@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from .standing import count, duration
+from .standing import count, duration, number
 
 Facts = dict[str, Any]
 
@@ -85,6 +85,9 @@ def _study(row: Facts) -> str:
     words.append(f"{count(row['to_propose'], 'trial')} to be proposed")
     if row["paused_trials"]:
         words.append(f"{count(row['paused_trials'], 'trial')} at a rung, to be promoted or not")
+    if row["share"] is not None:
+        how = f"weight {row['weight']:g}, priority {row['priority']}"
+        words.append(f"its share is {number(row['share'], 3)} slots ({how})")
     return ", ".join(words)
 
 

@@ -85,7 +85,8 @@ class Outcome:
     """What a study came to: its rows, its report, and where the time went (seconds).
 
     ``start_up`` ends when the first epoch's training began, and where trials returned their values
-    without epochs, when the first trial was made; None where nothing was trained.
+    without epochs, when the first trial was made; None where nothing was trained. ``planless`` says
+    each time why a policy of the user's gave no plan while the study ran.
     """
 
     study: StudyRow
@@ -96,6 +97,7 @@ class Outcome:
     start_up: float | None
     training: float
     reporting: float
+    planless: tuple[str, ...] = ()
 
 
 def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcome:
@@ -120,6 +122,11 @@ def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcom
         start_up=None if started is None else started - since,
         training=0.0 if started is None else last - started,
         reporting=monotonic() - began,
+        planless=tuple(
+            failure.reason
+            for _, failure in reader.policy_failures()
+            if study.created_at <= failure.at <= (study.finished_at or failure.at)
+        ),
     )
 
 
@@ -152,6 +159,10 @@ def show(console: Console, result: Outcome) -> None:
         console.print(Text(f"and {len(result.failed) - 3} more failed", style="red"))
     # soft_wrap: a path is to be copied, so it stays one line however narrow the terminal.
     console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
+    if result.planless:
+        times = count(len(result.planless), "time")
+        words = f"your policy gave no plan {times}, the plan before stood: {result.planless[-1]}"
+        console.print(Text(words, style="yellow"), soft_wrap=True)
     console.print(Text.assemble(("time    ", "dim"), _times(result)), soft_wrap=True)
 
 

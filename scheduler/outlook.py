@@ -116,4 +116,7 @@ def _study(state: EngineState, name: str) -> Facts:
         "status": study.status,
         "to_propose": max(0, study.spec.n_trials - len(study.trials)),
         "paused_trials": states.count(TrialState.PAUSED),
+        "weight": study.spec.weight,
+        "priority": study.spec.priority,
+        "share": study.share,
     }

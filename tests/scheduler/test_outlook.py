@@ -42,7 +42,15 @@ def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
     assert row["ends"] == row["epoch_ends"] == pytest.approx(0.5)
     assert {w["why"] for w in seen["waiting"]} == {"its study is paused"}
     assert seen["studies"] == [
-        {"study": "s", "status": "paused", "to_propose": 0, "paused_trials": 0}
+        {
+            "study": "s",
+            "status": "paused",
+            "to_propose": 0,
+            "paused_trials": 0,
+            "weight": 1.0,
+            "priority": 0,
+            "share": None,
+        }
     ]
 
 
