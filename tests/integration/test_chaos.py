@@ -9,7 +9,7 @@ import pytest
 from penstock.app import locks
 from penstock.benchmarks import _faults, chaos
 
-FAULTS = 32
+FAULTS = 16
 #: What only gangs have to bear, apart from what takes long: the rest is the benchmark's.
 OF_GANGS = ("leader's trainer", "member's worker", "meeting missed", "checkpoint changed")
 UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
