@@ -68,12 +68,20 @@ def users_code(name: str, place: str) -> Iterator[None]:
 
 
 @contextmanager
-def as_python(script: Path, arguments: Sequence[str] = ()) -> Iterator[None]:
-    """``sys.argv`` and the first entry of ``sys.path`` as the script expects them."""
+def as_python(
+    script: Path, arguments: Sequence[str] = (), *, beside: bool = False
+) -> Iterator[None]:
+    """``sys.argv`` and the first entry of ``sys.path`` as the script expects them.
+
+    ``beside``: modules beside it are found even where Python's own path is safe (-P).
+    """
     argv, path = sys.argv, sys.path
     sys.argv = [str(script), *arguments]
-    if not sys.flags.safe_path:  # with -P the first entry is the user's, and no script's
-        sys.path = [str(script.resolve().parent), *path[1:]]
+    folder = str(script.resolve().parent)
+    if not sys.flags.safe_path:
+        sys.path = [folder, *path[1:]]
+    elif beside:  # with -P the first entry is the user's, and no script's
+        sys.path = [folder, *path]
     try:
         yield
     finally:

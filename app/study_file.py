@@ -69,7 +69,7 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
         settings["strategy"] = strategy_from(document, ("strategy",), strategy)
     if space is not None:
         size["space"] = _space(document, space)
-    with as_python(file):
+    with as_python(file, beside=True):
         code = _code(document, file.resolve().parent, given["code"])
         with _located(document):
             create_study(**settings).optimize(code, **size)

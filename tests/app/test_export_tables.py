@@ -99,9 +99,9 @@ def test_a_study_without_trials_has_an_empty_table(reader):
 def test_the_format_is_what_is_said_else_as_the_file_ends_else_json(call, tmp_path):
     assert json.loads(call("export").stdout)["penstock_export"] == 1
     assert call("export", "digits", "--format", "csv").stdout.startswith("number,state,value")
-    result = call("export", "-o", tmp_path / "new" / "e.csv", "--epochs")
-    assert result.stdout == f"{tmp_path / 'new' / 'e.csv'}\n"
-    assert (tmp_path / "new" / "e.csv").read_text().startswith("number,epoch,value")
+    result = call("export", "-o", tmp_path / "e.csv", "--epochs")
+    assert result.stdout == f"{tmp_path / 'e.csv'}\n"
+    assert (tmp_path / "e.csv").read_text().startswith("number,epoch,value")
     call("export", "-o", tmp_path / "t.parquet")
     assert pq.read_table(tmp_path / "t.parquet").num_rows == 9
     call("export", "-o", tmp_path / "study", "--format", "json")
@@ -115,7 +115,10 @@ def test_the_format_is_what_is_said_else_as_the_file_ends_else_json(call, tmp_pa
         (("--epochs",), "--epochs = True is refused: allowed is csv or parquet"),
         (("--format", "parquet"), "--output = None is refused: allowed is a file"),
         (("--format", "xml"), "Invalid value"),
-        (("-o", "/proc/none/x.json"), "the export cannot be written to /proc/none/x.json"),
+        (
+            ("-o", "/proc/none/x.json"),
+            "--output = '/proc/none/x.json' is refused: allowed is a file in a folder",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused(call, arguments, words):

@@ -36,7 +36,8 @@ def epochs(heard):
 def test_an_empty_epoch_is_reported_at_once_and_needs_no_code(trainer):
     heard = trainer.carry_out(segment(trainees.objective, 3, 2, contract="empty", fence=9))
     assert epochs(heard) == [(3, False), (4, True)]
-    assert heard[0] | {"seconds": 0} == {
+    assert heard[0]["memory"] > 0
+    assert heard[0] | {"seconds": 0, "memory": 0} == {
         "op": "epoch",
         "trial": "s-0000",
         "fence": 9,
@@ -47,6 +48,7 @@ def test_an_empty_epoch_is_reported_at_once_and_needs_no_code(trainer):
         "seconds": 0,
         "closes": False,
         "uri": "",
+        "memory": 0,
     }
 
 
