@@ -28,7 +28,7 @@ def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_pat
     had = len(rows(heavy.id)) - before[1], len(rows(light.id)) - before[0]
     # 3, give or take: a slot changes hands where a trial ends, after 6 epochs.
     assert 2.0 < had[0] / had[1] < 6.0, had
-    assert "is not in the range" in site.penstock("weight", "light", "0", status=2)
+    assert "0.001" in site.penstock("weight", "light", "0", status=2)
     assert "priority 1" in site.penstock("weight", "light", "--priority", "1")
     begun = len(rows(heavy.id)), len(rows(light.id))
     site.until(lambda: len(rows(light.id)) >= begun[1] + 30, 120, "the light study goes first")
