@@ -30,7 +30,8 @@ from .codec import spec_from_json
 from .drawn import Drawn
 
 if TYPE_CHECKING:
-    from .queries import Reader, TrialRow
+    from .queries import Reader
+    from .rows import TrialRow
 
 #: The format that this version writes, and the only one that it reads.
 FORMAT = 1
@@ -50,7 +51,7 @@ class _Body(BaseModel):
 
 
 class Epoch(_Body):
-    """As ``queries.EpochRow``; ``members`` are (device, slot)."""
+    """As ``rows.EpochRow``; ``members`` are (device, slot)."""
 
     epoch: Whole
     value: float
@@ -89,7 +90,7 @@ class TrialFailure(_Body):
 
 
 class TrialBody(_Body):
-    """As ``queries.TrialRow``. ``drawn``: the distributions that an objective asked for."""
+    """As ``rows.TrialRow``. ``drawn``: the distributions that an objective asked for."""
 
     number: Whole
     state: TrialState

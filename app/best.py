@@ -15,7 +15,8 @@ from .standing import final_metrics, front_of, number, reached, so_far
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .queries import DurableRow, EpochRow, Reader, StudyRow, TrialRow
+    from .queries import Reader
+    from .rows import DurableRow, EpochRow, StudyRow, TrialRow
 
 
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .standing import count, number, ranked
 
 if TYPE_CHECKING:
-    from .queries import StudyRow, TrialRow
+    from .rows import StudyRow, TrialRow
 
 Figure = dict[str, Any]
 

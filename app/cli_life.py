@@ -12,7 +12,7 @@ from .weights import FURTHEST, HIGHEST, LOWEST
 
 if TYPE_CHECKING:
     from .client import Client
-    from .queries import StudyRow
+    from .rows import StudyRow
 
 
 def pause(name: Known) -> None:

@@ -36,7 +36,8 @@ from .standing import (
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
-    from .queries import EpochRow, Reader, StudyRow, TrialRow
+    from .queries import Reader
+    from .rows import EpochRow, StudyRow, TrialRow
 
 #: Not settings, or shown in words of their own.
 _NOT_SETTINGS = {"id", "name", "code", "space", "strategy", "sampler"}

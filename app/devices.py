@@ -16,7 +16,8 @@ from .standing import duration
 
 if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord
-    from .queries import Reader, Work
+    from .queries import Reader
+    from .rows import Work
 
 Facts = dict[str, Any]
 

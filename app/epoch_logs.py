@@ -26,7 +26,7 @@ from . import locks
 
 if TYPE_CHECKING:
     from .picture import View
-    from .queries import EpochRow, StudyRow, TrialRow
+    from .rows import EpochRow, StudyRow, TrialRow
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from .standing import best_of, front_of, number, ranked, scores, sign
 
 if TYPE_CHECKING:
     from .importances import Importances
-    from .queries import EpochRow, StudyRow, TrialRow
+    from .rows import EpochRow, StudyRow, TrialRow
 
 #: So few different numbers are drawn as places of their own, evenly spaced (32, 64, 128, 256).
 FEW = 6

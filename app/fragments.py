@@ -15,7 +15,7 @@ from .standing import count, duration, front_of, number, ranked, violated
 
 if TYPE_CHECKING:
     from ..scheduler.study import Objective, Scalar
-    from .queries import EpochRow, StudyRow, TrialRow
+    from .rows import EpochRow, StudyRow, TrialRow
 
 NOTHING = '<span class="stopped">—</span>'
 

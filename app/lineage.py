@@ -13,7 +13,7 @@ from ..scheduler.study import number_of
 from .charts import Figure, colours, lanes_height, summary
 
 if TYPE_CHECKING:
-    from .queries import StudyRow, TrialRow
+    from .rows import StudyRow, TrialRow
 
 SECTION = (
     '<section id="lineage"><div class="head"><h2>Lineage</h2>'

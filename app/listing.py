@@ -19,7 +19,8 @@ from .usage import usage_of, words
 
 if TYPE_CHECKING:
     from .doctor import Finding
-    from .queries import Reader, StudyRow, TrialRow
+    from .queries import Reader
+    from .rows import StudyRow, TrialRow
 
 Facts = dict[str, Any]
 

@@ -29,7 +29,8 @@ from .picture import View, picture, progress, sentence
 from .standing import standing
 
 if TYPE_CHECKING:
-    from .queries import EpochRow, Reader, StudyRow, TrialRow
+    from .queries import Reader
+    from .rows import EpochRow, StudyRow, TrialRow
 
 PERIOD = 0.2  # seconds between two looks at the ledger
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal

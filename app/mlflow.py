@@ -20,7 +20,7 @@ from ..scheduler.trial import TrialState
 from .epoch_logs import EpochCallback, Log, Point
 
 if TYPE_CHECKING:
-    from .queries import StudyRow, TrialRow
+    from .rows import StudyRow, TrialRow
 
 #: So many metrics MLflow takes in one request; and so many runs it lists.
 _AT_ONCE = 1000

@@ -16,7 +16,7 @@ from .study import Study
 from .submission import Plan, check_name, make_plan, new_id
 
 if TYPE_CHECKING:
-    from .queries import StudyRow
+    from .rows import StudyRow
 
 
 @to_the_user

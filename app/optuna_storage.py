@@ -28,7 +28,7 @@ from .results import KeptResults
 from .settings import load
 
 if TYPE_CHECKING:
-    from .queries import StudyRow
+    from .rows import StudyRow
 
 #: Bits of a trial's id that are its number. With a time in seconds that makes 52.
 _NUMBER = 20

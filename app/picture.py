@@ -29,7 +29,7 @@ from .standing import (
 
 if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord
-    from .queries import StudyRow, TrialRow, Work
+    from .rows import StudyRow, TrialRow, Work
 
 FULL_TABLE = 15  # up to so many trials all are listed; above, those that matter
 BEST_SHOWN, FAILED_SHOWN = 5, 3

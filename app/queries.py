@@ -7,27 +7,33 @@ for. Each call sees the ledger as of one moment. ``BackendError`` where there is
 from __future__ import annotations
 
 import json
-import math
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Row, Select, func, select
 
-from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
 from ..profiling.history import HistoryEntry
-from ..profiling.knobs import SystemConfig
 from ..scheduler.events import Event, PolicyFailed, StudyImported
 from ..scheduler.state import DeviceRecord
-from ..scheduler.study import Objective, Scalar
 from ..scheduler.trial import TrialState
 from . import codec
 from .database import database_at, revision
 from .event_log import EventLog
 from .history import read_history
+from .rows import (
+    DurableRow,
+    EpochRow,
+    StudyRow,
+    TrialRow,
+    Work,
+    device_of,
+    epoch_of,
+    study_of,
+    trial_of,
+)
 from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
@@ -37,138 +43,6 @@ AT_ONCE = 500
 
 
 _Kind = TypeVar("_Kind", bound=Event)
-
-
-@dataclass(frozen=True, slots=True)
-class StudyRow:
-    """A study as it stands; see ``scheduler.study`` for what the fields mean.
-
-    ``observations`` is how many results of other studies it was warmed up with.
-    """
-
-    id: str
-    name: str
-    status: str
-    contract: str
-    metric: str
-    direction: str
-    n_trials: int
-    strategy: str
-    sampler: str
-    max_epochs: int | None
-    seed: int
-    created_at: float
-    finished_at: float | None
-    message: str
-    spec_json: str
-    observations: int = 0
-    further: tuple[Objective, ...] = ()
-    weight: float = 1.0
-    priority: int = 0
-
-    @property
-    def response(self) -> float | None:
-        """Seconds from its submission to its end; None before that."""
-        return None if self.finished_at is None else self.finished_at - self.created_at
-
-    @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """All of them, the first one first."""
-        return (Objective(self.metric, self.direction), *self.further)
-
-
-@dataclass(frozen=True, slots=True)
-class TrialRow:
-    """A trial as it stands. ``epoch`` counts accepted epochs; ``value`` is the last one's metric.
-
-    The three ``failure`` fields are None unless its code failed. ``further`` are the last values
-    of the study's other objectives, ``constraints`` by how much each is violated (0 or less: not).
-    The three of its origin are None unless it was forked: from that trial's state (its id), after
-    that epoch, in that trial's place. ``system`` is the system configuration that it runs with.
-    """
-
-    id: str
-    number: int
-    state: str
-    params: dict[str, Scalar]
-    epoch: int
-    target: int
-    value: float | None
-    device: str
-    slot: int
-    created_at: float
-    finished_at: float | None
-    failure_kind: str | None = None
-    failure_message: str | None = None
-    failure_traceback: str | None = None
-    further: tuple[float, ...] = ()
-    constraints: dict[str, float] = field(default_factory=dict)
-    origin_trial: str | None = None
-    origin_epoch: int | None = None
-    replaces: str | None = None
-    system: SystemConfig = ()
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """One an objective; none where it has no result."""
-        return () if self.value is None else (self.value, *self.further)
-
-    @property
-    def feasible(self) -> bool:
-        """Whether it violates no constraint."""
-        return all(excess <= 0 for excess in self.constraints.values())
-
-
-@dataclass(frozen=True, slots=True)
-class EpochRow:
-    """An accepted epoch. ``rowid`` grows in the order of acceptance, over all studies.
-
-    ``device`` and ``slot`` are the first member's; ``members`` are all of them.
-    """
-
-    rowid: int
-    trial: str
-    epoch: int
-    value: float
-    metrics: dict[str, float]
-    state_hash: str
-    signature: str
-    seconds: float
-    device: str
-    slot: int
-    fence: int
-    at: float
-    members: tuple[tuple[str, int], ...]
-
-    @property
-    def width(self) -> int:
-        """On how many devices it was trained."""
-        return max(1, len(self.members))
-
-
-@dataclass(frozen=True, slots=True)
-class DurableRow:
-    """A state of a trial in the checkpoint store, and since when (seconds)."""
-
-    trial: str
-    epoch: int
-    state_hash: str
-    uri: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A trial at work: in which epoch (1-based), and since when its newest segment (seconds).
-
-    ``since`` is None where an older version sent the segment.
-    """
-
-    study: str
-    trial: str
-    number: int
-    epoch: int
-    since: float | None
 
 
 class Reader(EventLog):
@@ -189,7 +63,7 @@ class Reader(EventLog):
     def studies(self) -> list[StudyRow]:
         """All studies, oldest first."""
         rows = self._rows(select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id))
-        return [_study(row) for row in rows]
+        return [study_of(row) for row in rows]
 
     def study(self, name_or_id: str) -> StudyRow:
         """One study, the newest of that name. Raises ``UsageError`` with near names if absent."""
@@ -197,7 +71,7 @@ class Reader(EventLog):
         given = codec.storable(name_or_id)
         known = (STUDY.c.id == given) | (STUDY.c.name == given)
         for row in self._rows(select(STUDY).where(known).order_by(*newest_first).limit(1)):
-            return _study(row)
+            return study_of(row)
         names = self._rows(select(STUDY.c.name).order_by(*newest_first))
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
 
@@ -216,7 +90,7 @@ class Reader(EventLog):
     def trials(self, study_id: str) -> list[TrialRow]:
         """The trials of a study by number."""
         query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
-        return [_trial(row) for row in self._rows(query)]
+        return [trial_of(row) for row in self._rows(query)]
 
     def running(self) -> dict[tuple[str, int], Work]:
         """What is at work, by (device, slot)."""
@@ -239,7 +113,7 @@ class Reader(EventLog):
             .where(TRIAL.c.study == study_id, EPOCH.c.id > after_rowid)
             .order_by(EPOCH.c.id)
         )
-        return [_epoch(row) for row in self._rows(query)]
+        return [epoch_of(row) for row in self._rows(query)]
 
     def durables(self, study_id: str) -> list[DurableRow]:
         """The durable states of a study by trial and epoch."""
@@ -305,7 +179,7 @@ class Reader(EventLog):
 
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""
-        return [_device(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
+        return [device_of(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         """What is known of tuned system parameters, of one class of machine or of all."""
@@ -336,68 +210,3 @@ def _no_study(name: str, known: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more (penstock ls)" if len(names) > NAMED else ""
     verb = "is" if len(names) == 1 else "are"
     return f"there is no study {name!r}; there {verb}: {', '.join(names[:NAMED])}{more}"
-
-
-def _study(row: Row[Any]) -> StudyRow:
-    spec = codec.spec_from_json(row.spec)
-    return StudyRow(
-        id=row.id,
-        name=row.name,
-        status=row.status,
-        contract=spec.contract,
-        weight=spec.weight,
-        priority=spec.priority,
-        metric=spec.metric,
-        direction=spec.direction,
-        n_trials=spec.n_trials,
-        strategy=spec.strategy.name,
-        sampler=spec.sampler,
-        max_epochs=spec.strategy.max_epochs,
-        seed=spec.seed,
-        created_at=row.created_at,
-        finished_at=row.finished_at,
-        message=row.message,
-        spec_json=row.spec,
-        further=spec.further,
-        observations=len(spec.observations),
-    )
-
-
-def _trial(row: Row[Any]) -> TrialRow:
-    fields = {name: getattr(row, name) for name in TrialRow.__slots__}
-    return TrialRow(
-        **fields
-        | {
-            "params": json.loads(row.params),
-            "further": tuple(json.loads(row.further)),
-            "constraints": json.loads(row.constraints),
-            "system": tuple((name, value) for name, value in json.loads(row.system)),
-        }
-    )
-
-
-def _epoch(row: Row[Any]) -> EpochRow:
-    fields = {name: getattr(row, name) for name in EpochRow.__slots__ if name != "rowid"}
-    return EpochRow(
-        rowid=row.id,
-        **fields
-        | {
-            "value": math.nan if row.value is None else row.value,
-            "metrics": json.loads(row.metrics),
-            "members": tuple((device, slot) for device, slot in json.loads(row.members)),
-        },
-    )
-
-
-def _device(row: Row[Any]) -> DeviceRecord:
-    device = Device(
-        name=row.name,
-        node=row.node,
-        kind=row.kind,
-        cores=tuple(json.loads(row.cores)),
-        memory=row.memory,
-        slots=row.slots,
-        uuid=row.uuid,
-        model=row.model,
-    )
-    return DeviceRecord(device, row.incarnation, row.state, row.at, row.reason)

@@ -25,7 +25,8 @@ from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 if TYPE_CHECKING:
     from ..profiling.speed import Shape
     from ..scheduler.study import StudySpec
-    from .queries import EpochRow, Reader, StudyRow
+    from .queries import Reader
+    from .rows import EpochRow, StudyRow
 
 #: A longer gap between two segments on a device (seconds) is a wait, not what a segment costs.
 LONGEST_OVERHEAD = 1.0

@@ -38,7 +38,8 @@ from .whole_file import write_whole
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec, StudySpec
-    from .queries import EpochRow, Reader, StudyRow, TrialRow
+    from .queries import Reader
+    from .rows import EpochRow, StudyRow, TrialRow
     from .usage import Usage
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import optuna
     import pandas
 
-    from .queries import EpochRow, Reader, TrialRow
+    from .queries import Reader
+    from .rows import EpochRow, TrialRow
 
 STATES = {
     TrialState.PROPOSED: OptunaState.WAITING,

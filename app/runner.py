@@ -35,28 +35,22 @@ from ..scheduler.decisions import (
 )
 from ..scheduler.engine import Engine, Refused
 from ..scheduler.events import (
-    Advised,
     Event,
-    Planned,
-    PolicyFailed,
-    Proposed,
-    StudyFailed,
     Suggested,
     Tick,
     TrialEnqueued,
 )
 from ..scheduler.outlook import outlook
-from ..scheduler.snapshot import fault
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
-from . import commands
+from . import answers, commands
 from .advisor import Advisor, entry_of
 from .clock import Clock
 from .codec import state_to_json
 from .history import entries_from_bodies
 from .ledger import Batch, Ledger
 from .plugin import PluginHost
-from .ports import Answer, Policies, Samplers, Transport
+from .ports import Policies, Samplers, Transport
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
 from .transport import Message, OpenAttempt
@@ -84,6 +78,7 @@ class _Turn:
     answers: list[tuple[str, str]] = field(default_factory=list)
     replies: list[tuple[str, str]] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
+    consults: list[Consult] = field(default_factory=list)
 
 
 class Runner:
@@ -127,6 +122,7 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._ask(ask)
+        self._turn.consults += self.engine.consults()
         self._plan()
         self._write(())
 
@@ -222,7 +218,9 @@ class Runner:
         study, name, text = trial.study, question.name, question.distribution
         spec = self.engine.state.studies[study].spec
         try:
-            value = self._samplers.suggest(spec, trial, name, text, self._trials(study))
+            value = self._samplers.suggest(
+                spec, trial, name, text, answers.trials_of(self.engine.state, study)
+            )
         except Exception as error:  # whatever Optuna raises for a range that cannot be
             # What an objective asks for is its author's: the trial fails, and this loop goes on.
             log.warning("no value for %s of %s: %r", name, trial.id, error)
@@ -241,16 +239,8 @@ class Runner:
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every
             self._look(now)
-        for advice in self._advisor.answers():
-            self._apply(
-                Advised(
-                    at=now,
-                    cause=advice.consult,
-                    workload=advice.workload,
-                    config=advice.config,
-                    why=advice.why,
-                )
-            )
+        for event in answers.advice(self._advisor, now):
+            self._apply(event)
         wake = self.engine.wake_at()
         if wake is not None and now >= wake:
             self._apply(Tick(at=now))
@@ -301,69 +291,32 @@ class Runner:
         elif isinstance(decision, Discard):
             turn.discards.extend(decision.uris)
         elif isinstance(decision, Consult):
-            self._advisor.consult(decision, self._ledger.history(decision.machine))
+            turn.consults.append(decision)
         elif isinstance(decision, Remember):
             turn.history += entry_of(decision, self._clock.now())
         elif isinstance(decision, Finish):
             self._samplers.forget(decision.study)
 
     def _ask(self, ask: Ask) -> None:
-        study = self.engine.state.studies.get(ask.study)
-        if study is None:
-            return
-        trials = self._trials(ask.study)
-        try:
-            if ask.fork is None:
-                answer = self._samplers.ask(study.spec, ask.index, ask.n, trials, ask.enqueued)
-            else:
-                source = self.engine.state.trials[ask.fork.source].params
-                answer = Answer((self._samplers.explore(study.spec, len(trials), source),), False)
-        except Exception as error:  # whatever a sampler raises; without one no study goes on
-            log.exception("the sampler of %s raised", ask.study)
-            reason = f"the sampler {study.spec.sampler} raised {error!r}"
-            self._apply(
-                StudyFailed(at=self._clock.now(), cause=ask.id, study=ask.study, reason=reason)
-            )
-            return
-        self._apply(
-            Proposed(
-                at=self._clock.now(),
-                cause=ask.id,
-                study=ask.study,
-                index=ask.index,
-                trials=answer.trials,
-                exhausted=answer.exhausted,
-                notes=answer.notes,
-            )
-        )
+        answer = answers.proposal(self._samplers, ask, self.engine.state, self._clock.now())
+        if answer is not None:
+            self._apply(answer)
 
     def _plan(self) -> None:
         """Answer what the engine asks of a policy of the user's, until it asks no more."""
         while (ask := self.engine.state.plan_asked) is not None:
-            now = self._clock.now()
-            try:
-                plans = self._policies.plan(ask.policy, [each for _, each in ask.snapshots])
-                for (_, snapshot), plan in zip(ask.snapshots, plans, strict=True):
-                    if wrong := fault(snapshot, plan):
-                        raise UsageError(wrong)  # noqa: TRY301 - one end for all that is no plan
-                answer: Event = Planned(at=now, cause=ask.id, plans=plans)
-            except UsageError as error:
-                log.warning("policy %s %s", ask.policy, error)
-                answer = PolicyFailed(at=now, cause=ask.id, reason=str(error))
-            if not self._apply(answer):
+            if not self._apply(answers.plans(self._policies, ask, self._clock.now())):
                 return
-
-    def _trials(self, study: str) -> list[Trial]:
-        state = self.engine.state
-        return [state.trials[name] for name in state.studies[study].trials]
 
     # -- writing down and acting -----------------------------------------------------------------
 
     def _write(self, messages: Sequence[Message]) -> int:
         turn, self._turn = self._turn, _Turn()
-        if turn.events or turn.replies or turn.history:
+        if turn.events or turn.replies or turn.history or turn.consults:
             self.broken = True
             self._ledger.commit(self._batch(turn))
+            for consult in turn.consults:
+                self._advisor.consult(consult, self._ledger.history(consult.machine))
             self.broken = False
         if turn.discards:
             self._discard(turn.discards)

@@ -33,7 +33,8 @@ from .standing import (
 )
 
 if TYPE_CHECKING:
-    from .queries import EpochRow, Reader, StudyRow, TrialRow
+    from .queries import Reader
+    from .rows import EpochRow, StudyRow, TrialRow
 
 
 def run_script(script: Path, arguments: Sequence[str]) -> None:

@@ -15,7 +15,8 @@ from .standing import count, number
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from .queries import Reader, TrialRow
+    from .queries import Reader
+    from .rows import TrialRow
 
 #: Features shown of each neighbour: those that mattered most.
 SHOWN = 3

@@ -19,7 +19,7 @@ from ..scheduler.trial import FINAL, TrialState
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec
-    from .queries import EpochRow, StudyRow, TrialRow
+    from .rows import EpochRow, StudyRow, TrialRow
 
 #: Epochs whose durations are averaged for the time left: enough to be calm, few enough to follow.
 RECENT = 64

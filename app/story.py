@@ -25,7 +25,8 @@ from .standing import duration, final_metrics, number
 
 if TYPE_CHECKING:
     from ..scheduler.events import Event
-    from .queries import EpochRow, Reader, StudyRow, TrialRow
+    from .queries import Reader
+    from .rows import EpochRow, StudyRow, TrialRow
 
 
 #: What follows where a policy of the user's gives no plan.

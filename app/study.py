@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from .epoch_logs import EpochCallback
-    from .queries import StudyRow, TrialRow
+    from .rows import StudyRow, TrialRow
 
     Heard = Callable[["Study", FrozenTrial], object]
     Callback = Heard | EpochCallback

@@ -15,7 +15,8 @@ from .standing import count, duration
 
 if TYPE_CHECKING:
     from ..scheduler.study import StudySpec
-    from .queries import EpochRow, Reader, TrialRow
+    from .queries import Reader
+    from .rows import EpochRow, TrialRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from .epoch_logs import EpochCallback, Log, Point
 
 if TYPE_CHECKING:
     from ..scheduler.study import Scalar
-    from .queries import StudyRow, TrialRow
+    from .rows import StudyRow, TrialRow
 
 #: The first event of a file says how the others are to be read.
 _VERSION = "brain.Event:2"

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from .client import Client
-    from .queries import Reader, StudyRow
+    from .queries import Reader
+    from .rows import StudyRow
     from .settings import Settings
 
 FAILED, USAGE, BACKEND = 1, 2, 3

@@ -31,7 +31,8 @@ from .codec import spec_from_json
 if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord
     from ..scheduler.study import StrategySpec
-    from .queries import EpochRow, Reader, StudyRow, TrialRow
+    from .queries import Reader
+    from .rows import EpochRow, StudyRow, TrialRow
 
 CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
 Span = tuple[float, float]

@@ -16,7 +16,8 @@ from typing import Any
 
 import penstock
 from penstock.app import codec
-from penstock.app.queries import EpochRow, Reader
+from penstock.app.queries import Reader
+from penstock.app.rows import EpochRow
 from penstock.app.settings import Settings
 from penstock.app.simulate import OVERHEAD, simulate
 from penstock.profiling.devices import Device

@@ -20,7 +20,8 @@ from typing import Any
 
 import penstock
 import torch
-from penstock.app.queries import EpochRow, Reader
+from penstock.app.queries import Reader
+from penstock.app.rows import EpochRow
 from penstock.app.settings import Settings
 from torch import nn
 from torch.utils.data import TensorDataset

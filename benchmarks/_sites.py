@@ -22,7 +22,8 @@ from typing import Any
 
 from penstock import BackendError, FullBudget, SuccessiveHalving
 from penstock.app import broker, locks, services
-from penstock.app.queries import EpochRow, Reader
+from penstock.app.queries import Reader
+from penstock.app.rows import EpochRow
 from penstock.app.settings import Settings
 from penstock.app.study import Study
 from penstock.app.submission import Plan, make_plan, new_id

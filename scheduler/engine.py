@@ -25,6 +25,7 @@ from typing import Any, cast
 from .asking import Asking
 from .decisions import (
     Ask,
+    Consult,
     Decision,
 )
 from .events import (
@@ -98,6 +99,11 @@ class Engine(Asking):
     def outstanding(self) -> tuple[Ask, ...]:
         """Asks without an answer: a restarted runner asks them again."""
         return tuple(ask for study in self.state.studies.values() for ask in study.asks.values())
+
+    def consults(self) -> tuple[Consult, ...]:
+        """Questions to the history without an answer, likewise."""
+        asked = (tuned.asked for tuned in self.state.tuned.values())
+        return tuple(consult for consult in asked if consult is not None)
 
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..profiling.history import machine_class
 from ..profiling.knobs import Spot, SystemConfig, arms, merged, part
@@ -140,12 +140,13 @@ class Tuning(Planning):
         if tuned.profiled == 1:
             tuned.profile = event.values
             self._decide(Consult, workload=key, machine=machine, profile=event.values)
+            tuned.asked = cast(Consult, self._out[-1])
 
     def _on_advised(self, event: Advised) -> None:
         tuned = self.state.tuned.get(event.workload)
-        if tuned is None:
-            raise Refused(f"workload {event.workload} is no longer known")
-        tuned.advice = event.why
+        if tuned is None or tuned.asked is None or tuned.asked.id != event.cause:
+            raise Refused(f"nothing was asked of the history for workload {event.workload}")
+        tuned.asked, tuned.advice = None, event.why
         tuned.enter([event.config])
 
     def _unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:

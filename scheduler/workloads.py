@@ -9,6 +9,7 @@ from math import log2
 
 from ..profiling.knobs import SystemConfig, merged, part
 from ..profiling.racing import Race
+from .decisions import Consult
 from .study import Metrics, StudySpec, shards_of
 from .trial import Trial
 
@@ -21,8 +22,9 @@ class Tuned:
     whole life: a trial has the winners of both. ``probing`` is the trial that measures now, or
     empty. ``trained`` and ``spent`` are seconds of epochs, and of windows that were thrown away.
     ``begun`` counts trials since the winner was measured last; ``silent`` probes without an answer.
-    ``profile`` is that of the first of the ``profiled`` epochs, under the default; ``advice`` why
-    it has the arm that it was advised to try. ``remembered`` is what the history was last told.
+    ``profile`` is that of the first of the ``profiled`` epochs, under the default; ``asked`` is
+    unanswered, and ``advice`` why it has the arm that it was advised to try. ``remembered`` is what
+    the history was last told.
     """
 
     kinds: tuple[str, ...] = ("exact",)
@@ -35,6 +37,7 @@ class Tuned:
     begun: int = 0
     profile: Metrics = ()
     profiled: int = 0
+    asked: Consult | None = None
     advice: str = ""
     remembered: SystemConfig | None = None
 

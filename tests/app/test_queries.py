@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app import codec
 from penstock.app.ledger import Batch, SqlLedger
-from penstock.app.queries import Reader, Work
+from penstock.app.queries import Reader
+from penstock.app.rows import Work
 from penstock.app.tables import HEAD
 from penstock.profiling.devices import Device
 from penstock.profiling.errors import BackendError, IllegalTransition, UsageError

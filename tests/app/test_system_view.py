@@ -1,7 +1,7 @@
 """What a report says of system parameters."""
 
 from drive_world import spec
-from penstock.app.queries import TrialRow
+from penstock.app.rows import TrialRow
 from penstock.app.system_view import section, tried, turned
 from penstock.scheduler.events import Window, WindowsMeasured
 

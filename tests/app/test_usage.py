@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from penstock.app.queries import EpochRow
+from penstock.app.rows import EpochRow
 from penstock.app.usage import CAUSES, usage, words
 from penstock.scheduler.study import StrategySpec
 

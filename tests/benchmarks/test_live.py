@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from optuna.distributions import FloatDistribution, distribution_to_json
-from penstock.app.queries import EpochRow
+from penstock.app.rows import EpochRow
 from penstock.scheduler.study import Code, StrategySpec, StudySpec
 
 from benchmarks._live import DEVICES, Costs, Ran, bound, costs, foretold

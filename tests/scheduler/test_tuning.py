@@ -203,13 +203,17 @@ def test_a_winner_that_is_slower_now_is_measured_anew():
 
 def test_reuse_tries_only_what_it_was_advised_and_only_what_is_exact():
     at = world(system="reuse")
+    _, asked = profiled(at)
     for _ in range(3):
         assert now(at).probe == ()
         trial(at)
-    [key] = at.engine.state.tuned
-    at.send(
-        Advised(at=at.at, workload=key, config=(("loader_workers", 1), ("threads", 1)), why="w")
-    )
+    assert at.engine.consults() == (asked,)
+    config = (("loader_workers", 1), ("threads", 1))
+    advised = Advised(at=at.at, cause=asked.id, workload=asked.workload, config=config, why="w")
+    at.send(advised)
+    assert at.engine.consults() == ()
+    with pytest.raises(Refused):
+        at.send(advised)  # answered already
     trial(at)
     assert now(at).probe == ((("loader_workers", 1),),)
     measure(at, {(("loader_workers", 1),): 0.7})

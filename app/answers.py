@@ -1,0 +1,73 @@
+"""What the engine asks of samplers, policies of the user's and the history, answered as events.
+
+None of them is part of the engine, so that a replay needs none: what they said is in the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from ..profiling.errors import UsageError
+from ..scheduler.decisions import Ask, AskPlan
+from ..scheduler.events import Advised, Event, Planned, PolicyFailed, Proposed, StudyFailed
+from ..scheduler.snapshot import fault
+from ..scheduler.state import EngineState
+from ..scheduler.trial import Trial
+from .advisor import Advisor
+from .ports import Answer, Policies, Samplers
+
+log = logging.getLogger(__name__)
+
+
+def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Event | None:
+    """The sampler's answer; None where the study is over. One that raises ends its study."""
+    study = state.studies.get(ask.study)
+    if study is None:
+        return None
+    trials = trials_of(state, ask.study)
+    try:
+        if ask.fork is None:
+            answer = samplers.ask(study.spec, ask.index, ask.n, trials, ask.enqueued)
+        else:
+            source = state.trials[ask.fork.source].params
+            answer = Answer((samplers.explore(study.spec, len(trials), source),), False)
+    except Exception as error:  # whatever a sampler raises; without one no study goes on
+        log.exception("the sampler of %s raised", ask.study)
+        reason = f"the sampler {study.spec.sampler} raised {error!r}"
+        return StudyFailed(at=at, cause=ask.id, study=ask.study, reason=reason)
+    return Proposed(
+        at=at,
+        cause=ask.id,
+        study=ask.study,
+        index=ask.index,
+        trials=answer.trials,
+        exhausted=answer.exhausted,
+        notes=answer.notes,
+    )
+
+
+def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
+    """The plans of a policy of the user's, or that it gave none."""
+    try:
+        found = policies.plan(ask.policy, [each for _, each in ask.snapshots])
+        for (_, snapshot), plan in zip(ask.snapshots, found, strict=True):
+            if wrong := fault(snapshot, plan):
+                raise UsageError(wrong)  # noqa: TRY301 - one end for all that is no plan
+    except UsageError as error:
+        log.warning("policy %s %s", ask.policy, error)
+        return PolicyFailed(at=at, cause=ask.id, reason=str(error))
+    return Planned(at=at, cause=ask.id, plans=found)
+
+
+def advice(advisor: Advisor, at: float) -> Iterator[Event]:
+    """What the history has answered since the last call."""
+    for each in advisor.answers():
+        yield Advised(
+            at=at, cause=each.consult, workload=each.workload, config=each.config, why=each.why
+        )
+
+
+def trials_of(state: EngineState, study: str) -> list[Trial]:
+    """A study's trials by number, as samplers are shown them."""
+    return [state.trials[name] for name in state.studies[study].trials]
