@@ -64,6 +64,7 @@ class Epoch(_Body):
     members: list[tuple[str, Whole]]
     fence: Whole
     at: Moment
+    joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class Checkpoint(_Body):

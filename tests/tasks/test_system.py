@@ -92,10 +92,11 @@ def test_an_epoch_cut_to_try_configurations_has_the_same_bits():
     run.stretches = stretches((), [WORKERS], 20)
     assert [s.config for s in run.stretches] == [None, WORKERS, None]
     assert epochs(run, 1) == alone
-    [(config, ratio, wasted)] = windows(run.stretches)
+    [(config, ratio, wasted, joules)] = windows(run.stretches)
     assert config == WORKERS
     assert ratio > 0
     assert wasted >= 0
+    assert joules is None
 
 
 def test_an_epoch_too_short_to_be_cut_is_left_whole():
@@ -118,7 +119,7 @@ def test_a_probe_measures_on_copies_and_leaves_the_trial_as_it_was():
     found, failed = probe(run, [ONE, LAST, merged(ONE, LAST)], 60.0, lambda: None)
     assert {config for config, *_ in found} == {ONE, LAST, merged(ONE, LAST)}
     assert failed == []
-    assert all(ratio > 0 and wasted > 0 for _, ratio, wasted in found)
+    assert all(ratio > 0 and wasted > 0 and joules is None for _, ratio, wasted, joules in found)
     assert run.hash() == before
     assert torch.get_num_threads() == 2
     assert epochs(run, 1) == alone
