@@ -78,7 +78,7 @@ class Segments:
         try:
             with exact.explained():
                 warm = self._state_before(run, code)
-                warm.training.metering = run.pipe.metering
+                warm.training.metering = run.metering
                 _try_out(run, warm.training)
                 run.prepared()
                 self._train(run, warm)
