@@ -20,6 +20,8 @@ from ._families import mnist_lenet
 
 Params = Mapping[str, Any]
 FASHION = "fashion-mnist"
+#: The parameter that lays out tensors of images with their channels last, for all trials alike.
+LAST = "channels_last"
 
 
 @cache
@@ -57,13 +59,18 @@ class Tuned(penstock.TorchTrainable):
     def optimizer(self, model):
         return torch.optim.SGD(model.parameters(), lr=self.params["lr"], momentum=0.9)
 
+    def scores(self, model, inputs):
+        if self.params.get(LAST) and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return model(inputs)
+
     def loss(self, model, batch):
         inputs, targets = batch
-        return nn.functional.cross_entropy(model(inputs), targets)
+        return nn.functional.cross_entropy(self.scores(model, inputs), targets)
 
     def metrics(self, model, batch):
         inputs, targets = batch
-        scores = model(inputs)
+        scores = self.scores(model, inputs)
         return {
             "loss": nn.functional.cross_entropy(scores, targets),
             "accuracy": (scores.argmax(1) == targets).float().mean(),
@@ -74,7 +81,8 @@ class LeNet(Tuned):
     """LeNet-5 on MNIST."""
 
     def model(self):
-        return families.lenet(self.params["dropout"])
+        model = families.lenet(self.params["dropout"])
+        return model.to(memory_format=torch.channels_last) if self.params.get(LAST) else model
 
 
 class FashionLeNet(LeNet):
