@@ -56,7 +56,8 @@ class _Run:
 class _Line:
     """The forecast at work: free devices, and a heap of (time, job, whether it ends then).
 
-    ``ends`` is the weighted sum of the ends there were, ``latest`` the last of those that are foreseen.
+    ``ends`` is the weighted sum of the ends there were, ``latest`` the last of those that are
+    foreseen.
     """
 
     free: int

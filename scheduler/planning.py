@@ -23,11 +23,11 @@ from .courses import steady
 from .decisions import AskPlan, Member
 from .features import features_of
 from .policies import find_policy, is_plugin
+from .promise import promises_of
 from .record import Refused
 from .sharing import Sharing, apportion
 from .snapshot import Candidate, Plan, Snapshot, fault
 from .state import EngineState, StudyState
-from .promise import promises_of
 from .strategy import rungs_of, staged
 from .study import shards_of
 from .trial import Trial

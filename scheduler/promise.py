@@ -9,6 +9,7 @@ the better ones of the lower rung, which makes it too small: promises are then n
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist, correlation
 
@@ -26,7 +27,7 @@ def promises_of(
     """
     found = dict.fromkeys(scores, 1.0 / eta)
     quantile = _NORMAL.inv_cdf(1.0 - 1.0 / eta)
-    for level, above in zip(levels, levels[1:], strict=False):
+    for level, above in itertools.pairwise(levels):
         here = _normal_scores(scores, level)
         there = _normal_scores(scores, above)
         rho = _correlation([(here[trial], there[trial]) for trial in here.keys() & there.keys()])

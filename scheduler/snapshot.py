@@ -52,8 +52,8 @@ class Snapshot:
     """What there is to plan: trials in order of arrival, free slots, and devices with only such.
 
     ``devices`` are all that may be used, ``resize`` is what a resize takes (seconds). ``rule`` and
-    ``deadline`` (the runner's clock) are the standing plan's. ``staged``: more follows than is known
-    here, and what it is depends on how these trials end (rungs, PBT's intervals).
+    ``deadline`` (the runner's clock) are the standing plan's. ``staged``: what follows depends on
+    how these trials end (rungs, PBT's intervals).
     """
 
     at: float

@@ -142,7 +142,7 @@ def looks_of(plan: StrategySpec) -> tuple[int, ...]:
 
 
 def staged(plan: StrategySpec) -> bool:
-    """Whether targets under ``plan`` are ends of rungs or intervals: results decide what follows."""
+    """Whether targets are ends of rungs or intervals, where results decide what follows."""
     return plan.name == "pbt" or bool(rungs_of(plan))
 
 
