@@ -2,13 +2,15 @@
 
 All trials have one of the fitted speed curves, epochs that cost between a third and three times the
 median, and learning curves that rise to a level of their own. The target is 95 % of the best value
-of fifo's run. Where trials wait for each other ``bound`` is the sum of the fluid bounds of all
-rungs of all brackets, which brackets that overlap may come below; else it is that of all work.
+of fifo's run. Where trials wait for each other ``bound`` is the sum over all rungs of all brackets
+of the larger of both bounds (``scheduler/bounds.py``), which brackets that overlap may come below;
+else it is that of all work.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean
@@ -17,7 +19,7 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import Simulated, simulate
 from penstock.profiling.devices import Device
 from penstock.profiling.families import fitted
-from penstock.scheduler.bounds import fluid_bound
+from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
 from penstock.scheduler.courses import Shape, curve_of
 from penstock.scheduler.decisions import Dispatch
 from penstock.scheduler.events import EpochReported
@@ -117,20 +119,20 @@ def _read(done: Simulated, work: Training, spec: StudySpec, devices: int) -> Run
     reports = [event for event in done.trace if isinstance(event, EpochReported)]
     ends: dict[str, float] = {}
     best: list[tuple[float, float]] = []
-    layers: dict[tuple[int, int], dict[str, float]] = {}
+    layers: dict[tuple[int, int], Counter[int]] = {}
     for event in reports:
         ends[event.trial] = event.at
         value = event.metrics[0][1]
         if not best or value > best[-1][1]:
             best.append((event.at, value))
         number = number_of(event.trial)
-        layer = layers.setdefault(_layer(spec, number, event.epoch), {})
-        seconds = work.level(number)
-        layer[event.trial] = layer.get(event.trial, 0.0) + seconds
+        layers.setdefault(_layer(spec, number, event.epoch), Counter())[number] += 1
     hull = curve_of(work.shape, devices).hull
-    bound = sum(
-        fluid_bound([(w, hull) for w in each.values()], devices) for each in layers.values()
-    )
+    bound = 0.0
+    for layer in layers.values():
+        rows = [(epochs, work.level(number), work.shape) for number, epochs in layer.items()]
+        fluid = fluid_bound([(epochs * level, hull) for epochs, level, _ in rows], devices)
+        bound += max(fluid, whole_epochs_bound(rows, devices))
     busy = sum(event.seconds * work.widths[event.trial, event.epoch] for event in reports)
     makespan = max(ends.values())
     return Run(makespan, fmean(ends.values()), busy / (devices * makespan), tuple(best), bound)
