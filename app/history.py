@@ -18,7 +18,9 @@ from pydantic import ConfigDict, Field, ValidationError
 from sqlalchemy import Row, Select, select
 
 from ..profiling.errors import UsageError
-from ..profiling.history import HistoryEntry, Knob, check, trimmed
+from ..profiling.history import HistoryEntry, Knob, check, digest, trimmed
+from ..profiling.knobs import SystemConfig
+from ..scheduler.decisions import Remember
 from .own_file import Body, Kind, read_own, to_text, wrong
 from .tables import HISTORY
 
@@ -71,6 +73,28 @@ def merged(
     kept = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
     written = [entry for name, entry in kept.items() if name not in before]
     return written, [name for name in before if name not in kept]
+
+
+def entries_of(told: Remember, at: float) -> list[HistoryEntry]:
+    """What a race came to as entries of the history, with those that cannot be run."""
+    source = digest("study", told.study)
+
+    def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
+        return HistoryEntry(
+            workload=told.workload,
+            machine=told.machine,
+            source=source,
+            profile=told.profile,
+            config=config,
+            speedup=speedup,
+            joules=None,
+            windows=max(1, told.windows),
+            at=at,
+            infeasible=infeasible,
+        )
+
+    failed = [entry(config, 1.0, infeasible=True) for config in told.infeasible]
+    return [entry(told.config, told.speedup), *failed]
 
 
 def to_row(entry: HistoryEntry) -> dict[str, Any]:
