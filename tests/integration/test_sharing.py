@@ -27,7 +27,8 @@ def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_pat
     site.until(lambda: len(rows(heavy.id)) >= before[1] + 54, 180, "the heavy study goes on")
     had = len(rows(heavy.id)) - before[1], len(rows(light.id)) - before[0]
     # 3, give or take a trial of the light study at either end: a slot changes hands where one ends.
-    assert 2.4 < had[0] / had[1] < 4.0, had
+    print(f"epochs of the heavy and the light study: {had}")
+    assert 2.5 < had[0] / had[1] < 3.75, had
     assert "0.001" in site.penstock("weight", "light", "0", status=2)
     assert "priority 1" in site.penstock("weight", "light", "--priority", "1")
     begun = len(rows(heavy.id)), len(rows(light.id))
