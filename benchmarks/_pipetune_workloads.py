@@ -5,6 +5,7 @@ Hyperparameters have the ranges of the paper's section 7.1.3 but for epochs, whi
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -16,6 +17,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from . import _families as families
+from ._data import data_folder
 from ._families import mnist_lenet
 
 Params = Mapping[str, Any]
@@ -27,9 +29,9 @@ LAST = "channels_last"
 @cache
 def fashion_mnist() -> families.Tensors:
     """Fashion-MNIST's training images, from files of MNIST's names and format."""
-    folder = mnist_lenet.folder().parent / FASHION
+    folder = data_folder(FASHION)
     images, labels = (
-        mnist_lenet.parse(mnist_lenet.gzip.decompress((folder / f"{name}.gz").read_bytes()))
+        mnist_lenet.parse(gzip.decompress((folder / f"{name}.gz").read_bytes()))
         for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
     )
     pixels = torch.tensor(images[:6000].copy()).unsqueeze(1) / 255

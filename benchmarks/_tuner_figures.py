@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import fmean
 
-from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import Simulated, simulate
+from penstock.app.workload import study_spec
 from penstock.profiling.devices import Device
 from penstock.profiling.families import fitted
 from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
@@ -25,7 +25,7 @@ from penstock.scheduler.decisions import Dispatch
 from penstock.scheduler.events import EpochReported
 from penstock.scheduler.hyperband import brackets
 from penstock.scheduler.strategy import rungs_of
-from penstock.scheduler.study import Code, StrategySpec, StudySpec, number_of
+from penstock.scheduler.study import StrategySpec, StudySpec, number_of
 
 POLICIES = ("fifo", "dynamic_fluid", "waterfill")
 #: name: strategy, sampler.
@@ -93,21 +93,13 @@ def run(tuner: tuple[str, str], policy: str, devices: int, trials: int, seed: in
     family = fitted()["imagenet", "aws"]
     curve = family.curve(800, devices)
     shape = tuple((width, seconds / curve[0][1]) for width, seconds in curve)
-    number = distribution_to_json(FloatDistribution(0.0, 1.0))
     wide = 1 if policy == "fifo" else devices
-    spec = StudySpec(
-        id="s",
-        name="s",
-        contract="empty",
-        code=Code("simulated:work", "", ""),
+    plan = StrategySpec(strategy, 27, min_epochs=3 if pbt else 1)
+    spec = replace(
+        study_spec("tuner", trials, wide, strategy=plan),
         metric="score",
         direction="maximize",
-        n_trials=trials,
-        space=(("x", number),),
         sampler=sampler,
-        strategy=StrategySpec(strategy, 27, min_epochs=3 if pbt else 1),
-        shards=wide,
-        max_width=wide,
         seed=seed,
     )
     work = Training(seed, shape)
