@@ -19,11 +19,13 @@ from ..profiling.devices import Device
 from ..profiling.errors import UsageError
 from ..scheduler.bounds import fluid_bound, whole_epochs_bound
 from ..scheduler.courses import curve_of
+from ..scheduler.events import PolicyFailed
 from ..scheduler.policies import POLICIES
 from ..scheduler.study import number_of
 from ..scheduler.trial import AcceptedEpoch
 from .plugin import check_policy
 from .simulate import simulate
+from .standing import count
 from .workload import KnownCosts, Training, Workload
 
 #: What is compared where nothing is said: ``shuffle`` is for tests of exactness only.
@@ -39,7 +41,8 @@ class Outcome:
     ``bound`` is what no plan beats for the epochs that were trained here, ``utilisation`` the part
     of the devices' time until the end in which they trained, ``completion`` how long after its
     study's arrival a trial had its last epoch and ``response`` how long after it a study had, both
-    on average; ``resizes`` how often a trial went on at another width.
+    on average; ``resizes`` how often a trial went on at another width. ``planless`` says each time
+    why a policy of the user's gave no plan.
     """
 
     policy: str
@@ -50,6 +53,7 @@ class Outcome:
     response: float
     resizes: int
     epochs: tuple[AcceptedEpoch, ...]
+    planless: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -78,7 +82,7 @@ class Simulation:
             "resize_s": self.workload.resize,
             "overhead_s": self.workload.overhead,
             "curves_known": self.known,
-            "assumed": [*self.workload.assumed, *self.unseen()],
+            "assumed": list(self.notes()),
             "policies": {
                 each.policy: {
                     "makespan_s": each.makespan,
@@ -93,6 +97,16 @@ class Simulation:
                 for each in self.outcomes
             },
         }
+
+    def notes(self) -> tuple[str, ...]:
+        """What the figures rest on beside the workload, a sentence each."""
+        failed = [
+            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the plan before"
+            f" stood: it {each.planless[-1]}"
+            for each in self.outcomes
+            if each.planless
+        ]
+        return (*self.workload.assumed, *self.unseen(), *failed)
 
     def unseen(self) -> tuple[str, ...]:
         """For each policy under which epochs were trained that the workload has no record of."""
@@ -206,6 +220,7 @@ def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, know
         response=fmean(at - arrivals[study] for study, at in last.items()),
         resizes=sum(a != b for each in widths.values() for a, b in pairwise(each)),
         epochs=done.epochs,
+        planless=tuple(each.reason for each in done.trace if isinstance(each, PolicyFailed)),
     )
 
 

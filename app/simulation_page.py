@@ -47,7 +47,7 @@ def render(simulation: Simulation, now: datetime) -> str:
             f'<div class="chart" data-figure="gantt{place}"></div></section>'
         )
     work = simulation.workload
-    notes = [*([work.about] if work.about else []), *work.assumed, *simulation.unseen()]
+    notes = [*([work.about] if work.about else []), *simulation.notes()]
     parts = {
         "title": f"{escape(work.name)}, simulated · Penstock",
         "name": escape(work.name),

@@ -29,7 +29,7 @@ def simulation_view(of: Simulation) -> RenderableType:
             *([duration(each.response)] if several else []),
             str(each.resizes),
         )
-    notes = [f"assumed: {each}" for each in (*of.workload.assumed, *of.unseen())]
+    notes = [f"assumed: {each}" for each in of.notes()]
     heads = [headline(of), *([of.workload.about] if of.workload.about else [])]
     return Group(*map(Text, heads), table, *(Text(each, "dim") for each in notes))
 

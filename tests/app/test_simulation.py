@@ -1,8 +1,10 @@
 """Workloads under several policies: what is worked out by hand, and the command."""
 
 import json
+import os
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from penstock.app.cli import app
@@ -184,6 +186,18 @@ def test_epochs_that_were_not_recorded_are_told():
     [told] = found.unseen()
     assert told.startswith("under fifo 4 of 6 epochs were not recorded")
     assert found.facts()["assumed"] == [told]
+
+
+def test_a_policy_of_the_user_that_fails_is_told_beside_its_figures(monkeypatch):
+    tests = str(Path(__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]))
+    trials = (TrialWork(10.0, HALVING, 3) for _ in range(3))
+    found = run(
+        workload(work(*trials, width=2)), simulated_devices("gpu:2"), ["users_policies:raises"]
+    )
+    [told] = found.notes()
+    assert re.match(r"users_policies:raises gave no plan \d+ times?, and the plan before", told)
+    assert "raised ZeroDivisionError: no devices" in told
 
 
 def test_studies_that_cannot_be_simulated_are_refused(tmp_path):
