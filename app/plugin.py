@@ -40,10 +40,10 @@ START_WITHIN = 60.0
 
 
 def instead(seconds: float = ASIDE) -> str:
-    """What follows where a policy gave no plan and is asked again in so long; what to do."""
+    """What follows where a policy gave no plan and is asked again after so long; what to do."""
     return (
         "the plan before stands, and who is not in it goes in order of arrival, on one device;"
-        f" it is asked again in {duration(seconds)}, anew imported if its file has changed"
+        f" correct it: after {duration(seconds)} it is asked again, a changed file imported anew"
     )
 
 

@@ -431,3 +431,15 @@ def test_doctor_exits_with_3_where_something_is_missing(home):
     result = CliRunner(env=env).invoke(app, ["doctor"])
     assert result.exit_code == 3
     assert "gpu:99" in result.stdout
+
+
+def test_ls_and_status_show_a_weight_that_is_not_the_default(tmp_path):
+    make_study(tmp_path, study_spec(weight=2.0, priority=-1), turns=5)
+    env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "120"}
+    listed, status = (CliRunner(env=env).invoke(app, [name]).stdout for name in ("ls", "status"))
+    assert listed.splitlines()[-1] == "digits has weight 2, priority -1"
+    assert "weight 2, priority -1" in status.splitlines()[0]
+
+
+def test_ls_and_status_do_not_speak_of_the_default_weight(call):
+    assert "weight" not in call("ls").stdout + call("status").stdout
