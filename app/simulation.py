@@ -7,15 +7,15 @@ is told at the start (``known``).
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from ..profiling.devices import Device
+from ..profiling.discovery import parse
 from ..profiling.errors import UsageError
 from ..scheduler.bounds import fluid_bound, whole_epochs_bound
 from ..scheduler.courses import curve_of
@@ -31,7 +31,9 @@ from .workload import KnownCosts, Training, Workload
 #: What is compared where nothing is said: ``shuffle`` is for tests of exactness only.
 COMPARED = tuple(name for name in POLICIES if name != "shuffle")
 MOST_DEVICES = 100_000
-_DEVICES = re.compile(r"(?P<kind>cpu|gpu):(?P<count>[1-9]\d*)(?:x(?P<cores>[1-9]\d*))?")
+_ALLOWED = (
+    f"cpu:<devices>x<cores> or gpu:<devices>, each with *<slots> if wanted, 1 to {MOST_DEVICES}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,10 @@ class Simulation:
             for each in self.outcomes
             if each.planless
         ]
-        return (*self.workload.assumed, *self.unseen(), *failed)
+        shared = []
+        if max(device.slots for device in self.devices) > 1 and not self.workload.sharing:
+            shared.append("trials that share a device gain nothing: two of them take twice as long")
+        return (*self.workload.assumed, *shared, *self.unseen(), *failed)
 
     def unseen(self) -> tuple[str, ...]:
         """For each policy under which epochs were trained that the workload has no record of."""
@@ -128,24 +133,28 @@ class Simulation:
 
 
 def simulated_devices(spec: str) -> tuple[Device, ...]:
-    """``cpu:8x1`` is eight devices of one core, ``gpu:8`` eight GPUs; none of them need be here.
+    """Devices as ``profiling.discovery.parse`` reads them; none of them need be here.
+
+    Where no GPU is, none has a number: ``gpu:8`` is eight of them, ``gpu:0,1`` two.
 
     Raises:
-        UsageError: anything else; several slots a device too, for a workload does not say what
-            trials that share a device take.
+        UsageError: ``auto`` and ``gpu:all``, which are of a machine; anything else.
     """
-    form = _DEVICES.fullmatch(spec.strip())
-    allowed = f"cpu:<devices>x<cores> or gpu:<devices>, at most {MOST_DEVICES}, one slot each"
-    if form is None or (form["kind"] == "cpu") != (form["cores"] is not None):
-        raise UsageError.refuse("devices", spec, allowed)
-    count, cores = int(form["count"]), int(form["cores"] or 1)
-    if count > MOST_DEVICES:
-        raise UsageError.refuse("devices", spec, allowed)
-    kind = {"cpu": "cpu", "gpu": "cuda"}[form["kind"]]
+    form = parse(spec, _ALLOWED)
+    count = int(form.gpus) if form.gpus.isdecimal() else len(set(form.gpus.split(",")))
+    count = form.count if form.kind == "cpu" else count
+    kind = {"cpu": "cpu", "gpu": "cuda"}.get(form.kind)
+    if kind is None or form.gpus == "all" or not 1 <= count <= MOST_DEVICES or form.cores < 1:
+        raise UsageError.refuse("devices", spec, _ALLOWED)
     digits = len(str(count - 1))
     return tuple(
         Device(
-            f"{kind}.sim.{k:0{digits}}", "sim", kind, tuple(range(k * cores, (k + 1) * cores)), None
+            f"{kind}.sim.{k:0{digits}}",
+            "sim",
+            kind,
+            tuple(range(k * form.cores, (k + 1) * form.cores)),
+            None,
+            form.slots or 1,
         )
         for k in range(count)
     )
@@ -210,11 +219,12 @@ def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, know
     study_of = {trial: trial.rpartition("-")[0] for trial in ends}
     last = {study_of[trial]: at for trial, at in sorted(ends.items(), key=lambda item: item[1])}
     makespan = max(ends.values())
-    busy = sum(row.seconds * len(row.members) for row in done.epochs)
+    held = ((m.device, row.at - row.seconds, row.at) for row in done.epochs for m in row.members)
+    busy = sum(end - begin for begin, end in occupied(held))
     return Outcome(
         policy=policy,
         makespan=makespan,
-        bound=lower_bound(workload, trained, len(devices)),
+        bound=lower_bound(workload, trained, len(devices), max(d.slots for d in devices)),
         utilisation=busy / (makespan * len(devices)),
         completion=fmean(at - arrivals[study_of[trial]] for trial, at in ends.items()),
         response=fmean(at - arrivals[study] for study, at in last.items()),
@@ -224,14 +234,34 @@ def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, know
     )
 
 
-def lower_bound(workload: Workload, epochs: Mapping[str, int], devices: int) -> float:
+def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:
+    """When somebody was on a device, begin and end, of each device apart; ``held`` names it."""
+    device, begin, end = "", 0.0, 0.0
+    for name, first, last in sorted(held):
+        if name == device and first <= end:
+            end = max(end, last)
+            continue
+        if end > begin:
+            yield begin, end
+        device, begin, end = name, first, last
+    if end > begin:
+        yield begin, end
+
+
+def lower_bound(
+    workload: Workload, epochs: Mapping[str, int], devices: int, slots: int = 1
+) -> float:
     """Simulated seconds before which no plan ends so many ``epochs`` of each trial (by id).
+
+    Where trials share a device no work is done faster than at the best total speed of ``slots``
+    of them or fewer.
 
     What arrives at or after a time t is not begun before it: the bound is the largest, over the
     times of arrival, of t and the bounds of ``scheduler.bounds`` for what arrives from t on. The
     epochs of one trial may differ; the second bound takes them all for its shortest.
     """
     found = 0.0
+    dense = min(workload.stretch(at_work) / at_work for at_work in range(1, slots + 1))
     for start in sorted({study.arrives for study in workload.studies}):
         fluid, whole = [], []
         for study in workload.studies:
@@ -245,5 +275,5 @@ def lower_bound(workload: Workload, epochs: Mapping[str, int], devices: int) -> 
                 fluid.append((sum(levels), curve_of(shape, devices).hull))
                 whole.append((len(levels), min(levels), shape))
         least = max(fluid_bound(fluid, devices), whole_epochs_bound(whole, devices))
-        found = max(found, start + least)
+        found = max(found, start + dense * least)
     return found

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from penstock.app.rows import EpochRow
-from penstock.app.usage import percents, CAUSES, usage, words
+from penstock.app.usage import CAUSES, percents, usage, words
 from penstock.scheduler.study import StrategySpec
 
 FULL = StrategySpec("full", max_epochs=2)
