@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..scheduler.freeing import LONGEST_WITHIN
-from .terminal import Json, client_of, completed, present, reader_of, scheduler_runs, settings_of
+from .terminal import (
+    Application,
+    Json,
+    client_of,
+    completed,
+    present,
+    reader_of,
+    scheduler_runs,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from .client import Client
@@ -16,7 +25,7 @@ if TYPE_CHECKING:
 Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="NAME...",
+        metavar="NAME",
         help="Devices: their names, or unique beginnings of them.",
         autocompletion=completed(lambda reader, _: (each.device.name for each in reader.devices())),
     ),
@@ -26,7 +35,7 @@ _WITHIN = typer.Option(
 )
 Within = Annotated[float | None, _WITHIN]
 
-capacity = typer.Typer(invoke_without_command=True)
+capacity = Application(invoke_without_command=True)
 
 
 @capacity.callback()

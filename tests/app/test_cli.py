@@ -218,9 +218,23 @@ def test_an_export_makes_no_folders(call, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [("dance",), ("ls", "--loud"), ("story",)])
+@pytest.mark.parametrize(
+    "arguments", ["dance", "--loud", "ls --loud", "story", "devices dance", "weight a heavy"]
+)
 def test_a_wrong_command_line_exits_with_2(call, arguments):
-    assert call(*arguments).exit_code == 2
+    refused = call(*arguments.split())
+    assert refused.exit_code == 2
+    [line] = refused.stderr.splitlines()
+    assert line.startswith("penstock: ")
+    assert line.endswith(" --help)")
+    assert refused.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["simulate", "weight", "report", "devices free"])
+def test_help_names_arguments_plainly(call, command):
+    lines = call(*command.split(), "--help").stdout.splitlines()
+    [usage] = [line for line in lines if "Usage" in line]
+    assert not re.search(r"[{}]|\[\[", usage)
 
 
 def every_command(group=None, prefix=()):
