@@ -217,13 +217,15 @@ def simulate(
     arrivals: Mapping[str, float] | None = None,
     enqueued: Mapping[str, Sequence[Params]] | None = None,
     overhead: float = OVERHEAD,
+    tell: Callable[[float, int], None] = lambda now, epochs: None,
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
     ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's.
     ``arrivals`` are the times at which studies are submitted, by id: 0 where nothing is said;
-    ``enqueued`` the configurations that each tries first. Raises BackendError when they are not
-    over after ``longest`` simulated seconds.
+    ``enqueued`` the configurations that each tries first. ``tell`` hears again and again of the
+    simulated time and how many epochs were trained. Raises BackendError when they are not over
+    after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
@@ -255,6 +257,7 @@ def simulate(
                 )
                 del waiting[: len(due)]
             runner.turn(min(SURVEY_EVERY, at[waiting[0].id] - now) if waiting else SURVEY_EVERY)
+            tell(clock.now(), len(ledger.epochs))
             if clock.now() > longest:
                 raise BackendError(f"not over after {longest:g} simulated seconds")
     trace = tuple(event for _, event in ledger.events)

@@ -8,8 +8,9 @@ is told at the start (``known``).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -166,10 +167,12 @@ def run(
     policies: Sequence[str] = COMPARED,
     *,
     known: bool = False,
+    tell: Callable[[str, float, int], None] = lambda policy, now, epochs: None,
 ) -> Simulation:
     """Simulate ``workload`` under each of ``policies``.
 
-    ``known``: policies know every trial's curve and the prices from the start.
+    ``known``: policies know every trial's curve and the prices from the start. ``tell`` hears under
+    which policy how far it is: simulated seconds, and epochs trained.
 
     Raises:
         UsageError: an unknown policy or one twice, or devices that no trial can use.
@@ -180,7 +183,9 @@ def run(
         if policies.count(name) > 1:
             raise UsageError.refuse("policy", name, "each policy once")
     check_usable(workload, devices)
-    outcomes = tuple(_outcome(workload, devices, name, known=known) for name in policies)
+    outcomes = tuple(
+        _outcome(workload, devices, name, partial(tell, name), known=known) for name in policies
+    )
     return Simulation(workload, tuple(devices), outcomes, known)
 
 
@@ -195,7 +200,14 @@ def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
             )
 
 
-def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, known: bool) -> Outcome:
+def _outcome(
+    workload: Workload,
+    devices: Sequence[Device],
+    policy: str,
+    tell: Callable[[float, int], None],
+    *,
+    known: bool,
+) -> Outcome:
     costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
     arrivals = {study.spec.id: study.arrives for study in workload.studies}
     done = simulate(
@@ -208,6 +220,7 @@ def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, know
         arrivals=arrivals,
         enqueued=workload.enqueued,
         overhead=workload.overhead,
+        tell=tell,
     )
     ends: dict[str, float] = {}
     trained: Counter[str] = Counter()

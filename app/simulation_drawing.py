@@ -24,15 +24,19 @@ WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7
 LANE, NARROW_LANE, BUSY = 26, 14, 220
 #: Beyond so many bars a chart has neither numbers nor titles: nobody could read them, and they
 #: would be most of the page.
-MOST_TITLES = 2000
+MOST_TITLES = 1000
 #: A bar as narrow as this (pixels) is drawn with the one before it where that has its colour.
 LEAST_BAR = 0.25
+#: Nor is a gap so narrow within a trial seen.
+LEAST_GAP = 0.5
 #: Points of a curve of busy devices.
 _POINTS = 400
 #: Device and slot.
 Place = tuple[str, int]
 #: (trial, its segment's fence, place, begin and end in seconds)
 Span = tuple[str, int, Place, float, float]
+#: The same without the segment.
+Held = tuple[str, Place, float, float]
 
 
 def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
@@ -63,16 +67,17 @@ def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> str:
             f'<text class="e" x="{left - 8:.0f}" y="{lane * (at + 0.5) + 4:.0f}">'
             f"{escape(name)}</text>"
         )
+    held = _joined(spans(outcome.epochs), LEAST_GAP * longest / room)
     bars = [
         (place_of[place], left + room * begin / longest, room * (end - begin) / longest, trial)
-        for trial, _, place, begin, end in spans(outcome.epochs)
+        for trial, place, begin, end in held
     ]
     chosen = colours(simulation)
     fills = [chosen[_key(simulation, trial)] for *_, trial in bars]
     if len(bars) > MOST_TITLES:
         parts += _paths(bars, fills, lane)
     else:
-        titles = _titles(simulation, outcome, longest)
+        titles = _titles(simulation, held, longest)
         parts += map(_bar, bars, fills, repeat(lane), titles)
     bound = left + room * min(1.0, outcome.bound / longest)
     parts.append(f'<line class="bound" x1="{bound:.1f}" y1="0" x2="{bound:.1f}" y2="{height}"/>')
@@ -149,7 +154,18 @@ def _key(simulation: Simulation, trial: str) -> str:
     return trial.rpartition("-")[0] if len(simulation.workload.studies) > 1 else trial
 
 
-def _titles(simulation: Simulation, outcome: Outcome, longest: float) -> list[str]:
+def _joined(held: Iterable[Span], gap: float) -> list[Held]:
+    """Spans of one trial in one place with at most ``gap`` seconds between them are one."""
+    found: list[Held] = []
+    for place, trial, begin, end in sorted((p, t, begin, end) for t, _, p, begin, end in held):
+        if found and found[-1][:2] == (trial, place) and begin - found[-1][3] <= gap:
+            found[-1] = (trial, place, found[-1][2], end)
+        else:
+            found.append((trial, place, begin, end))
+    return found
+
+
+def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> list[str]:
     """What each bar is: *digits, trial 3, 2 to 4.5 min*."""
     scale, unit = unit_of(longest)
     names = {study.spec.id: f"{study.spec.name}, " for study in simulation.workload.studies}
@@ -157,7 +173,7 @@ def _titles(simulation: Simulation, outcome: Outcome, longest: float) -> list[st
     return [
         (names[trial.rpartition("-")[0]] if several else "")
         + f"trial {number_of(trial)}, {round(begin / scale, 6):.4g} to {end / scale:.4g} {unit}"
-        for trial, _, _, begin, end in spans(outcome.epochs)
+        for trial, _, begin, end in held
     ]
 
 

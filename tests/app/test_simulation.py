@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from penstock.app.recorded import recorded
 from penstock.app.simulation import COMPARED, lower_bound, run, simulated_devices
 from penstock.app.simulation_drawing import gantt, shares, spans
 from penstock.app.simulation_page import render
+from penstock.app.simulation_view import simulation_view
+from penstock.app.terminal import present
 from penstock.app.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
 from penstock.profiling.errors import UsageError
 from penstock.profiling.families import fitted
@@ -183,7 +186,7 @@ def test_the_page_shows_each_policy_and_closes_no_script():
     assert "&lt;/script&gt; is &lt;b&gt;" in page
     assert not re.search(r"\{\{\w+\}\}", page.partition("<script>")[0])
     assert page.count('<svg class="drawn"') == 3, "a Gantt chart a policy, and who is busy"
-    assert page.count("<title>trial 0, 10 to 20 s</title>") == 2
+    assert page.count("<title>trial 0, 0 to 20 s</title>") == 2
     assert len(page) < 50_000, "it needs no library"
 
 
@@ -276,3 +279,17 @@ def test_the_command_prints_a_table_json_and_a_page(tmp_path):
 )
 def test_the_command_refuses_what_it_cannot_simulate(arguments, words):
     assert words in simulate(*arguments, "--devices", "gpu:2", status=2)
+
+
+def test_the_table_fits_80_columns(capsys, monkeypatch):
+    """With the longest words that durations have, and a policy of the user's."""
+    studies = [
+        work(TrialWork(1e5 * n, FLAT, 9), arrives=1e5, number=n, width=1) for n in range(1, 4)
+    ]
+    done = run(workload(*studies), simulated_devices("gpu:1"), ["fifo"])
+    wide = replace(done, outcomes=(replace(done.outcomes[0], policy="my_module:my_policy"),))
+    monkeypatch.setenv("COLUMNS", "80")
+    present(wide, False, simulation_view)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
