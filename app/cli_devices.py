@@ -27,7 +27,9 @@ Names = Annotated[
     typer.Argument(
         metavar="NAME",
         help="Devices: their names, or unique beginnings of them.",
-        autocompletion=completed(lambda reader, _: (each.device.name for each in reader.devices())),
+        autocompletion=completed(
+            lambda reader, _: (r.device.name for r in reader.devices() if r.state != "left")
+        ),
     ),
 ]
 _WITHIN = typer.Option(

@@ -113,17 +113,21 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
     """How a study of the ledger used its slots, with what others had of them meanwhile."""
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
-    others = [
-        row
+    others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
+    plan = spec_from_json(study.spec_json).strategy
+    trials, devices = reader.trials(study.id), reader.devices()
+    return usage(study, plan, trials, epochs, end, others=others, devices=devices)
+
+
+def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
+    """The other studies that were there between the submission of ``study`` and ``end``."""
+    return [
+        other
         for other in reader.studies()
         if other.id != study.id
         and other.created_at < end
         and (other.finished_at or end) > study.created_at
-        for row in reader.epochs(other.id)
     ]
-    plan = spec_from_json(study.spec_json).strategy
-    trials, devices = reader.trials(study.id), reader.devices()
-    return usage(study, plan, trials, epochs, end, others=others, devices=devices)
 
 
 def _blame(  # noqa: PLR0917 - what a gap is held against, one kind each
