@@ -91,9 +91,15 @@ class Plan:
 
 def fault(snapshot: Snapshot, plan: Plan) -> str:
     """What is impossible in ``plan``, in words; empty where nothing is."""
-    waiting = {each.trial for each in snapshot.waiting}
-    if set(plan.order) != waiting or len(plan.order) != len(waiting):
-        return "dropped or invented waiting trials"
+    waiting = {each.trial: 0 for each in snapshot.waiting}
+    for trial in plan.order:
+        if trial not in waiting:
+            return f"has {trial} in its order, which does not wait"
+        waiting[trial] += 1
+    for trial, times in waiting.items():
+        if times != 1:
+            how = "left {} out of its order" if times == 0 else "put {} twice in its order"
+            return how.format(trial)
     widest = {each.trial: each.widest for each in (*snapshot.running, *snapshot.waiting)}
     wanted = [*plan.widths.items()]
     for trial, course in plan.courses.items():
