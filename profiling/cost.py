@@ -86,9 +86,11 @@ class CostTable:
             before: float | None = own.planned[width]
         else:
             before = self.seconds_at(study, trial, width, features)
-        known = self.studies.setdefault(study, StudyCosts())
+        if known is None:
+            known = self.studies[study] = StudyCosts()
         known.widths[width] = _blend(known.widths.get(width), seconds)
-        own = known.trials.setdefault(trial, TrialCosts(features, width))
+        if own is None:
+            own = known.trials[trial] = TrialCosts(features, width)
         own.last = width
         mean = own.means[width] = _blend(own.means.get(width), seconds)
         moved = before is None or not 1 / MOVED < mean / before < MOVED
@@ -143,6 +145,12 @@ class CostTable:
         if own is None:
             return expected(made, features, {}, widest)
         return expected(made, own.features, own.planned, widest)
+
+    def features(self, study: str, trial: str) -> tuple[float, ...] | None:
+        """The features of a trial that has run; None where it has not."""
+        known = self.studies.get(study)
+        own = None if known is None else known.trials.get(trial)
+        return None if own is None else own.features
 
     def seconds_at(
         self, study: str, trial: str, width: int, features: tuple[float, ...] = ()

@@ -21,7 +21,6 @@ from typing import cast
 
 from .courses import steady
 from .decisions import AskPlan, Member
-from .features import features_of
 from .policies import find_policy, is_plugin
 from .record import Refused
 from .sharing import Sharing, apportion
@@ -237,7 +236,7 @@ class Planning(Sharing):
         costs = self.state.costs
         study = self.state.studies[trial.study]
         widest = self._widest(study, trial)
-        features = features_of(study.spec, trial.params)
+        features = self.state.features(trial)
         level, shape, deviation = costs.expected(trial.study, trial.id, widest, features)
         ends = self.state.epoch_ends(self.state.attempts[trial.fence]) if trial.fence else None
         return Candidate(
