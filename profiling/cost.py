@@ -121,10 +121,14 @@ class CostTable:
 
         On one device where it has not run.
         """
+        seconds = self.measured(study, trial)
+        return self.expected(study, trial, 1, features).level if seconds is None else seconds
+
+    def measured(self, study: str, trial: str) -> float | None:
+        """Seconds of one epoch of ``trial`` where it last ran; None where it has not."""
         known = self.studies.get(study)
-        if known is not None and (own := known.trials.get(trial)):
-            return own.means[own.last]
-        return self.expected(study, trial, 1, features).level
+        own = None if known is None else known.trials.get(trial)
+        return None if own is None else own.means[own.last]
 
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
