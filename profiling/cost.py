@@ -43,6 +43,11 @@ class TrialCosts:
     means: dict[int, float] = field(default_factory=dict)
     planned: dict[int, float] = field(default_factory=dict)
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of an epoch where it last ran."""
+        return self.means[self.last]
+
 
 @dataclass(slots=True)
 class StudyCosts:
@@ -114,21 +119,10 @@ class CostTable:
         elif 0.0 <= overhead <= 1.0:
             self.segment_overhead = _blend(self.segment_overhead, overhead)
 
-    def epoch_seconds(
-        self, study: str, trial: str, features: tuple[float, ...] = ()
-    ) -> float | None:
-        """Expected seconds of one epoch of ``trial`` where it last ran; None as ``expected``.
-
-        On one device where it has not run.
-        """
-        seconds = self.measured(study, trial)
-        return self.expected(study, trial, 1, features).level if seconds is None else seconds
-
-    def measured(self, study: str, trial: str) -> float | None:
-        """Seconds of one epoch of ``trial`` where it last ran; None where it has not."""
+    def own(self, study: str, trial: str) -> TrialCosts | None:
+        """What was measured of ``trial`` itself; None before its first epoch."""
         known = self.studies.get(study)
-        own = None if known is None else known.trials.get(trial)
-        return None if own is None else own.means[own.last]
+        return None if known is None else known.trials.get(trial)
 
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
@@ -149,12 +143,6 @@ class CostTable:
         if own is None:
             return expected(made, features, {}, widest)
         return expected(made, own.features, own.planned, widest)
-
-    def features(self, study: str, trial: str) -> tuple[float, ...] | None:
-        """The features of a trial that has run; None where it has not."""
-        known = self.studies.get(study)
-        own = None if known is None else known.trials.get(trial)
-        return None if own is None else own.features
 
     def seconds_at(
         self, study: str, trial: str, width: int, features: tuple[float, ...] = ()

@@ -238,7 +238,7 @@ class Planning(Sharing):
         widest = self._widest(study, trial)
         features = self.state.features(trial)
         level, shape, deviation = costs.expected(trial.study, trial.id, widest, features)
-        seconds = costs.measured(trial.study, trial.id)
+        own = costs.own(trial.study, trial.id)
         ends = self.state.epoch_ends(self.state.attempts[trial.fence]) if trial.fence else None
         return Candidate(
             trial.id,
@@ -246,7 +246,7 @@ class Planning(Sharing):
             trial.epoch,
             trial.target,
             trial.since,
-            level if seconds is None else seconds,
+            level if own is None else own.seconds,
             len(trial.members),
             widest,
             costs.speeds(trial.study),

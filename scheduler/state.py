@@ -205,9 +205,9 @@ class EngineState:
 
     def features(self, trial: Trial) -> tuple[float, ...]:
         """What the cost table tells it apart by: once it has run, what is kept there."""
-        kept = self.costs.features(trial.study, trial.id)
-        if kept is not None:
-            return kept
+        own = self.costs.own(trial.study, trial.id)
+        if own is not None:
+            return own.features
         return features_of(self.studies[trial.study].spec, trial.params)
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
@@ -215,8 +215,14 @@ class EngineState:
         return self.costs.seconds_at(trial.study, trial.id, width, self.features(trial))
 
     def epoch_seconds(self, trial: Trial) -> float | None:
-        """Expected seconds of an epoch of it where it last ran; None: nothing was measured."""
-        return self.costs.epoch_seconds(trial.study, trial.id, self.features(trial))
+        """Expected seconds of an epoch of it where it last ran; None: nothing was measured.
+
+        On one device where it has not run.
+        """
+        own = self.costs.own(trial.study, trial.id)
+        if own is not None:
+            return own.seconds
+        return self.costs.expected(trial.study, trial.id, 1, self.features(trial)).level
 
     def epoch_ends(self, attempt: Attempt) -> float | None:
         """When its present epoch is expected to end (the runner's clock); None if not known."""
