@@ -17,13 +17,14 @@ A trial is ready from its proposal to its first epoch, and between two epochs of
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ..profiling.hull import hull
+from ..profiling.hull import Hull, hull
 from ..scheduler.bounds import fluid_bound
 from ..scheduler.strategy import rungs_of
 from .codec import spec_from_json
@@ -38,6 +39,9 @@ CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
 Span = tuple[float, float]
 Place = tuple[str, int]
 
+#: The bound is within this part of what slots that went away allow.
+_NEAR = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -45,7 +49,8 @@ class Usage:
 
     ``idle`` by ``CAUSES``. ``over_bound`` is the time from the first epoch's begin over the fluid
     bound of what was trained (of each rung, where trials wait for each other, and of these the
-    sum), by the study's own mean speeds; None where nothing was trained.
+    sum), by the study's own mean speeds and on the slots while they were there; None where nothing
+    was trained.
     """
 
     slots: int
@@ -83,11 +88,7 @@ def usage(
     ready = _union(_ready(trials, chains, rungs))
     rests = _union(_at_rungs(chains, rungs))
     began = min(row.at - row.seconds for row in epochs)
-    away = {
-        record.device.name: record.at
-        for record in devices
-        if record.state not in ("joined", "held")
-    }
+    away = {record.device.name: record.at for record in devices if record.state != "joined"}
     busy, theirs = _by_place(epochs), _by_place(others)
     moved = _moved(chains)
     idle = dict.fromkeys(CAUSES, 0.0)
@@ -105,7 +106,7 @@ def usage(
         trained,
         taken,
         idle,
-        _over_bound(plan, chains, len(busy), began),
+        _over_bound(plan, chains, _there_until(busy, away), began),
     )
 
 
@@ -247,8 +248,35 @@ def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
     return sum(b - a for a, b in _clipped(union, begin, end))
 
 
+def _there_until(busy: dict[Place, list[Span]], away: dict[str, float]) -> list[float]:
+    """When each slot went away; infinite for those that did not before the last epoch's end."""
+    ends = {place: max(b for _, b in spans) for place, spans in busy.items()}
+    last = max(ends.values())
+    # What drains still ends its epoch.
+    until = [max(end, away.get(place[0], math.inf)) for place, end in ends.items()]
+    return [each if each < last else math.inf for each in until]
+
+
+def _least(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
+    """Seconds that ``work`` takes at least on slots that are there for so many seconds.
+
+    Speeds are concave, so the fluid bound holds for the mean number of slots. The longer it takes
+    the fewer that are on average: from below, each turn is a bound.
+    """
+    slots = float(sum(each > 0 for each in left))
+    while True:
+        seconds = fluid_bound(work, slots)
+        mean = sum(max(0.0, min(each, seconds)) for each in left) / seconds
+        if mean > slots * (1 - _NEAR):
+            return seconds
+        slots = mean
+
+
 def _over_bound(
-    plan: StrategySpec, chains: dict[str, list[EpochRow]], slots: int, began: float
+    plan: StrategySpec,
+    chains: dict[str, list[EpochRow]],
+    until: Sequence[float],
+    began: float,
 ) -> float | None:
     rows = [row for chain in chains.values() for row in chain]
     widths = sorted({row.width for row in rows})
@@ -267,7 +295,10 @@ def _over_bound(
             of_trial[layer] = of_trial.get(layer, 0.0) + row.seconds / factors[row.width]
         for layer, work in of_trial.items():
             layers.setdefault(layer, []).append(work)
-    bound = sum(fluid_bound([(w, speeds) for w in works], slots) for works in layers.values())
+    bound = 0.0
+    for _, works in sorted(layers.items()):
+        left = [each - began - bound for each in until]
+        bound += _least([(work, speeds) for work in works], left)
     return (max(row.at for row in rows) - began) / bound if bound > 0 else None
 
 

@@ -177,12 +177,6 @@ class KnownCosts(CostTable):
         level = known.level * self.beliefs.get(trial, 1.0)
         return Expected(level, known.shape[:widest], self.error)
 
-    def epoch_seconds(
-        self, study: str, trial: str, features: tuple[float, ...] = ()
-    ) -> float | None:
-        """On one device."""
-        return self.expected(study, trial, 1).level
-
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:
     """Seconds of an epoch on one device, and the shape, of a curve of (width, seconds).

@@ -21,7 +21,6 @@ from typing import cast
 
 from .courses import steady
 from .decisions import AskPlan, Member
-from .features import features_of
 from .policies import find_policy, is_plugin
 from .promise import promises_of
 from .record import Refused
@@ -250,8 +249,9 @@ class Planning(Sharing):
         costs = self.state.costs
         study = self.state.studies[trial.study]
         widest = self._widest(study, trial)
-        features = features_of(study.spec, trial.params)
+        features = self.state.features(trial)
         level, shape, deviation = costs.expected(trial.study, trial.id, widest, features)
+        own = costs.own(trial.study, trial.id)
         ends = self.state.epoch_ends(self.state.attempts[trial.fence]) if trial.fence else None
         return Candidate(
             trial.id,
@@ -259,7 +259,7 @@ class Planning(Sharing):
             trial.epoch,
             trial.target,
             trial.since,
-            self.state.epoch_seconds(trial),
+            level if own is None else own.seconds,
             len(trial.members),
             widest,
             costs.speeds(trial.study),

@@ -159,19 +159,19 @@ class Sharing(Durables):
         if study.share is None:
             return False
         held = self._held()
-        waits = self._studies_that_wait()
         over = held[study.spec.id] + slots > study.share + _NEAR
         places = {member.device for member in trial.members}
-        for name in waits:
-            other = self.state.studies[name]
+        for name, other in self.state.studies.items():
             if other is study or other.share is None or places & other.refused.keys():
                 continue
             if not (over or other.spec.priority > study.spec.priority):
                 continue
-            if held[name] < math.floor(other.share + _NEAR):
-                return True
-            if held[name] < other.share - _NEAR and self._credit(other) > PATIENCE:
-                return True
+            if held[name] < math.floor(other.share + _NEAR) or (
+                held[name] < other.share - _NEAR and self._credit(other) > PATIENCE
+            ):
+                waits = (self.state.trials[waiting].study == name for waiting in self.state.ready)
+                if any(waits):
+                    return True
         return False
 
     def _credit(self, study: StudyState) -> float:

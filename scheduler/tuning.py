@@ -61,6 +61,9 @@ class Orders:
     profile: bool = False
 
 
+_PLAIN = Orders()
+
+
 class Tuning(Planning):
     """Chooses system configurations, and learns from what was measured of them."""
 
@@ -68,7 +71,7 @@ class Tuning(Planning):
         """What the next segment of ``trial`` on ``members`` is sent with."""
         spec = study.spec
         if not _tunes(spec):
-            return Orders()
+            return _PLAIN
         spot = self._spot(members[0])
         _, tuned = self._tuned(spec, trial, spot)
         fresh = not trial.signature
