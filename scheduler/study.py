@@ -109,7 +109,8 @@ class StudySpec:
     ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
     above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
     ``observations`` were there before it (warm start). ``system`` is one of ``SYSTEM``, ``knobs``
-    which system parameters may be turned (None: the usual ones). ``weight`` (above 0) and
+    which system parameters may be turned (None: the usual ones), and ``energy_weight`` (0 to 1) is
+    the part of joules, and not of time, in what they are chosen by. ``weight`` (above 0) and
     ``priority`` (the higher goes first) are how it shares devices with other studies (``sharing``).
     """
 
@@ -140,6 +141,7 @@ class StudySpec:
     conditions: tuple[Condition, ...] = ()
     system: str = "off"
     knobs: tuple[str, ...] | None = None
+    energy_weight: float = 0.0
     weight: float = 1.0
     priority: int = 0
 

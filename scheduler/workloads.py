@@ -80,5 +80,7 @@ def workload_of(spec: StudySpec, trial: Trial) -> str:
         spec.system,
         ",".join(spec.knobs or ("usual",)),
         spec.exactness,
+        # Named only where it is there: a workload keeps the digest that histories know it by.
+        *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),
     )
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -21,7 +22,10 @@ from ..profiling.errors import PenstockError
 from ..profiling.knobs import SystemConfig
 from .keys import key
 from .loop import Training
+from .metering import SHORTEST
+from .pipe import Window
 from .reading import length, read
+from .stretches import relative
 from .system import System
 
 #: Passes of a window: the first is not counted.
@@ -29,20 +33,25 @@ WARM_UP, COUNTED = 1, 3
 #: Windows of each configuration at most: what is not decided by then, another trial measures.
 ROUNDS = 4
 
-Windows = list[tuple[SystemConfig, float, float]]
 Failed = list[tuple[SystemConfig, str]]
 
 
 def probe(
-    run: Training, tried: Sequence[SystemConfig], seconds: float, check: Callable[[], None]
-) -> tuple[Windows, Failed]:
+    run: Training,
+    tried: Sequence[SystemConfig],
+    seconds: float,
+    check: Callable[[], None],
+    *,
+    energy: bool = False,
+) -> tuple[list[Window], Failed]:
     """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
 
-    ``check`` is called before every pass, and may raise to abandon it.
+    ``check`` is called before every pass, and may raise to abandon it. ``energy``: windows are so
+    long that their joules can be told.
     """
     until = time.perf_counter() + seconds
-    copies = _Copies(run, check)
-    found: Windows = []
+    copies = _Copies(run, check, SHORTEST if energy else 0.0)
+    found: list[Window] = []
     failed: Failed = []
     try:
         before = copies.window(())
@@ -58,26 +67,38 @@ def probe(
                 failed.append((config, str(error).partition("\n")[0]))
                 continue
             after = copies.window(())
-            found.append((config, here / ((before + after) / 2), time.perf_counter() - began))
+            ratio = here.seconds / ((before.seconds + after.seconds) / 2)
+            joules = relative(here.joules, before.joules, after.joules)
+            found.append((config, ratio, time.perf_counter() - began, joules))
             before = after
     finally:
         run.system.enter()
     return found, failed
 
 
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """The median of some passes' seconds, and the mean of their joules (None: not known)."""
+
+    seconds: float
+    joules: float | None
+
+
 class _Copies:
     """A copy of the model for each configuration, made when it is first wanted."""
 
-    def __init__(self, run: Training, check: Callable[[], None]) -> None:
+    def __init__(self, run: Training, check: Callable[[], None], least: float) -> None:
+        """``least``: seconds of a window."""
         self._run = run
         self._check = check
+        self._least = least
         self._models: dict[SystemConfig, torch.nn.Module] = {}
         generator = torch.Generator().manual_seed(key("probe", run.seed, run.number))
         order = torch.randperm(length(run.data.train), generator=generator)
         self._parts = torch.split(order, run.batch_size)
 
-    def window(self, config: SystemConfig) -> float:
-        """The median of a few passes' seconds under ``config``."""
+    def window(self, config: SystemConfig) -> _Passes:
+        """A few passes under ``config``."""
         run, system = self._run, System(config)
         system.enter()
         if config not in self._models:
@@ -85,25 +106,38 @@ class _Copies:
             system.shape(self._models[config])
         model = self._models[config].train()
         passes = self._passes(model, system)
-        times = []
-        for _ in range(WARM_UP + COUNTED):
-            self._check()
-            began = time.perf_counter()
-            next(passes)
-            if run.device.type == "cuda":
-                torch.cuda.synchronize(run.device)
-            times.append(time.perf_counter() - began)
-        return median(times[WARM_UP:])
+        for _ in range(WARM_UP):
+            self._timed(passes)
+        times: list[float] = []
+        begin = run.metering.now()
+        while len(times) < COUNTED or sum(times) < self._least:
+            times.append(self._timed(passes))
+        joules = run.metering.since(begin) if sum(times) >= SHORTEST else None
+        return _Passes(median(times), None if joules is None else joules / len(times))
+
+    def _timed(self, passes: Iterator[None]) -> float:
+        """Seconds of the next pass."""
+        self._check()
+        began = time.perf_counter()
+        next(passes)
+        if self._run.device.type == "cuda":
+            torch.cuda.synchronize(self._run.device)
+        return time.perf_counter() - began
 
     def _passes(self, model: torch.nn.Module, system: System) -> Iterator[None]:
         run = self._run
         parts = (self._parts * (1 + WARM_UP + COUNTED))[: WARM_UP + COUNTED]
-        batches: Iterator[tuple[Any, int]] = read(
-            run.data.train, parts, range(len(parts)), run.device, channels_last=system.channels_last
-        )
-        for batch, _ in batches:
-            model.zero_grad(set_to_none=True)
-            with system.computing(run.device):
-                loss = run.code.loss(model, batch)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            yield
+        while True:
+            batches: Iterator[tuple[Any, int]] = read(
+                run.data.train,
+                parts,
+                range(len(parts)),
+                run.device,
+                channels_last=system.channels_last,
+            )
+            for batch, _ in batches:
+                model.zero_grad(set_to_none=True)
+                with system.computing(run.device):
+                    loss = run.code.loss(model, batch)
+                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                yield
