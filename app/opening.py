@@ -41,6 +41,7 @@ def create_study(
     on_signature_change: str | None = None,
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
+    probing: str = "race",
     weight: float = 1.0,
     priority: int = 0,
     load_if_exists: bool = False,
@@ -86,6 +87,8 @@ def create_study(
             knows better than the default. ``tune``: they are measured, too, and also those that
             change the order of sums; a bitwise trial keeps these for life. ``off``: never.
         knobs: which system parameters may be turned (docs/system.md); None: the usual ones.
+        probing: how they are tried where ``system`` is ``tune``: ``race``, ``bandit``, ``bayesian``
+            or ``grid`` (docs/system.md).
         weight: its part of the devices beside other studies of its priority: twice the weight,
             twice the device-seconds while both have work. From 0.001 to 1000.
         priority: a study of a higher one gets all devices that it can use, before others get any.
@@ -113,6 +116,7 @@ def create_study(
         on_signature_change=on_signature_change,
         system=system,
         knobs=knobs,
+        probing=probing,
         directions=directions,
         metrics=metrics,
         constraints=constraints,

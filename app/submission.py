@@ -13,6 +13,7 @@ from typing import Any
 
 from ..profiling.errors import UsageError
 from ..profiling.knobs import check_knobs
+from ..profiling.racing import check_probing
 from ..scheduler.study import (
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
@@ -61,6 +62,7 @@ class Plan:
     constraints: tuple[tuple[str, float], ...] = ()
     system: str = "off"
     knobs: tuple[str, ...] | None = None
+    probing: str = "race"
     space: Space | None = None
 
     @classmethod
@@ -90,6 +92,7 @@ def make_plan(
     constraints: Mapping[str, float] | None = None,
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
+    probing: str = "race",
     weight: float = 1.0,
     priority: int = 0,
 ) -> Plan:
@@ -137,6 +140,7 @@ def make_plan(
         constraints=parse_constraints(constraints),
         system=system,
         knobs=check_knobs(knobs, exactness or "bitwise"),
+        probing=check_probing(probing),
         space=space,
     )
 
@@ -181,6 +185,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         conditions=conditions,
         system=plan.system if contract == "torch" else "off",
         knobs=plan.knobs,
+        probing=plan.probing,
         weight=plan.weight,
         priority=plan.priority,
     )

@@ -94,23 +94,35 @@ def check_knobs(names: Iterable[str] | None, exactness: str) -> tuple[str, ...] 
     return tuple(dict.fromkeys(given))
 
 
-def arms(
+def choices(
     spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None
-) -> tuple[SystemConfig, ...]:
-    """All configurations of knobs of these ``kinds`` but the default, fewest changes first.
+) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+    """The knobs of these ``kinds``, by name, each with the values that it may have but the default.
 
     ``names`` are the knobs that may be turned, None: all that need not be named.
 
-    >>> arms(Spot("cpu", 2), ["rounding"], ("threads",))
-    ((('threads', 1),),)
+    >>> choices(Spot("cpu", 4), ["rounding"], ("threads",))
+    (('threads', (1, 2)),)
     """
     wanted = [
         knob
         for knob in sorted(KNOBS.values(), key=lambda knob: knob.name)
         if knob.kind in kinds and (not knob.named if names is None else knob.name in names)
     ]
-    choices = [(None, *((knob.name, value) for value in knob.values(spot))) for knob in wanted]
-    found = [tuple(pair for pair in drawn if pair) for drawn in product(*choices)]
+    return tuple((knob.name, values) for knob in wanted if (values := knob.values(spot)))
+
+
+def arms(
+    spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None
+) -> tuple[SystemConfig, ...]:
+    """All configurations of these ``choices`` but the default, fewest changes first.
+
+    >>> arms(Spot("cpu", 2), ["rounding"], ("threads",))
+    ((('threads', 1),),)
+    """
+    known = choices(spot, kinds, names)
+    drawn = product(*((None, *((name, value) for value in values)) for name, values in known))
+    found = [tuple(pair for pair in each if pair) for each in drawn]
     return tuple(sorted((c for c in found if c), key=len)[:MOST_ARMS])
 
 

@@ -109,8 +109,9 @@ class StudySpec:
     ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
     above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
     ``observations`` were there before it (warm start). ``system`` is one of ``SYSTEM``, ``knobs``
-    which system parameters may be turned (None: the usual ones). ``weight`` (above 0) and
-    ``priority`` (the higher goes first) are how it shares devices with other studies (``sharing``).
+    which system parameters may be turned (None: the usual ones), ``probing`` by which strategy they
+    are tried (``profiling.racing.PROBING``). ``weight`` (above 0) and ``priority`` (the higher goes
+    first) are how it shares devices with other studies (``sharing``).
     """
 
     id: str
@@ -140,6 +141,7 @@ class StudySpec:
     conditions: tuple[Condition, ...] = ()
     system: str = "off"
     knobs: tuple[str, ...] | None = None
+    probing: str = "race"
     weight: float = 1.0
     priority: int = 0
 

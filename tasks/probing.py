@@ -13,12 +13,12 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from ..profiling.errors import PenstockError
 from ..profiling.knobs import SystemConfig
+from .failure import failure_of
 from .keys import key
 from .loop import Training
 from .reading import length, read
@@ -29,19 +29,27 @@ WARM_UP, COUNTED = 1, 3
 #: Windows of each configuration at most: what is not decided by then, another trial measures.
 ROUNDS = 4
 
+
+class Watch(Protocol):
+    """Whom a probe answers to."""
+
+    def check(self) -> None:
+        """Called before every pass; may raise to abandon it."""
+
+    def tries(self, config: SystemConfig) -> None:
+        """``config`` is tried from here on; (): nothing is."""
+
+
 Windows = list[tuple[SystemConfig, float, float]]
 Failed = list[tuple[SystemConfig, str]]
 
 
 def probe(
-    run: Training, tried: Sequence[SystemConfig], seconds: float, check: Callable[[], None]
+    run: Training, tried: Sequence[SystemConfig], seconds: float, watch: Watch
 ) -> tuple[Windows, Failed]:
-    """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
-
-    ``check`` is called before every pass, and may raise to abandon it.
-    """
+    """Windows of each configuration as in ``stretches.windows``, and those that raised, and why."""
     until = time.perf_counter() + seconds
-    copies = _Copies(run, check)
+    copies = _Copies(run, watch.check)
     found: Windows = []
     failed: Failed = []
     try:
@@ -52,17 +60,26 @@ def probe(
                 break
             if any(config == bad for bad, _ in failed):
                 continue
+            watch.tries(config)
             try:
                 here = copies.window(config)
-            except (RuntimeError, PenstockError) as error:
-                failed.append((config, str(error).partition("\n")[0]))
+            except Exception as error:  # whatever the user's code raises under it
+                failed.append((config, _why(error)))
+                copies.drop(config)
                 continue
+            finally:
+                watch.tries(())
             after = copies.window(())
             found.append((config, here / ((before + after) / 2), time.perf_counter() - began))
             before = after
     finally:
         run.system.enter()
     return found, failed
+
+
+def _why(error: Exception) -> str:
+    failure = failure_of(error)
+    return f"{failure.kind}: {str(failure).partition(chr(10))[0]}"
 
 
 class _Copies:
@@ -94,6 +111,10 @@ class _Copies:
                 torch.cuda.synchronize(run.device)
             times.append(time.perf_counter() - began)
         return median(times[WARM_UP:])
+
+    def drop(self, config: SystemConfig) -> None:
+        """Let go of a copy that is of no use."""
+        self._models.pop(config, None)
 
     def _passes(self, model: torch.nn.Module, system: System) -> Iterator[None]:
         run = self._run

@@ -103,7 +103,7 @@ class Segments:
             profiled = task.profile and epoch == task.first
             if profiled:
                 self._profiles.begin(training)
-            result = loop.run_epoch(training, run.tick)
+            result = loop.run_epoch(training, _ticks(run, training))
             if profiled:
                 values = dict(self._profiles.end(training, result))
                 run.say("profiled", epoch=epoch, values=values)
@@ -300,7 +300,7 @@ def _try_out(run: Run, training: loop.Training) -> None:
     others = [c for c in run.task.probe if c not in exact_ones]
     own = run.task.system
     if others and training.epoch == run.task.origin and not run.members:
-        found, failed = probe(training, others, run.task.probe_seconds, run.check)
+        found, failed = probe(training, others, run.task.probe_seconds, run)
         if found or failed:
             run.windows(found, failed)
     if exact_ones and in_memory(training.data.train) is not None:
@@ -309,6 +309,20 @@ def _try_out(run: Run, training: loop.Training) -> None:
     elif exact_ones:
         steps = -(-length(training.data.train) // training.batch_size)
         training.stretches = stretches.stretches(own, exact_ones, steps)
+
+
+def _ticks(run: Run, training: loop.Training) -> loop.Tick:
+    """``run.tick``, which also says what is tried where a stretch begins."""
+    if not training.stretches:
+        return run.tick
+    begins = {stretch.first + 1: stretch.config or () for stretch in training.stretches}
+
+    def tick(epoch: int, step: int, steps: int) -> None:
+        if step in begins:
+            run.tries(begins[step])
+        run.tick(epoch, step, steps)
+
+    return tick
 
 
 def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoch: int) -> bool:

@@ -59,6 +59,19 @@ class Pictures(trainees.Small):
         )
 
 
+class Watch:
+    """Whom a probe answers to; ``told`` is what it said that it tries."""
+
+    def __init__(self):
+        self.told = []
+
+    def check(self):
+        pass
+
+    def tries(self, config):
+        self.told.append(config)
+
+
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -115,7 +128,7 @@ def test_a_probe_measures_on_copies_and_leaves_the_trial_as_it_was():
     alone = epochs(training(Pictures), 1)
     run = training(Pictures)
     before = run.hash()
-    found, failed = probe(run, [ONE, LAST, merged(ONE, LAST)], 60.0, lambda: None)
+    found, failed = probe(run, [ONE, LAST, merged(ONE, LAST)], 60.0, Watch())
     assert {config for config, *_ in found} == {ONE, LAST, merged(ONE, LAST)}
     assert failed == []
     assert all(ratio > 0 and wasted > 0 for _, ratio, wasted in found)
@@ -127,18 +140,19 @@ def test_a_probe_measures_on_copies_and_leaves_the_trial_as_it_was():
 def test_a_configuration_that_cannot_run_is_told_and_the_others_are_measured():
     run = training(Pictures)
     bad = (("memory_format", "channels_last"), ("threads", -1))
-    found, failed = probe(run, [bad, ONE], 60.0, lambda: None)
+    found, failed = probe(run, [bad, ONE], 60.0, Watch())
     assert [config for config, _ in failed] == [bad]
     assert failed[0][1]
     assert {config for config, *_ in found} == {ONE}
 
 
 def test_a_probe_ends_where_its_segment_is_fenced_off():
-    def stop():
-        raise Abandoned
+    class Fenced(Watch):
+        def check(self):
+            raise Abandoned
 
     with pytest.raises(Abandoned):
-        probe(training(Pictures), [ONE], 10.0, stop)
+        probe(training(Pictures), [ONE], 10.0, Fenced())
 
 
 def test_what_was_turned_shows_in_the_signature_and_the_machines_part_does_not_change():
