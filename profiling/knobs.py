@@ -38,7 +38,7 @@ class Knob:
     """One system parameter: its ``kind``, its default in words, and the values to be tried.
 
     ``named``: only where the user asks for it by name, since it costs much to try or changes more
-    than the last bits.
+    than the last bits, or seldom gains.
     """
 
     name: str
@@ -59,6 +59,10 @@ def _workers(spot: Spot) -> tuple[Value, ...]:
     return (1, 2) if spot.cores > 1 else (1,)
 
 
+def _one_core(spot: Spot) -> tuple[Value, ...]:
+    return ("one core",) if spot.kind == "cpu" and spot.cores > 1 else ()
+
+
 def _on_cuda(value: Value) -> Callable[[Spot], tuple[Value, ...]]:
     return lambda spot: (value,) if spot.kind == "cuda" else ()
 
@@ -70,8 +74,10 @@ KNOBS = {
         Knob("memory_format", "rounding", "contiguous", lambda _: ("channels_last",)),
         Knob("loader_workers", "exact", "0: examples are read by the trainer", _workers),
         Knob("pin_memory", "exact", "off", _on_cuda(True)),
+        Knob("affinity", "exact", "any core of the slot", _one_core, named=True),
         Knob("compile", "rounding", "off", lambda _: (True,), named=True),
         Knob("autocast", "numerics", "off", lambda _: ("bfloat16",), named=True),
+        Knob("micro_batch", "numerics", "1: the whole batch", lambda _: (2, 4), named=True),
         Knob("tf32", "numerics", "off", _on_cuda(True), named=True),
     )
 }

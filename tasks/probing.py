@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from ..profiling.knobs import SystemConfig
+from .backward import backward
 from .failure import failure_of
 from .keys import key
 from .loop import Training
@@ -99,7 +100,7 @@ class _Copies:
         system.enter()
         if config not in self._models:
             self._models[config] = copy.deepcopy(run.model)
-            system.shape(self._models[config])
+            system.shape(self._models[config], run.shards)
         model = self._models[config].train()
         passes = self._passes(model, system)
         times = []
@@ -122,9 +123,7 @@ class _Copies:
         batches: Iterator[tuple[Any, int]] = read(
             run.data.train, parts, range(len(parts)), run.device, channels_last=system.channels_last
         )
-        for batch, _ in batches:
+        for batch, size in batches:
             model.zero_grad(set_to_none=True)
-            with system.computing(run.device):
-                loss = run.code.loss(model, batch)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            backward(run, model, batch, size, system)
             yield

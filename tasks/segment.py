@@ -34,7 +34,7 @@ from .probing import probe
 from .profiled import Profiles
 from .reading import in_memory, length
 from .state import machine_signature, signature
-from .system import System
+from .system import READING, System
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
 
 
@@ -303,10 +303,13 @@ def _try_out(run: Run, training: loop.Training) -> None:
         found, failed = probe(training, others, run.task.probe_seconds, run)
         if found or failed:
             run.windows(found, failed)
-    if exact_ones and in_memory(training.data.train) is not None:
+    if in_memory(training.data.train) is not None:
         why = "the data set is in memory: there is nothing to load"
-        run.windows([], [(config, why) for config in exact_ones])
-    elif exact_ones:
+        idle = [(c, why) for c in exact_ones if any(name in READING for name, _ in c)]
+        exact_ones = [c for c in exact_ones if c not in [config for config, _ in idle]]
+        if idle:
+            run.windows([], idle)
+    if exact_ones:
         steps = -(-length(training.data.train) // training.batch_size)
         training.stretches = stretches.stretches(own, exact_ones, steps)
 
