@@ -265,6 +265,7 @@ class RedisTransport:
                 probe=dispatch.probe if rank == 0 else (),
                 probe_seconds=dispatch.probe_seconds,
                 profile=dispatch.profile and rank == 0,
+                memory_limit=spec.memory_limit,
                 epoch_timeout=spec.epoch_timeout,
                 lease_ms=self._lease_ms,
             )

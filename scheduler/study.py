@@ -110,7 +110,8 @@ class StudySpec:
     above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
     ``observations`` were there before it (warm start). ``system`` is one of ``SYSTEM``, ``knobs``
     which system parameters may be turned (None: the usual ones), ``probing`` by which strategy they
-    are tried (``profiling.racing.PROBING``). ``weight`` (above 0) and ``priority`` (the higher goes
+    are tried (``profiling.racing.PROBING``). ``memory_limit``: bytes that the trainer of a
+    trial may take, None for all there are. ``weight`` (above 0) and ``priority`` (the higher goes
     first) are how it shares devices with other studies (``sharing``).
     """
 
@@ -142,6 +143,7 @@ class StudySpec:
     system: str = "off"
     knobs: tuple[str, ...] | None = None
     probing: str = "race"
+    memory_limit: int | None = None
     weight: float = 1.0
     priority: int = 0
 

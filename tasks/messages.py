@@ -79,6 +79,8 @@ class SegmentTask(_Frozen):
     probe: tuple[SystemConfig, ...] = ()
     probe_seconds: float = Field(default=0.0, ge=0)
     profile: bool = False
+    #: Bytes of data that its process may have (``memory.bounded``).
+    memory_limit: int | None = Field(default=None, gt=0)
     expect: str = ""
     holder: str = ""
     exactness: Literal["bitwise", "statistical"] = "bitwise"

@@ -27,6 +27,7 @@ from .failure import GangLost, Lost, failure_of
 from .gang import Gang
 from .identity import Identity
 from .meeting import Meetings
+from .memory import bounded
 from .messages import ParentRef, SegmentTask
 from .metrics import checked
 from .pipe import Pipe, Run
@@ -75,8 +76,12 @@ class Segments:
         configure(deterministic=task.exactness == "bitwise")
         exact.check_machine(task, machine_signature(loop.device_here()))
         System(task.system).enter()
+        if task.memory_limit is not None:
+            # What a trial may take must not depend on who was here before.
+            for gone in self._warm.keep_only(task.trial):
+                self._writer.forget(gone)
         try:
-            with exact.explained():
+            with exact.explained(), bounded(task.memory_limit):
                 warm = self._state_before(run, code)
                 _try_out(run, warm.training)
                 run.prepared()

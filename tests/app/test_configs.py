@@ -72,3 +72,10 @@ def test_a_study_says_how_its_system_parameters_are_probed():
     assert plan(probing="grid").probing == "grid"
     with pytest.raises(UsageError, match=r"probing = 'greedy' .*race, bandit, bayesian, grid"):
         plan(probing="greedy")
+
+
+@pytest.mark.parametrize("given", [0, 2**29 - 1, 1e9, "1 GiB", True])
+def test_a_memory_limit_that_no_trainer_can_keep_is_refused(given):
+    with pytest.raises(UsageError, match=r"memory_limit = .* whole number >= 536870912"):
+        plan(memory_limit=given)
+    assert plan(memory_limit=2**30).memory_limit == 2**30

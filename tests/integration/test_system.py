@@ -115,6 +115,16 @@ def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_trie
     assert {entry.config for entry in known} == {(("threads", 1),)}
 
 
+def test_a_configuration_that_takes_more_memory_than_the_study_allows_is_infeasible(site, tmp_path):
+    dies = "torch.get_num_threads() > 1 or torch.ones(1 << 31)"  # 8 GiB
+    options = {"system": "tune", "knobs": ["threads"], "memory_limit": 4 << 30}
+    study, trials, _ = run(site, tmp_path, "hungry", dies=dies, **options)
+    assert [trial.state for trial in trials] == ["completed"] * 8
+    assert {trial.system for trial in trials} == {()}
+    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    assert any("threads 1 cannot be run: memory: " in what for what in told)
+
+
 def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
     options = {"exactness": "statistical", "knobs": ["threads", "memory_format"]}
     study, trials, epochs = run(

@@ -321,6 +321,35 @@ def test_whatever_the_code_raises_under_a_configuration_is_told_and_the_trial_go
     assert "ZeroDivisionError" in why
 
 
+class Hungry(Touchy):
+    """On one thread it wants 8 GiB more."""
+
+    end = staticmethod(lambda: torch.ones(1 << 31))
+
+
+def test_a_configuration_that_takes_more_than_the_limit_cannot_be_run():
+    at = Trainer()
+    probed = {"probe": [ONE, LAST], "probe_seconds": 60.0}
+    [tried] = at.train(Hungry, 1, 1, memory_limit=4 << 30, **probed)
+    [said] = [m for m in at.said if m["op"] == "windows"]
+    [(config, why)] = said["failed"]
+    assert config == ONE
+    assert why.startswith("memory: ")
+    assert {config for config, *_ in said["windows"]} == {LAST}
+    assert tried["epoch"] == 1
+
+
+def test_a_trial_over_its_limit_fails_and_the_trainer_serves_the_next_one():
+    at = Trainer()
+    at.train(Pictures, 1, 1, trial="s-0001")
+    with pytest.raises(TrialFailed, match="its memory_limit is 4 GiB") as raised:
+        at.train(Hungry, 1, 1, system=ONE, memory_limit=4 << 30)
+    assert raised.value.kind == "memory"
+    assert not at.segments.keeps("s-0001")  # it would have counted, too
+    [after] = at.train(Pictures, 1, 1, trial="s-0002")
+    assert after["epoch"] == 1
+
+
 def test_a_trainer_says_what_it_tries_before_it_does_and_when_it_no_longer_does():
     at = Trainer()
     at.train(Drawn, 1, 1, probe=[WORKERS], probe_seconds=1.0)
