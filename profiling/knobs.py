@@ -18,6 +18,8 @@ from .errors import UsageError
 
 Value = str | int | bool
 SystemConfig = tuple[tuple[str, Value], ...]
+#: Knobs by name, each with the values that it may have beside the default.
+Choices = tuple[tuple[str, tuple[Value, ...]], ...]
 
 #: How far a knob's turning may reach.
 KINDS = ("exact", "rounding", "numerics")
@@ -100,9 +102,7 @@ def check_knobs(names: Iterable[str] | None, exactness: str) -> tuple[str, ...] 
     return tuple(dict.fromkeys(given))
 
 
-def choices(
-    spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None
-) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+def choices(spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None) -> Choices:
     """The knobs of these ``kinds``, by name, each with the values that it may have but the default.
 
     ``names`` are the knobs that may be turned, None: all that need not be named.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.faults import PRIOR
-from ..profiling.knobs import SystemConfig, Value
+from ..profiling.knobs import Choices, SystemConfig
 from .snapshot import Snapshot
 from .strategy import Fork
 from .study import Metrics, Params
@@ -161,7 +161,7 @@ class AskConfigs(Decision):
     """
 
     workload: str
-    choices: tuple[tuple[str, tuple[Value, ...]], ...]
+    choices: Choices
     seen: tuple[tuple[SystemConfig, float | None], ...]
     index: int
 

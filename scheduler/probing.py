@@ -40,7 +40,10 @@ class Probing(Planning):
         key = f"{workload_of(spec, trial)}/{spot.kind}{spot.cores}"
         known = self.state.tuned
         found = known.pop(key, None)
-        tuned = found or Tuned(_kinds(spec), Race(spec.probing), Race(spec.probing))
+        kinds = _kinds(spec)
+        tuned = found or Tuned(
+            kinds, choices(spot, kinds, spec.knobs), Race(spec.probing), Race(spec.probing)
+        )
         known[key] = tuned
         if len(known) > WORKLOADS_KEPT:
             known.pop(next(iter(known)))

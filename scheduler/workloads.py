@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log2
 
-from ..profiling.knobs import SystemConfig, merged, part
+from ..profiling.knobs import Choices, SystemConfig, merged, part
 from ..profiling.racing import Race
 from .decisions import AskConfigs, Consult
 from .study import Metrics, StudySpec, shards_of
@@ -17,6 +17,8 @@ from .trial import Trial
 @dataclass(slots=True)
 class Tuned:
     """What is known of one workload. ``kinds`` of knobs may be turned, exact ones always.
+
+    ``choices`` are those of them that its study allows and its slots have, with their values.
 
     Exact configurations race among themselves, and so do the ``others``, which are for a trial's
     whole life: a trial has the winners of both. ``probing`` is the trial that measures now, or
@@ -30,6 +32,7 @@ class Tuned:
     """
 
     kinds: tuple[str, ...] = ("exact",)
+    choices: Choices = ()
     exact: Race = field(default_factory=Race)
     others: Race = field(default_factory=Race)
     probing: str = ""
@@ -62,9 +65,12 @@ class Tuned:
     def enter(self, configs: Iterable[SystemConfig]) -> None:
         """Have configurations race, their exact parts apart from the rest.
 
-        In the paper's grid there are no parts, where all kinds may be turned between two epochs.
+        What is not among the choices is left out: a history may come from elsewhere. In the paper's
+        grid there are no parts, where all kinds may be turned between two epochs.
         """
-        for config in configs:
+        allowed = dict(self.choices)
+        for given in configs:
+            config = tuple(pair for pair in given if pair[1] in allowed.get(pair[0], ()))
             if self.others.probing == "grid" and len(self.kinds) > 1:
                 self.others.enter([part(config, *self.kinds)])
             else:

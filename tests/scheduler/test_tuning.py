@@ -389,6 +389,31 @@ def test_reuse_tries_only_what_it_was_advised_and_only_what_is_exact():
     assert now(at).system == (("loader_workers", 1),)
 
 
+@pytest.mark.parametrize(
+    ("config", "fields"),
+    [
+        ((("loader_workers", 10**6),), {}),
+        ((("loader_workers", "many"),), {}),
+        ((("threads", 64),), {}),
+        ((("pin_memory", True),), {}),  # these slots have no GPU
+        ((("memory_format", "channels_last"),), {"knobs": ("threads",)}),
+        (
+            (("autocast", "bfloat16"),),  # nobody named it
+            {"exactness": "statistical", "on_signature_change": "record"},
+        ),
+        ((), {}),
+    ],
+)
+def test_advice_that_this_study_or_machine_does_not_allow_changes_nothing(config, fields):
+    at = world(**fields)
+    _, asked = profiled(at)
+    at.send(Advised(at=at.at, cause=asked.id, workload=asked.workload, config=config, why="w"))
+    trial(at, **({"uri": "u"} if fields.get("exactness") else {}))
+    tried = now(at).probe
+    assert tried
+    assert not any(set(config) & set(each) for each in tried)
+
+
 def test_advice_for_what_is_not_known_is_refused():
     at = world()
     with pytest.raises(Refused):
