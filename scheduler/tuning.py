@@ -7,13 +7,14 @@ try: its trainer measures windows of steps under each of them between windows un
 says what came out. Exact knobs are tried inside the epoch; others before the first one, on a copy
 that is thrown away, at no more than ``PROBE_SHARE`` of the workload's seconds. The winner is what
 later trials begin with, and running ones too as far as it is exact: a bitwise trial keeps the
-others for life, and its signature says which.
+others for life, and its signature says which. That is ``race``; ``probing`` has the other
+strategies.
 
 What the history knows of workloads with a like profile arrives as an event (``Advised``), and is an
 arm as any other: it has to be faster here, too. A winner is measured again now and then; one that
-is no longer faster loses its place, and the race is run anew. A trial that fails under a
-configuration before its first epoch ended is sent again with the default, and the configuration
-never is.
+is no longer faster loses its place, and the race is run anew. A trial that fails while it tries a
+configuration, or under one that it was not trained with before, is sent again without. If an epoch
+then ends the configuration is infeasible; if not, the trial has failed of its own.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ class Tuning(Probing):
             return Orders()
         spot = self._spot(members[0])
         key, tuned = self._tuned(spec, trial, spot)
+        if trial.suspect:
+            trial.system = trial.trained_with
+            return Orders(trial.system)
         fresh = not trial.signature
         if fresh and trial.epoch == trial.begin:
             trial.system = tuned.chosen
@@ -156,30 +160,42 @@ class Tuning(Probing):
         tuned.enter([event.config])
 
     def _unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Whether it failed under what it was not trained with before: that is not its fault."""
+        """Whether it failed under what it was not trained with before: it goes on without that.
+
+        Who is to blame is known when it has: see ``_convict``.
+        """
+        if trial.suspect:
+            trial.suspect = ()  # it fails without, too: its own fault
+            return False
         known = set(trial.trained_with)
         config = event.trying or tuple(pair for pair in trial.system if pair not in known)
         if not config or event.kind not in BLAMED:
             return False
-        _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
-        why = f"{event.kind}: {event.message}"
+        trial.suspect, trial.suspicion = config, f"{event.kind}: {event.message}"
+        trial.failures -= 1
+        return True
+
+    def _convict(self, study: StudyState, trial: Trial, tuned: Tuned) -> None:
+        """An epoch ended without the configuration that the trial had failed with before."""
+        config, trial.suspect = trial.suspect, ()
         if tuned.race_of(config).has(config):
-            tuned.race_of(config).fails(config, why)
+            tuned.race_of(config).fails(config, trial.suspicion)
         else:
             for race, kinds in zip(tuned.races, (("exact",), tuned.kinds[1:]), strict=True):
                 if part(config, *kinds):
-                    race.fails(part(config, *kinds), why)
-        trial.system = trial.trained_with
-        trial.failures -= 1
+                    race.fails(part(config, *kinds), trial.suspicion)
         self._tell(study.spec, trial, tuned)
-        return True
 
     def _saw_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
         if not _tunes(study.spec):
             return
         _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
         tuned.trained += seconds
-        if tuned.probing == trial.id and study.spec.probing == "grid":
+        if trial.suspect:
+            self._convict(study, trial, tuned)
+            if study.spec.probing != "grid" and tuned.probing == trial.id:
+                tuned.probing = ""
+        elif tuned.probing == trial.id and study.spec.probing == "grid":
             self._saw_epoch(study.spec, trial, tuned, seconds)
         elif tuned.probing == trial.id:
             # Its first epoch has ended; what it measured came before that, or never will.

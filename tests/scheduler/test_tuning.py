@@ -178,9 +178,29 @@ def test_a_trial_that_dies_while_it_tries_something_goes_on_without_and_nobody_t
     name = fail(at, "died", trying=LOADERS[0])
     assert now(at).segment.trial == name
     assert at.engine.state.trials[name].failures == 0  # none of its own
+    assert now(at).probe == ()
     [tuned] = at.engine.state.tuned.values()
+    assert not tuned.exact.arms[0].infeasible  # it is only suspected
+    epoch(at)
     assert tuned.exact.arms[0].infeasible
+    trial(at)
+    assert now(at).probe
     assert LOADERS[0] not in now(at).probe
+
+
+@pytest.mark.parametrize("kind", ["exception", "memory", "system", "timeout"])
+def test_a_trial_that_fails_without_its_configuration_too_has_failed_of_its_own(kind):
+    at = world()
+    trial(at)
+    measure(at, CLEAR)
+    trial(at)
+    name = fail(at, kind)
+    assert (now(at).segment.trial, now(at).system) == (name, ())
+    fail(at, kind)
+    assert name not in {d.segment.trial for d in at.open.values()}
+    assert now(at).system == ONE  # which is not to blame
+    [tuned] = at.engine.state.tuned.values()
+    assert not any(arm.infeasible for arm in tuned.others.arms)
 
 
 def test_a_trial_fails_of_its_own_where_no_configuration_can_be_to_blame():
@@ -218,6 +238,7 @@ def test_an_exact_configuration_turned_in_mid_life_is_rolled_back_when_the_trial
     fence = of(running).segment.fence
     at.send(AttemptFailed(at=at.at, trial=running, fence=fence, kind="exception", message="m"))
     assert of(running).system == ()
+    accept(running)
     [tuned] = at.engine.state.tuned.values()
     assert [arm.config for arm in tuned.exact.arms if arm.infeasible] == [LOADERS[0]]
 
@@ -280,8 +301,9 @@ def test_a_configuration_of_the_grid_that_fails_is_rolled_back_and_the_grid_goes
     bad = now(at).system
     name = fail(at, "memory")
     again = now(at)
-    assert (again.segment.trial, again.segment.first) == (name, 2)
-    assert not set(bad) <= set(again.system)
+    assert (again.segment.trial, again.segment.first, again.system) == (name, 2, ())
+    epoch(at, uri="u")
+    assert now(at).system  # the next of them
     [tuned] = at.engine.state.tuned.values()
     assert all(arm.infeasible == (set(bad) <= set(arm.config)) for arm in tuned.others.arms)
 
