@@ -63,8 +63,14 @@ def test_noise_alone_seldom_wins():
     assert wins <= 0.05 * 400
 
 
-def run_one(seed):
-    race = race_of(ONE, TWO)
+def test_means_alone_take_noise_for_a_gain_more_often_than_bounds_do():
+    halved = sum(bool(run_one(seed, "bandit").chosen) for seed in range(200))
+    raced = sum(bool(run_one(seed).chosen) for seed in range(200))
+    assert raced <= 10 < 40 < halved
+
+
+def run_one(seed, probing="race"):
+    race = race_of(ONE, TWO, probing=probing)
     run(race, {ONE: 1.0, TWO: 1.0}, noise=0.1, seed=seed)
     return race
 
