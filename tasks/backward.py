@@ -27,15 +27,17 @@ def backward(run: Training, model: nn.Module, batch: Any, size: int, system: Sys
 
     ``model`` is the trial's or a copy of it, ``system`` what it is computed with.
     """
-    total: Tensor | None = None
-    for part in split(size, min(size, system.micro_batches)):
-        piece = batch if len(part) == size else _piece(batch, part, size)
+    if system.micro_batches == 1:
         with system.computing(run.device):
-            loss = run.code.loss(model, piece)
-        loss = loss if len(part) == size else loss * (len(part) / size)
+            loss = run.code.loss(model, batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        total = loss.detach() if total is None else total + loss.detach()
-    assert total is not None
+        return loss.detach()
+    total = torch.zeros((), device=run.device)
+    for part in split(size, min(size, system.micro_batches)):
+        with system.computing(run.device):
+            loss = run.code.loss(model, _piece(batch, part, size)) * (len(part) / size)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        total += loss.detach()
     return total
 
 

@@ -333,7 +333,6 @@ def test_bayesian_probing_asks_what_to_try_and_again_when_that_is_decided():
     proposed(at, again, LAST)
     trial(at)
     assert {*now(at).probe} == {ONE, LAST}  # the leader stays in the race
-    assert state_from_json(state_to_json(at.engine.state)) == at.engine.state
     check_invariants(at.engine)
 
 
@@ -494,10 +493,8 @@ def test_off_and_other_contracts_are_left_alone():
         assert at.engine.state.tuned == {}
 
 
-def test_the_state_and_the_events_survive_the_ledger():
-    at = world()
-    trial(at)
-    measure(at, {ONE: 0.6, LAST: 1.2})
+def survives(at):
+    """The journal and the state go through the ledger's forms and come out as they were."""
     state = at.engine.state
     assert state_from_json(state_to_json(state)) == state
     events = [decode(*encode(event)) for event in at.journal]
@@ -506,6 +503,31 @@ def test_the_state_and_the_events_survive_the_ledger():
     for event in events:
         replayed.handle(event)
     assert replayed.state == state
+
+
+def test_the_state_and_the_events_survive_the_ledger():
+    at = world()
+    trial(at)
+    fail(at, trying=LAST)
+    survives(at)
+    trial(at)
+    measure(at, {ONE: 0.6, LAST: 1.2})
+    survives(at)
+
+
+def test_what_other_strategies_do_survives_the_ledger():
+    at = world(epochs=8, **STATISTICAL)
+    for _ in range(3):
+        epoch(at, uri="u")
+    survives(at)
+    at = world(probing="bayesian")
+    trial(at)
+    survives(at)
+    for ask in at.engine.sought():
+        proposed(at, ask, ONE, LOADERS[0])
+    trial(at)
+    assert now(at).probe
+    survives(at)
 
 
 def test_workloads_differ_by_batch_and_code_only():
