@@ -265,6 +265,22 @@ def test_the_grid_tries_one_configuration_an_epoch_and_keeps_the_shortest():
     assert now(at).system == ONE  # of the next trial from its first epoch on
 
 
+@pytest.mark.parametrize("on_signature_change", ["refuse", "record"])
+def test_a_knob_that_is_turned_is_no_other_machine(on_signature_change):
+    fields = {**STATISTICAL, "on_signature_change": on_signature_change}
+    at = world(epochs=8, knobs=("threads", "memory_format"), **fields)
+    seen = set()
+    for _ in range(5):
+        seen.add(signature(now(at)))
+        epoch(at, uri="u")
+    assert len(seen) == 2
+    [study] = at.engine.state.studies.values()
+    assert (study.message, study.refused) == ("", {})
+    epoch(at, signature=signature(now(at)).replace("cpu", "cuda"), uri="u")
+    assert "cuda" in study.message
+    assert bool(study.refused) == (on_signature_change == "refuse")
+
+
 def test_a_grid_that_is_longer_than_a_trial_is_gone_on_with_by_the_next_one():
     at = world(epochs=3, knobs=("threads", "memory_format"), **STATISTICAL)
     seen = []
