@@ -1,4 +1,4 @@
-"""What the engine asks of samplers, policies of the user's and the history, answered as events.
+"""What the engine asks of samplers, models, users' policies and the history, answered as events.
 
 None of them is part of the engine, so that a replay needs none: what they said is in the ledger.
 """
@@ -9,8 +9,16 @@ import logging
 from collections.abc import Iterator
 
 from ..profiling.errors import UsageError
-from ..scheduler.decisions import Ask, AskPlan
-from ..scheduler.events import Advised, Event, Planned, PolicyFailed, Proposed, StudyFailed
+from ..scheduler.decisions import Ask, AskConfigs, AskPlan
+from ..scheduler.events import (
+    Advised,
+    ConfigsProposed,
+    Event,
+    Planned,
+    PolicyFailed,
+    Proposed,
+    StudyFailed,
+)
 from ..scheduler.state import EngineState
 from ..scheduler.trial import Trial
 from .advisor import Advisor
@@ -63,6 +71,18 @@ def advice(advisor: Advisor, at: float) -> Iterator[Event]:
         yield Advised(
             at=at, cause=each.consult, workload=each.workload, config=each.config, why=each.why
         )
+
+
+def configs(ask: AskConfigs, at: float) -> Event:
+    """Configurations to try; none where the model raises, and the study goes on with the others."""
+    from .configs import propose  # here, since it brings Optuna and few studies ask
+
+    try:
+        found = propose(ask)
+    except Exception:  # whatever Optuna raises: a study is not about its system parameters
+        log.exception("no configurations were proposed for workload %s", ask.workload)
+        found = ()
+    return ConfigsProposed(at=at, cause=ask.id, workload=ask.workload, configs=found)
 
 
 def trials_of(state: EngineState, study: str) -> list[Trial]:

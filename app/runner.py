@@ -23,6 +23,7 @@ from ..profiling.errors import IllegalTransition, PenstockError, UsageError
 from ..profiling.history import HistoryEntry
 from ..scheduler.decisions import (
     Ask,
+    AskConfigs,
     Consult,
     Cut,
     Decision,
@@ -122,6 +123,8 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._ask(ask)
+        for sought in self.engine.sought():
+            self._keep(sought)
         self._turn.consults += self.engine.consults()
         self._plan()
         self._write(())
@@ -282,6 +285,8 @@ class Runner:
             turn.dispatches.append((decision, self.engine.state.studies[decision.study].spec))
         elif isinstance(decision, Ask):
             self._ask(decision)
+        elif isinstance(decision, AskConfigs):
+            self._apply(answers.configs(decision, self._clock.now()))
         elif isinstance(decision, Cut):
             turn.cuts.append(decision)
         elif isinstance(decision, Revoke):

@@ -130,7 +130,8 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
             text = f"its user told {told}"
         case happened.AttemptFailed():
             why = KINDS.get(event.kind, event.kind)
-            text = f"attempt {event.fence} failed, {why}: {event.message}"
+            tried = f" while {words(event.trying)} was tried" if event.trying else ""
+            text = f"attempt {event.fence} failed{tried}, {why}: {event.message}"
         case happened.AttemptLost():
             how = "was refused by its node" if event.refused else "was lost"
             text = f"attempt {event.fence} {how}: {event.reason}"
