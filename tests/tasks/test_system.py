@@ -159,14 +159,14 @@ def test_windows_that_energy_counts_in_are_long_enough_to_tell_it(package):
     found, failed = probe(run, [ONE], 0.01, lambda: None, energy=True)
     assert (found, failed) == ([], []), "the default's window took all the time that there was"
     assert time.monotonic() - began >= SHORTEST
-    found, _ = probe(run, [ONE], 60.0, lambda: None, energy=True)
+    found, _ = probe(run, [ONE], 60.0, Watch(), energy=True)
     assert all(joules is not None and joules > 0 for *_, joules in found)
 
 
 def test_windows_that_are_too_short_say_nothing_of_joules(package):
     run = training(Pictures)
     run.metering = package
-    found, _ = probe(run, [ONE], 60.0, lambda: None)
+    found, _ = probe(run, [ONE], 60.0, Watch())
     assert found
     assert all(joules is None for *_, joules in found)
 
