@@ -34,7 +34,7 @@ class Room(NamedTuple):
 
 def places(state: EngineState) -> list[Member]:
     """One free slot of each device that may take a trial (more): empty devices first."""
-    empty, shared = [], []
+    empty, shared = list[Member](), list[Member]()
     for name, device in state.devices.items():
         if all(device.fences) or not state.usable(name):  # mostly there is none
             continue
