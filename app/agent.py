@@ -33,8 +33,8 @@ from ..profiling.errors import BackendError, UsageError
 from ..tasks.identity import listen
 from . import broker, locks, protocol, store
 from .keeper import AGENT_VARIABLE
-from .machine import devices_of
-from .services import Keeper
+from .machine import devices_of, metered
+from .reviver import Reviver
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def main(settings: Settings) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
-    with locks.hold(settings.run, NAME), Keeper(settings), _signals() as wake:
+    with locks.hold(settings.run, NAME), Reviver(settings), _signals() as wake:
         return Agent(settings, wake).run()
 
 
@@ -96,7 +96,8 @@ class Agent:
         self._wake = wake
         if settings.address is not None:
             _check_address(settings.address)
-        self._served = [Served(device) for device in devices_of(settings)]
+        found = metered(devices_of(settings), settings.powercap)
+        self._served = [Served(device) for device in found]
         self._url = broker.broker_url(settings)
         # Nothing is ever written: that the writing end closes is the message.
         self._pipe, self._writing_end = os.pipe()

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
-from . import figures, lineage
+from . import figures, lineage, shared
 from .codec import spec_from_json
+from .energy import energy_words
 from .fragments import Markup, pairs, table
 from .importances import LEAST, Importances, importances
 from .page import moment, page
@@ -32,8 +33,8 @@ from .standing import (
     scores,
     standing,
 )
-from .system_view import energy, section, turned
-from .usage import usage_of, words
+from .system_view import SystemSection, system_section, turned
+from .usage import beside, usage_of, words
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -64,10 +65,21 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
     shares = _importances(reader, study, trials, epochs)
     used = usage_of(reader, study)
-    system = section(reader, study.id)
-    text = render(study, trials, epochs, shares, datetime.now(UTC), used, system)
+    sharing = _shared(reader, study, epochs)
+    system = system_section(reader, spec_from_json(study.spec_json), trials)
+    energy = energy_words(epochs, reader.devices())
+    text = render(study, trials, epochs, shares, datetime.now(UTC), used, system, energy, sharing)
     write_whole(path, text, "report")
     return path
+
+
+def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:
+    """HTML of who shared a device with whom: trials of this study and of those beside it."""
+    if not epochs:
+        return ""
+    others = beside(reader, study, study.finished_at or max(row.at for row in epochs))
+    rows = [*epochs, *(row for other in others for row in reader.epochs(other.id))]
+    return shared.section(study, rows, {other.id: other.name for other in others})
 
 
 def _importances(
@@ -89,12 +101,16 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     shares: Importances | None,
     now: datetime,
     used: Usage | None = None,
-    system: str = "",
+    system: SystemSection | None = None,
+    energy: str = "",
+    sharing: str = "",
 ) -> str:
-    """The page as text; ``now`` is when it was made."""
+    """The page as text; ``now`` is when it was made, ``sharing`` HTML of who shared a device."""
     spec = spec_from_json(study.spec_json)
     stand = standing(study, spec.strategy, trials, epochs)
+    system = system or SystemSection()
     charts = {
+        **system.charts,
         "history_time": figures.history(study, trials, epochs, by="time"),
         "history_trial": figures.history(study, trials, epochs, by="trial"),
         "pareto": figures.pareto(study, trials),
@@ -115,10 +131,10 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "best_title": best_words(study).capitalize(),
         "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
         "pareto": PARETO if study.further else "",
-        "facts": _facts(study, spec, trials, epochs, used),
+        "facts": _facts(study, spec, trials, epochs, used, energy),
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
-        "system": system,
+        "sections": system.html + sharing,
         "table": table(study, trials, epochs),
     }
     return page("report.html", parts, charts, now)
@@ -217,12 +233,13 @@ def _shares(study: StudyRow, shares: Importances | None) -> str:
     )
 
 
-def _facts(
+def _facts(  # noqa: PLR0917 - all that it tells of
     study: StudyRow,
     spec: StudySpec,
     trials: Sequence[TrialRow],
     epochs: Sequence[EpochRow],
     used: Usage | None,
+    energy: str,
 ) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
@@ -239,7 +256,7 @@ def _facts(
         "Devices": shown or "none yet",
         **({"Use": words(used)} if used is not None else {}),
         **({"System parameters": turned(spec, trials)} if spec.contract == "torch" else {}),
-        "Energy": energy(epochs),
+        **({"Energy": energy} if energy else {}),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)

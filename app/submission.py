@@ -13,6 +13,7 @@ from typing import Any
 
 from ..profiling.errors import UsageError
 from ..profiling.knobs import check_knobs
+from ..profiling.racing import check_probing
 from ..scheduler.study import (
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
@@ -26,11 +27,14 @@ from ..scheduler.study import (
 from ..tasks.load import reference
 from .conditions import parse_conditions
 from .contracts import check_asked, check_contract, contract_of
+from .energy_weight import ALLOWED, FIELD, energy_weight
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
 from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
 from .weights import check_priority, check_weight
 
+#: A ``memory_limit`` in bytes below which no trainer can be: torch alone takes 0.3 GB.
+LEAST_MEMORY = 2**29
 #: Scripts that are nobody's study: what runs a notebook.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
 
@@ -61,6 +65,9 @@ class Plan:
     constraints: tuple[tuple[str, float], ...] = ()
     system: str = "off"
     knobs: tuple[str, ...] | None = None
+    energy_weight: float = 0.0
+    probing: str = "race"
+    memory_limit: int | None = None
     space: Space | None = None
 
     @classmethod
@@ -90,6 +97,9 @@ def make_plan(
     constraints: Mapping[str, float] | None = None,
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
+    system_objective: str | float = "time",
+    probing: str = "race",
+    memory_limit: int | None = None,
     weight: float = 1.0,
     priority: int = 0,
 ) -> Plan:
@@ -137,6 +147,11 @@ def make_plan(
         constraints=parse_constraints(constraints),
         system=system,
         knobs=check_knobs(knobs, exactness or "bitwise"),
+        energy_weight=energy_weight(system_objective, system),
+        probing=check_probing(probing),
+        memory_limit=None
+        if memory_limit is None
+        else whole("memory_limit", memory_limit, low=LEAST_MEMORY),
         space=space,
     )
 
@@ -150,6 +165,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     checked, conditions = _space(plan, space)
     strategy = plan.strategy or StrategySpec()
     check_contract(plan, contract, target, checked, strategy)
+    if plan.energy_weight and contract != "torch":
+        allowed = f"time of {target}: its loop is its own; for a TorchTrainable {ALLOWED}"
+        raise UsageError.refuse(FIELD, plan.energy_weight, allowed)
     if contract == "torch":
         _check_shards(plan.shards, checked, code.batch_size)
     exactness = plan.exactness or ("statistical" if contract == "epochs" else "bitwise")
@@ -181,6 +199,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         conditions=conditions,
         system=plan.system if contract == "torch" else "off",
         knobs=plan.knobs,
+        energy_weight=plan.energy_weight,
+        probing=plan.probing,
+        memory_limit=plan.memory_limit,
         weight=plan.weight,
         priority=plan.priority,
     )

@@ -114,17 +114,21 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
     """How a study of the ledger used its slots, with what others had of them meanwhile."""
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
-    others = [
-        row
+    others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
+    plan = spec_from_json(study.spec_json).strategy
+    trials, devices = reader.trials(study.id), reader.devices()
+    return usage(study, plan, trials, epochs, end, others=others, devices=devices)
+
+
+def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
+    """The other studies that were there between the submission of ``study`` and ``end``."""
+    return [
+        other
         for other in reader.studies()
         if other.id != study.id
         and other.created_at < end
         and (other.finished_at or end) > study.created_at
-        for row in reader.epochs(other.id)
     ]
-    plan = spec_from_json(study.spec_json).strategy
-    trials, devices = reader.trials(study.id), reader.devices()
-    return usage(study, plan, trials, epochs, end, others=others, devices=devices)
 
 
 def _blame(  # noqa: PLR0917 - what a gap is held against, one kind each
@@ -298,13 +302,28 @@ def _over_bound(
     return (max(row.at for row in rows) - began) / bound if bound > 0 else None
 
 
+def percents(parts: Sequence[float]) -> list[int]:
+    """Whole percents of their sum that add up to 100: the largest remainders are rounded up.
+
+    All are 0 where the sum is.
+    """
+    total = sum(parts)
+    if total <= 0:
+        return [0] * len(parts)
+    exact = [100 * part / total for part in parts]
+    found = [int(each) for each in exact]
+    order = sorted(range(len(parts)), key=lambda place: found[place] - exact[place])
+    for place in order[: 100 - sum(found)]:
+        found[place] += 1
+    return found
+
+
 def words(found: Usage) -> str:
-    """It in one line: *training 81 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*."""
-    own = found.total - found.others
-    shares = {cause: seconds / own for cause, seconds in found.idle.items() if own > 0}
-    named = sorted((c for c in shares if shares[c] >= 0.005), key=lambda c: -shares[c])
-    idle = ", ".join(f"{cause} {100 * shares[cause]:.0f} %" for cause in named)
+    """It in one line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*."""
+    training, *idled = percents([found.trained, *found.idle.values()])
+    named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
+    idle = ", ".join(f"{cause} {percent} %" for cause, percent in named if percent)
     slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
-    text = f"training {100 * found.share:.0f} % of {slots}"
+    text = f"training {training} % of {slots}"
     text += f"; idle: {idle}" if idle else ""
     return text if found.over_bound is None else f"{text}; {found.over_bound:.2f} times the bound"

@@ -86,6 +86,7 @@ class Attempts(Numerics):
         trial.state_hash = event.state_hash
         trial.signature = event.signature
         trial.holder = event.holder
+        trial.trained_with = trial.system
         trial.failures = trial.losses = 0
         attempt = self.state.attempts[trial.fence]
         members = attempt.segment.members
@@ -120,6 +121,7 @@ class Attempts(Numerics):
                 fence=event.fence,
                 at=event.at,
                 members=members,
+                joules=event.joules,
             )
         )
         if event.uri:

@@ -37,9 +37,10 @@ class Planned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFailed(Event):
-    """A policy of the user's raised or took too long; ``reason`` says which. No plan came of it."""
+    """``policy``, the user's, raised, took too long or gave what is no plan: ``reason`` says it."""
 
     reason: str
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +209,7 @@ class EpochReported(Event):
     trainer that has this state in memory. ``uri``: the state is in the store already, under it.
     ``claimed``: seconds from the claim to this report, by the worker's clock; 0 where not known.
     ``memory``: the most that its trainer has used up to now (bytes), 0 where not known.
+    ``joules`` are its part of what its devices drew in that time, None where not measured.
     """
 
     trial: str
@@ -222,19 +224,22 @@ class EpochReported(Event):
     uri: str = ""
     claimed: float = 0.0
     memory: int = 0
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Some training steps under ``config`` between others under the default.
 
-    ``ratio`` is seconds a step over the default's there; ``wasted`` are the seconds that the window
-    and its share of the default's took beyond the training itself.
+    ``ratio`` is seconds a step over the default's there, ``joules`` joules a step likewise (None:
+    not measured); ``wasted`` are the seconds that the window and its share of the default's took
+    beyond the training itself.
     """
 
     config: SystemConfig
     ratio: float
     wasted: float
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +272,14 @@ class Advised(Event):
     workload: str
     config: SystemConfig
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigsProposed(Event):
+    """The answer to ``AskConfigs``: what to try next; none where nothing is left."""
+
+    workload: str
+    configs: tuple[SystemConfig, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,13 +334,17 @@ class TrialReturned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(Event):
-    """The user's code failed. ``kind`` is one of ``scheduler.retry.KINDS``."""
+    """The user's code failed. ``kind`` is one of ``scheduler.retry.KINDS``.
+
+    ``trying`` is the configuration that was tried in that very step, () where none was.
+    """
 
     trial: str
     fence: int
     kind: str
     message: str
     traceback: str = ""
+    trying: SystemConfig = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

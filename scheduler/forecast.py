@@ -28,7 +28,7 @@ _TOGETHER = 1e-9
 class Forecast:
     """When all have ended (seconds from now), and each trial's width from its next boundary on.
 
-    ``completion`` is when they have ended on average.
+    ``completion`` is when they have ended on average, by their weights.
     ``late`` are the waiting trials that do not begin at once.
     """
 
@@ -55,8 +55,8 @@ class _Run:
 class _Line:
     """The forecast at work: free devices, and a heap of (time, job, whether it ends then).
 
-    ``ranks`` are the jobs' places by priority. ``ends`` is the sum of the ends there were,
-    ``latest`` the last of those that are foreseen; ``narrow`` are to look again.
+    ``ranks`` are the jobs' places by priority. ``ends`` is the weighted sum of the ends there
+    were, ``latest`` the last of those that are foreseen; ``narrow`` are to look again.
     """
 
     free: int
@@ -122,7 +122,8 @@ def forecast(
             _look_again(line)
     if waiting:
         return None
-    return Forecast(line.makespan, line.ends / len(jobs), line.widths, line.late)
+    completion = line.ends / math.fsum(job.weight for job in jobs)
+    return Forecast(line.makespan, completion, line.widths, line.late)
 
 
 def _hand_out(line: _Line, now: float, asking: list[int], waiting: list[int]) -> list[int]:
@@ -158,7 +159,7 @@ def _arrive(line: _Line, now: float) -> list[int]:
             line.widths.setdefault(run.job.trial, run.held)
             line.free += run.held
             line.makespan = now
-            line.ends += now
+            line.ends += run.job.weight * now
             continue
         kept = min(run.held, run.course.narrow)
         line.free += run.held - kept

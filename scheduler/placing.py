@@ -234,9 +234,9 @@ class Placing(Packing):
             trial.target - trial.epoch,
             study.spec.max_segment,
         )
-        n = min(n, self._epochs_at(trial, len(members)))
-        resized = len(trial.members) not in (0, len(members))
         orders = self._orders(study, trial, members)
+        n = 1 if orders.whole else min(n, self._epochs_at(trial, len(members)))
+        resized = len(trial.members) not in (0, len(members))
         self._move(study, trial, Step.DISPATCH)
         trial.dispatched_at = self._at
         self.state.fence += 1

@@ -79,7 +79,8 @@ FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 class AcceptedEpoch:
     """One accepted epoch: its result, its bits, and where and when it was computed.
 
-    ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock.
+    ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock;
+    ``joules`` its part of what its devices drew, None where not measured.
     ``device`` and ``slot`` are the first member's; ``members`` are all of them.
     """
 
@@ -95,6 +96,7 @@ class AcceptedEpoch:
     fence: int
     at: float
     members: tuple[Member, ...] = ()
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,9 @@ class Trial:
     ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest
     values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
     it holds), ``notes`` what the sampler keeps with it (JSON). ``enqueued``: it is the user's.
-    ``system`` is the system configuration that it runs with (``tuning``). ``alone``: it ran out of
+    ``system`` is the system configuration that it runs with (``tuning``), ``trained_with`` that of
+    its last epoch; ``suspect`` is what it failed with, and goes on without, and ``suspicion`` how.
+    ``alone``: it ran out of
     memory beside others, and shares no device any more.
     """
 
@@ -161,6 +165,9 @@ class Trial:
     constraints: Metrics = ()
     notes: str = ""
     system: SystemConfig = ()
+    trained_with: SystemConfig = ()
+    suspect: SystemConfig = ()
+    suspicion: str = ""
     alone: bool = False
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,13 @@ from optuna.study import MaxTrialsCallback
 from penstock import FullBudget, UsageError, create_study
 from penstock.app import commands
 from penstock.app.best import best_facts
+from penstock.app.codec import spec_to_json
+from penstock.app.simulate import SimulatedTransport
 from penstock.app.space import parse_space
+from penstock.profiling.devices import Device
+from penstock.scheduler.events import DeviceJoined
 from penstock.scheduler.study import StrategySpec
-from study_ledger import SomeFail, make_study, study_spec
+from study_ledger import make_study, study_spec
 
 SPACE = {"x": [3.0, 1.0, 2.0]}
 
@@ -33,6 +38,13 @@ def objective(trial):
         ({"sampler_options": "multivariate"}, "sampler_options = 'multivariate' is refused"),
         ({"exactness": ["bitwise"]}, "exactness = ['bitwise'] is refused"),
         ({"exactness": 1}, "exactness = 1 is refused: allowed is bitwise, statistical or None"),
+        ({"system_objective": "joules"}, "allowed is time, energy, or a weight of energy from 0"),
+        ({"system_objective": 1.5}, "system_objective = 1.5 is refused"),
+        ({"system_objective": True}, "system_objective = True is refused"),
+        (
+            {"system_objective": "energy", "system": "off"},
+            "system_objective = 'energy' is refused: allowed is time where system=\"off\"",
+        ),
     ],
 )
 def test_a_study_of_wrong_types_is_refused(settings, arguments, words):
@@ -70,9 +82,7 @@ def test_no_callbacks_are_none_and_numpys_numbers_are_numbers(settings, started)
         study.add_trial(params={"x": np.float64(3.0)}, value=np.float32(0.5))
         study.optimize(objective, SPACE, np.int64(2), callbacks=None, show_progress=False)
         assert [trial.value for trial in study.copied_trials] == [0.5]
-        asked = create_study(study_name="asked")
-        asked._spec = replace(study._spec, contract="ask")
-        asked.tell(np.int64(0), np.float64(0.25))
+        study.tell(np.int64(0), np.float64(0.25))
     told = scheduler.commands[-1]
     assert (told["kind"], told["number"], told["value"]) == ("tell", 0, 0.25)
 
@@ -114,6 +124,29 @@ def test_a_result_that_a_submitted_study_does_not_have_is_refused(settings, star
             study.add_trials(study.trials)
 
 
+def test_an_objectives_loop_has_nothing_to_be_chosen_by_energy(settings):
+    with pytest.raises(UsageError, match=r"0\.5 is refused.*its loop is its own"):
+        create_study(system_objective=0.5).optimize(objective, n_trials=1)
+
+
+@pytest.mark.parametrize(
+    ("unmetered", "refused"),
+    [((), False), (("no zones", ""), False), (("no zones", "only root"), True)],
+)
+def test_the_scheduler_refuses_least_energy_where_no_device_measures_it(unmetered, refused):
+    world = World()
+    for n, why in enumerate(unmetered):
+        device = Device(f"cpu.a.{n}", "a", "cpu", (n,), None, unmetered=why)
+        world.send(DeviceJoined(at=0.0, device=device, incarnation="i"))
+    made = study_spec(energy_weight=1.0)
+    body = command(1, "submit", study=json.loads(spec_to_json(made)), enqueued=[]).body
+    if refused:
+        with pytest.raises(UsageError, match=r"\(cpu\.a\.0: no zones; cpu\.a\.1: only root\)"):
+            commands.to_event(body, world.engine.state, 1.0, past=None)
+    else:
+        assert commands.to_event(body, world.engine.state, 1.0, past=None).study == made
+
+
 FULL = spec(StrategySpec("full", max_epochs=2), n_trials=4, sampler="random")
 
 
@@ -141,17 +174,14 @@ def test_a_study_that_cannot_grow_is_not_extended(changes, by, words):
 
 
 def test_where_no_trial_is_feasible_the_constraint_is_what_is_said(tmp_path):
-    plain = SomeFail._dispatch
-
-    def dispatch(self, dispatch, spec):
-        plain(self, dispatch, spec)
-        for *_, body in self._heap:
-            if body["trial"] == dispatch.segment.trial and body["kind"] == "epoch":
-                body["metrics"] |= {"seconds": 10.0}
+    class Slow(SimulatedTransport):
+        def receive(self, timeout):
+            found = super().receive(timeout)
+            for message in found:
+                message.body["metrics"] |= {"seconds": 10.0}
+            return found
 
     given = study_spec(n_trials=3, constraints=(("seconds", 8.0),))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SomeFail, "_dispatch", dispatch)
-        reader = make_study(tmp_path, given)
+    reader = make_study(tmp_path, given, devices=Slow)
     with pytest.raises(UsageError, match="keeps its constraints, 3 violate one"):
         best_facts(reader, reader.study("digits"))
