@@ -1,4 +1,4 @@
-"""What the engine asks of samplers, policies of the user's and the history, answered as events.
+"""What the engine asks of samplers, models, users' policies and the history, answered as events.
 
 None of them is part of the engine, so that a replay needs none: what they said is in the ledger.
 """
@@ -9,12 +9,20 @@ import logging
 from collections.abc import Iterator
 
 from ..profiling.errors import UsageError
-from ..scheduler.decisions import Ask, AskPlan
-from ..scheduler.events import Advised, Event, Planned, PolicyFailed, Proposed, StudyFailed
-from ..scheduler.snapshot import fault
+from ..scheduler.decisions import Ask, AskConfigs, AskPlan
+from ..scheduler.events import (
+    Advised,
+    ConfigsProposed,
+    Event,
+    Planned,
+    PolicyFailed,
+    Proposed,
+    StudyFailed,
+)
 from ..scheduler.state import EngineState
 from ..scheduler.trial import Trial
 from .advisor import Advisor
+from .plugin import instead
 from .ports import Answer, Policies, Samplers
 
 log = logging.getLogger(__name__)
@@ -51,12 +59,9 @@ def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
     """The plans of a policy of the user's, or that it gave none."""
     try:
         found = policies.plan(ask.policy, [each for _, each in ask.snapshots])
-        for (_, snapshot), plan in zip(ask.snapshots, found, strict=True):
-            if wrong := fault(snapshot, plan):
-                raise UsageError(wrong)  # noqa: TRY301 - one end for all that is no plan
     except UsageError as error:
-        log.warning("policy %s %s", ask.policy, error)
-        return PolicyFailed(at=at, cause=ask.id, reason=str(error))
+        log.warning("policy %s %s: %s", ask.policy, error, instead())
+        return PolicyFailed(at=at, cause=ask.id, reason=str(error), policy=ask.policy)
     return Planned(at=at, cause=ask.id, plans=found)
 
 
@@ -66,6 +71,18 @@ def advice(advisor: Advisor, at: float) -> Iterator[Event]:
         yield Advised(
             at=at, cause=each.consult, workload=each.workload, config=each.config, why=each.why
         )
+
+
+def configs(ask: AskConfigs, at: float) -> Event:
+    """Configurations to try; none where the model raises, and the study goes on with the others."""
+    from .configs import propose  # here, since it brings Optuna and few studies ask
+
+    try:
+        found = propose(ask)
+    except Exception:  # whatever Optuna raises: a study is not about its system parameters
+        log.exception("no configurations were proposed for workload %s", ask.workload)
+        found = ()
+    return ConfigsProposed(at=at, cause=ask.id, workload=ask.workload, configs=found)
 
 
 def trials_of(state: EngineState, study: str) -> list[Trial]:

@@ -67,6 +67,7 @@ KINDS: dict[str, type[Event]] = {
     "WindowsMeasured": events.WindowsMeasured,
     "Profiled": events.Profiled,
     "Advised": events.Advised,
+    "ConfigsProposed": events.ConfigsProposed,
     "Tick": events.Tick,
 }
 _NAMES = {cls: name for name, cls in KINDS.items()}

@@ -112,6 +112,8 @@ def _check_own_loop(plan: Plan, contract: str) -> None:
     for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
         if (value or 1) > 1:
             raise UsageError.refuse(field, value, f"1 for {kind}, whose loop is its own")
+    if plan.memory_limit is not None:
+        raise UsageError.refuse("memory_limit", plan.memory_limit, f"None for {kind}")
     if plan.system == "tune":
         raise UsageError.refuse("system", "tune", f"reuse or off for {kind}, whose loop is its own")
     if contract == "objective" and plan.constraints:

@@ -42,6 +42,8 @@ def create_study(
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
     system_objective: str | float = "time",
+    probing: str = "race",
+    memory_limit: int | None = None,
     weight: float = 1.0,
     priority: int = 0,
     load_if_exists: bool = False,
@@ -89,6 +91,11 @@ def create_study(
         knobs: which system parameters may be turned (docs/system.md); None: the usual ones.
         system_objective: what they are chosen by. ``time`` of a step; its ``energy``, where that is
             measured; or a weight w of energy from 0 to 1: the least time^(1 - w) * joules^w.
+        probing: how they are tried where ``system`` is ``tune``: ``race``, ``bandit``, ``bayesian``
+            or ``grid`` (docs/system.md).
+        memory_limit: bytes that the process of a ``TorchTrainable``'s trial may have on its host
+            (at least 2**29: torch takes 0.3 GB of it). A trial that wants more fails; where that is
+            a system configuration's fault, the trial goes on without. None: no limit.
         weight: its part of the devices beside other studies of its priority: twice the weight,
             twice the device-seconds while both have work. From 0.001 to 1000.
         priority: a study of a higher one gets all devices that it can use, before others get any.
@@ -117,6 +124,8 @@ def create_study(
         system=system,
         knobs=knobs,
         system_objective=system_objective,
+        probing=probing,
+        memory_limit=memory_limit,
         directions=directions,
         metrics=metrics,
         constraints=constraints,

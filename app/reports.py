@@ -158,6 +158,7 @@ def _failed(body: Mapping[str, Any], at: float) -> Event:
         kind=kind,
         message=_text(body, "message"),
         traceback=_text(body, "traceback"),
+        trying=_config(body.get("trying", ())),
     )
 
 

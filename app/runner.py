@@ -23,6 +23,7 @@ from ..profiling.errors import IllegalTransition, PenstockError, UsageError
 from ..profiling.history import HistoryEntry
 from ..scheduler.decisions import (
     Ask,
+    AskConfigs,
     Consult,
     Cut,
     Decision,
@@ -44,10 +45,10 @@ from ..scheduler.outlook import outlook
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import answers, commands
-from .advisor import Advisor, entry_of
+from .advisor import Advisor
 from .clock import Clock
 from .codec import state_to_json
-from .history import entries_from_bodies
+from .history import entries_from_bodies, entries_of
 from .ledger import Batch, Ledger
 from .plugin import PluginHost
 from .ports import Policies, Samplers, Transport
@@ -122,6 +123,8 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._ask(ask)
+        for sought in self.engine.sought():
+            self._keep(sought)
         self._turn.consults += self.engine.consults()
         self._plan()
         self._write(())
@@ -282,6 +285,8 @@ class Runner:
             turn.dispatches.append((decision, self.engine.state.studies[decision.study].spec))
         elif isinstance(decision, Ask):
             self._ask(decision)
+        elif isinstance(decision, AskConfigs):
+            self._apply(answers.configs(decision, self._clock.now()))
         elif isinstance(decision, Cut):
             turn.cuts.append(decision)
         elif isinstance(decision, Revoke):
@@ -293,7 +298,7 @@ class Runner:
         elif isinstance(decision, Consult):
             turn.consults.append(decision)
         elif isinstance(decision, Remember):
-            turn.history += entry_of(decision, self._clock.now())
+            turn.history += entries_of(decision, self._clock.now())
         elif isinstance(decision, Finish):
             self._samplers.forget(decision.study)
 

@@ -71,6 +71,7 @@ class Session:
         self._epoch = task.first
         self._progress: tuple[float, int] | None = None
         self._step_seconds = 0.0
+        self._trying: list[Any] = []
 
     def heard(self, beat: int) -> None:
         """What the broker said of the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
@@ -193,6 +194,9 @@ class Session:
             body = {name: line[name] for name in ("first", "last", "reason")}
             self._report({"kind": "replayed", **body}, closes=False)
 
+    def _hear_trying(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._trying = list(line["config"])
+
     def _hear_windows(self, trainer: Trainer, line: dict[str, Any]) -> None:
         body = {name: line[name] for name in ("windows", "failed")}
         self._report({"kind": "windows", **body}, closes=False)
@@ -270,6 +274,7 @@ class Session:
         "prepared": _hear_prepared,
         "progress": _hear_progress,
         "replayed": _hear_replayed,
+        "trying": _hear_trying,
         "windows": _hear_windows,
         "profiled": _hear_profiled,
         "waiting": _hear_waiting,
@@ -292,7 +297,7 @@ class Session:
 
     def _failed(self, failure: str, message: str, traceback: str = "") -> Result:
         body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}
-        self._report(body, closes=True)
+        self._report(body | {"trying": self._trying}, closes=True)
         return {"failed": failure}
 
     def _lost(

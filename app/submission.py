@@ -13,6 +13,7 @@ from typing import Any
 
 from ..profiling.errors import UsageError
 from ..profiling.knobs import check_knobs
+from ..profiling.racing import check_probing
 from ..scheduler.study import (
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
@@ -32,6 +33,8 @@ from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, 
 from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
 from .weights import check_priority, check_weight
 
+#: A ``memory_limit`` in bytes below which no trainer can be: torch alone takes 0.3 GB.
+LEAST_MEMORY = 2**29
 #: Scripts that are nobody's study: what runs a notebook.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
 
@@ -63,6 +66,8 @@ class Plan:
     system: str = "off"
     knobs: tuple[str, ...] | None = None
     energy_weight: float = 0.0
+    probing: str = "race"
+    memory_limit: int | None = None
     space: Space | None = None
 
     @classmethod
@@ -93,6 +98,8 @@ def make_plan(
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
     system_objective: str | float = "time",
+    probing: str = "race",
+    memory_limit: int | None = None,
     weight: float = 1.0,
     priority: int = 0,
 ) -> Plan:
@@ -141,6 +148,10 @@ def make_plan(
         system=system,
         knobs=check_knobs(knobs, exactness or "bitwise"),
         energy_weight=energy_weight(system_objective, system),
+        probing=check_probing(probing),
+        memory_limit=None
+        if memory_limit is None
+        else whole("memory_limit", memory_limit, low=LEAST_MEMORY),
         space=space,
     )
 
@@ -189,6 +200,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         system=plan.system if contract == "torch" else "off",
         knobs=plan.knobs,
         energy_weight=plan.energy_weight,
+        probing=plan.probing,
+        memory_limit=plan.memory_limit,
         weight=plan.weight,
         priority=plan.priority,
     )

@@ -66,7 +66,8 @@ def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     """In a line: what trials ran with."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
     told = [f"{words(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()]
-    return f"{spec.system}: {'; '.join(told) or 'no trial yet'}"
+    how = f"{spec.system} by {spec.probing}" if spec.system == "tune" else spec.system
+    return f"{how}: {'; '.join(told) or 'no trial yet'}"
 
 
 def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> SystemSection:

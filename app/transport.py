@@ -266,6 +266,7 @@ class RedisTransport:
                 probe_seconds=dispatch.probe_seconds,
                 energy=spec.energy_weight > 0,
                 profile=dispatch.profile and rank == 0,
+                memory_limit=spec.memory_limit,
                 epoch_timeout=spec.epoch_timeout,
                 lease_ms=self._lease_ms,
             )

@@ -18,6 +18,8 @@ from .errors import UsageError
 
 Value = str | int | bool
 SystemConfig = tuple[tuple[str, Value], ...]
+#: Knobs by name, each with the values that it may have beside the default.
+Choices = tuple[tuple[str, tuple[Value, ...]], ...]
 
 #: How far a knob's turning may reach.
 KINDS = ("exact", "rounding", "numerics")
@@ -38,7 +40,7 @@ class Knob:
     """One system parameter: its ``kind``, its default in words, and the values to be tried.
 
     ``named``: only where the user asks for it by name, since it costs much to try or changes more
-    than the last bits.
+    than the last bits, or seldom gains.
     """
 
     name: str
@@ -59,6 +61,10 @@ def _workers(spot: Spot) -> tuple[Value, ...]:
     return (1, 2) if spot.cores > 1 else (1,)
 
 
+def _one_core(spot: Spot) -> tuple[Value, ...]:
+    return ("one core",) if spot.kind == "cpu" and spot.cores > 1 else ()
+
+
 def _on_cuda(value: Value) -> Callable[[Spot], tuple[Value, ...]]:
     return lambda spot: (value,) if spot.kind == "cuda" else ()
 
@@ -70,8 +76,10 @@ KNOBS = {
         Knob("memory_format", "rounding", "contiguous", lambda _: ("channels_last",)),
         Knob("loader_workers", "exact", "0: examples are read by the trainer", _workers),
         Knob("pin_memory", "exact", "off", _on_cuda(True)),
+        Knob("affinity", "exact", "any core of the slot", _one_core, named=True),
         Knob("compile", "rounding", "off", lambda _: (True,), named=True),
         Knob("autocast", "numerics", "off", lambda _: ("bfloat16",), named=True),
+        Knob("micro_batch", "numerics", "1: the whole batch", lambda _: (2, 4), named=True),
         Knob("tf32", "numerics", "off", _on_cuda(True), named=True),
     )
 }
@@ -94,23 +102,33 @@ def check_knobs(names: Iterable[str] | None, exactness: str) -> tuple[str, ...] 
     return tuple(dict.fromkeys(given))
 
 
-def arms(
-    spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None
-) -> tuple[SystemConfig, ...]:
-    """All configurations of knobs of these ``kinds`` but the default, fewest changes first.
+def choices(spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None) -> Choices:
+    """The knobs of these ``kinds``, by name, each with the values that it may have but the default.
 
     ``names`` are the knobs that may be turned, None: all that need not be named.
 
-    >>> arms(Spot("cpu", 2), ["rounding"], ("threads",))
-    ((('threads', 1),),)
+    >>> choices(Spot("cpu", 4), ["rounding"], ("threads",))
+    (('threads', (1, 2)),)
     """
     wanted = [
         knob
         for knob in sorted(KNOBS.values(), key=lambda knob: knob.name)
         if knob.kind in kinds and (not knob.named if names is None else knob.name in names)
     ]
-    choices = [(None, *((knob.name, value) for value in knob.values(spot))) for knob in wanted]
-    found = [tuple(pair for pair in drawn if pair) for drawn in product(*choices)]
+    return tuple((knob.name, values) for knob in wanted if (values := knob.values(spot)))
+
+
+def arms(
+    spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None
+) -> tuple[SystemConfig, ...]:
+    """All configurations of these ``choices`` but the default, fewest changes first.
+
+    >>> arms(Spot("cpu", 2), ["rounding"], ("threads",))
+    ((('threads', 1),),)
+    """
+    known = choices(spot, kinds, names)
+    drawn = product(*((None, *((name, value) for value in values)) for name, values in known))
+    found = [tuple(pair for pair in each if pair) for each in drawn]
     return tuple(sorted((c for c in found if c), key=len)[:MOST_ARMS])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..profiling.faults import PRIOR
-from ..profiling.knobs import SystemConfig
+from ..profiling.knobs import Choices, SystemConfig
 from .snapshot import Snapshot
 from .strategy import Fork
 from .study import Metrics, Params
@@ -149,6 +149,21 @@ class Consult(Decision):
     workload: str
     machine: str
     profile: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskConfigs(Decision):
+    """Ask a model for system configurations worth trying, by what is known of others.
+
+    ``choices`` are the knobs and their values beside the default, ``seen`` the mean log ratios of
+    seconds a step of those that were tried (None: it cannot be run). ``index`` counts the questions
+    of this kind for the workload.
+    """
+
+    workload: str
+    choices: Choices
+    seen: tuple[tuple[SystemConfig, float | None], ...]
+    index: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

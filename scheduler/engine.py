@@ -25,6 +25,7 @@ from typing import Any, cast
 from .asking import Asking
 from .decisions import (
     Ask,
+    AskConfigs,
     Consult,
     Decision,
 )
@@ -32,6 +33,7 @@ from .events import (
     Advised,
     AttemptFailed,
     AttemptLost,
+    ConfigsProposed,
     DeviceDraining,
     DeviceJoined,
     DeviceLeft,
@@ -92,8 +94,9 @@ class Engine(Asking):
         except Exception:
             self.state.seq -= 1
             raise
-        for name in sorted(self._touched & self.state.devices.keys()):
-            self._at_work_changed(name)
+        if self._touched:
+            for name in sorted(self._touched & self.state.devices.keys()):
+                self._at_work_changed(name)
         return tuple(self._out)
 
     def outstanding(self) -> tuple[Ask, ...]:
@@ -104,6 +107,10 @@ class Engine(Asking):
         """Questions to the history without an answer, likewise."""
         asked = (tuned.asked for tuned in self.state.tuned.values())
         return tuple(consult for consult in asked if consult is not None)
+
+    def sought(self) -> tuple[AskConfigs, ...]:
+        """Questions for system configurations without an answer, likewise."""
+        return tuple(ask for tuned in self.state.tuned.values() for ask in tuned.sought)
 
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
@@ -317,5 +324,6 @@ _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     WindowsMeasured: Engine._on_windows_measured,
     Profiled: Engine._on_profiled,
     Advised: Engine._on_advised,
+    ConfigsProposed: Engine._on_configs_proposed,
     Tick: Engine._on_tick,
 }

@@ -37,9 +37,10 @@ class Planned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFailed(Event):
-    """A policy of the user's raised or took too long; ``reason`` says which. No plan came of it."""
+    """``policy``, the user's, raised, took too long or gave what is no plan: ``reason`` says it."""
 
     reason: str
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +275,14 @@ class Advised(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigsProposed(Event):
+    """The answer to ``AskConfigs``: what to try next; none where nothing is left."""
+
+    workload: str
+    configs: tuple[SystemConfig, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Durable(Event):
     """The state after ``epoch`` is in the store under ``uri``, whole and synced."""
 
@@ -325,13 +334,17 @@ class TrialReturned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(Event):
-    """The user's code failed. ``kind`` is one of ``scheduler.retry.KINDS``."""
+    """The user's code failed. ``kind`` is one of ``scheduler.retry.KINDS``.
+
+    ``trying`` is the configuration that was tried in that very step, () where none was.
+    """
 
     trial: str
     fence: int
     kind: str
     message: str
     traceback: str = ""
+    trying: SystemConfig = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

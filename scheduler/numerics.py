@@ -30,6 +30,8 @@ class Numerics(Holding):
         if not trial.signature and study.signature in {"", machine}:
             study.signature = machine
             return True
+        if machine == study.signature and trial.system != trial.trained_with:
+            return True  # a knob was turned, which is the engine's own doing
         if study.spec.on_signature_change != "record":
             return False
         before = trial.signature or study.signature

@@ -234,9 +234,9 @@ class Placing(Packing):
             trial.target - trial.epoch,
             study.spec.max_segment,
         )
-        n = min(n, self._epochs_at(trial, len(members)))
-        resized = len(trial.members) not in (0, len(members))
         orders = self._orders(study, trial, members)
+        n = 1 if orders.whole else min(n, self._epochs_at(trial, len(members)))
+        resized = len(trial.members) not in (0, len(members))
         self._move(study, trial, Step.DISPATCH)
         trial.dispatched_at = self._at
         self.state.fence += 1
@@ -248,6 +248,7 @@ class Placing(Packing):
             slots = range(device.device.slots) if len(members) > 1 else (member.slot,)
             for slot in slots:
                 device.fences[slot] = segment.fence
+            self._touch(device)
         dispatch = Dispatch(
             id=self._decision_id(),
             cause=self.state.seq,
@@ -273,7 +274,6 @@ class Placing(Packing):
             dispatch.id, study.spec.id, segment, self._at, began=self._at, resized=resized
         )
         self._out.append(dispatch)
-        self._touched.update(member.device for member in members)
 
     def _settle(self, study: StudyState) -> None:
         """A study without active trials and open asks either goes on or is over."""

@@ -109,9 +109,11 @@ class StudySpec:
     ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
     above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
     ``observations`` were there before it (warm start). ``system`` is one of ``SYSTEM``, ``knobs``
-    which system parameters may be turned (None: the usual ones), and ``energy_weight`` (0 to 1) is
-    the part of joules, and not of time, in what they are chosen by. ``weight`` (above 0) and
-    ``priority`` (the higher goes first) are how it shares devices with other studies (``sharing``).
+    which system parameters may be turned (None: the usual ones), ``energy_weight`` (0 to 1) is the
+    part of joules, and not of time, in what they are chosen by, and ``probing`` by which strategy
+    they are tried (``profiling.racing.PROBING``). ``memory_limit``: bytes that the trainer of a
+    trial may take, None for all there are. ``weight`` (above 0) and ``priority`` (the higher goes
+    first) are how it shares devices with other studies (``sharing``).
     """
 
     id: str
@@ -142,6 +144,8 @@ class StudySpec:
     system: str = "off"
     knobs: tuple[str, ...] | None = None
     energy_weight: float = 0.0
+    probing: str = "race"
+    memory_limit: int | None = None
     weight: float = 1.0
     priority: int = 0
 
@@ -158,6 +162,8 @@ class StudySpec:
     @property
     def also(self) -> tuple[str, ...]:
         """What an epoch must report besides ``metric``."""
+        if not (self.further or self.constraints):  # asked at every epoch
+            return ()
         names = [each.metric for each in self.further] + [name for name, _ in self.constraints]
         return tuple(name for name in dict.fromkeys(names) if name != self.metric)
 
@@ -197,6 +203,8 @@ def shards_of(spec: StudySpec, params: Params) -> int:
     """
     if spec.shards is not None:
         return spec.shards
+    if spec.max_width == 1:
+        return 1
     batch = dict(params).get("batch_size", spec.batch_size)
     examples = int(batch) if isinstance(batch, (int, float)) else 0
     return max(1, min(spec.max_width, examples // SHARD_EXAMPLES))

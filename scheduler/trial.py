@@ -129,7 +129,9 @@ class Trial:
     ``epoch`` in memory, as far as is known (``tasks.neighbours``). ``further`` are the newest
     values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
     it holds), ``notes`` what the sampler keeps with it (JSON). ``enqueued``: it is the user's.
-    ``system`` is the system configuration that it runs with (``tuning``). ``alone``: it ran out of
+    ``system`` is the system configuration that it runs with (``tuning``), ``trained_with`` that of
+    its last epoch; ``suspect`` is what it failed with, and goes on without, and ``suspicion`` how.
+    ``alone``: it ran out of
     memory beside others, and shares no device any more.
     """
 
@@ -163,6 +165,9 @@ class Trial:
     constraints: Metrics = ()
     notes: str = ""
     system: SystemConfig = ()
+    trained_with: SystemConfig = ()
+    suspect: SystemConfig = ()
+    suspicion: str = ""
     alone: bool = False
 
     @property

@@ -8,32 +8,31 @@ says what came out. What counts is the time of a step, its joules, or both, as t
 knobs are tried inside the epoch; others before the first one, on a copy
 that is thrown away, at no more than ``PROBE_SHARE`` of the workload's seconds. The winner is what
 later trials begin with, and running ones too as far as it is exact: a bitwise trial keeps the
-others for life, and its signature says which.
+others for life, and its signature says which. That is ``race``; ``probing`` has the other
+strategies.
 
 What the history knows of workloads with a like profile arrives as an event (``Advised``), and is an
 arm as any other: it has to be faster here, too. A winner is measured again now and then; one that
-is no longer faster loses its place, and the race is run anew. A trial that fails under a
-configuration before its first epoch ended is sent again with the default, and the configuration
-never is.
+is no longer faster loses its place, and the race is run anew. A trial that fails while it tries a
+configuration, or under one that it was not trained with before, is sent again without. If an epoch
+then ends the configuration is infeasible; if not, the trial has failed of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, cast
 
-from ..profiling.history import machine_class
-from ..profiling.knobs import Spot, SystemConfig, arms, merged, part
+from ..profiling.knobs import SystemConfig, merged, part
 from ..profiling.racing import Race
 from .decisions import Consult, Member, Remember
 from .events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
-from .planning import Planning
+from .probing import Probing
 from .record import Refused
 from .study import StudySpec
-from .trial import Trial, TrialState
-from .workloads import Tuned, workload_of
+from .trial import Trial
+from .workloads import Tuned
 
 if TYPE_CHECKING:
     from .state import StudyState
@@ -51,30 +50,40 @@ SILENT = 3
 PROFILES = 2
 #: Trials that begin under a winner between two that measure it again.
 RECHECK = 25
-#: Workloads remembered; the least recently used one is forgotten.
-WORKLOADS_KEPT = 256
+#: Kinds of failure that a configuration may be to blame for.
+BLAMED = frozenset({"exception", "memory", "died", "system", "timeout"})
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a segment runs with, what it tries for how many seconds, whether it is profiled."""
+    """What a segment runs with, what it tries for how many seconds, whether it is profiled.
+
+    ``whole``: its one epoch is measured as a whole.
+    """
 
     system: SystemConfig = ()
     probe: tuple[SystemConfig, ...] = ()
     seconds: float = 0.0
     profile: bool = False
+    whole: bool = False
 
 
-class Tuning(Planning):
+_PLAIN = Orders()
+
+
+class Tuning(Probing):
     """Chooses system configurations, and learns from what was measured of them."""
 
     def _orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> Orders:
         """What the next segment of ``trial`` on ``members`` is sent with."""
         spec = study.spec
         if not _tunes(spec):
-            return Orders()
+            return _PLAIN
         spot = self._spot(members[0])
-        _, tuned = self._tuned(spec, trial, spot)
+        key, tuned = self._tuned(spec, trial, spot)
+        if trial.suspect:
+            trial.system = trial.trained_with
+            return Orders(trial.system)
         fresh = not trial.signature
         if fresh and trial.epoch == trial.begin:
             trial.system = tuned.chosen
@@ -84,10 +93,13 @@ class Tuning(Planning):
         else:
             kept = part(trial.system, "rounding", "numerics")
             trial.system = merged(tuned.exact.chosen, kept)
+        whole = spec.probing == "grid" and self._by_epoch(spec, trial, spot, len(members))
         profile = tuned.profiled < PROFILES and fresh and not trial.system and len(members) == 1
+        if spec.probing == "grid":
+            return Orders(trial.system, profile=profile, whole=whole)
         if not fresh or len(members) > 1 or self._busy(tuned):
             return Orders(trial.system, profile=profile)
-        self._enter_arms(tuned, spec, spot)
+        self._enter_arms(key, tuned, spec, spot)
         probe = tuple(c for race in tuned.races if not race.over for c in race.open())
         if tuned.over and tuned.begun > RECHECK:
             probe = tuple(race.chosen for race in tuned.races if race.chosen)
@@ -113,7 +125,8 @@ class Tuning(Planning):
         tuned.probing, tuned.silent = "", 0 if found or event.failed else tuned.silent + 1
         tuned.spent += sum(window.wasted for window in event.windows)
         if tuned.over and self._has_had_its_day(tuned, found):
-            tuned.exact, tuned.others, tuned.remembered = Race(), Race(), None
+            tuned.exact, tuned.others = Race(study.spec.probing), Race(study.spec.probing)
+            tuned.remembered = None
             return
         for config, worth in found:
             tuned.race_of(config).saw(config, worth)
@@ -156,57 +169,47 @@ class Tuning(Planning):
         tuned.enter([event.config])
 
     def _unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Whether it failed under a configuration that it had begun with: that is not its fault."""
-        config = trial.system
-        if not config or trial.signature or trial.epoch > trial.begin:
+        """Whether it failed under what it was not trained with before: it goes on without that.
+
+        Who is to blame is known when it has: see ``_convict``.
+        """
+        if trial.suspect:
+            trial.suspect = ()  # it fails without, too: its own fault
             return False
-        _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
-        for race, reach in zip(tuned.races, (("exact",), ("rounding", "numerics")), strict=True):
-            if part(config, *reach):
-                race.fails(part(config, *reach), f"{event.kind}: {event.message}")
-        trial.system = ()
-        self._tell(study.spec, trial, tuned)
+        known = set(trial.trained_with)
+        config = event.trying or tuple(pair for pair in trial.system if pair not in known)
+        if not config or event.kind not in BLAMED:
+            return False
+        trial.suspect, trial.suspicion = config, f"{event.kind}: {event.message}"
+        trial.failures -= 1
         return True
+
+    def _convict(self, study: StudyState, trial: Trial, tuned: Tuned) -> None:
+        """An epoch ended without the configuration that the trial had failed with before."""
+        config, trial.suspect = trial.suspect, ()
+        if tuned.race_of(config).has(config):
+            tuned.race_of(config).fails(config, trial.suspicion)
+        else:
+            for race, kinds in zip(tuned.races, (("exact",), tuned.kinds[1:]), strict=True):
+                if part(config, *kinds):
+                    race.fails(part(config, *kinds), trial.suspicion)
+        self._tell(study.spec, trial, tuned)
 
     def _saw_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
         if not _tunes(study.spec):
             return
         _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
         tuned.trained += seconds
-        if tuned.probing == trial.id:
+        if trial.suspect:
+            self._convict(study, trial, tuned)
+            if study.spec.probing != "grid" and tuned.probing == trial.id:
+                tuned.probing = ""
+        elif tuned.probing == trial.id and study.spec.probing == "grid":
+            self._saw_epoch(study.spec, trial, tuned, seconds)
+        elif tuned.probing == trial.id:
             # Its first epoch has ended; what it measured came before that, or never will.
             tuned.probing = ""
             tuned.silent += 1
-
-    # -- the races -------------------------------------------------------------------------------
-
-    def _tuned(self, spec: StudySpec, trial: Trial, spot: Spot) -> tuple[str, Tuned]:
-        key = f"{workload_of(spec, trial)}/{spot.kind}{spot.cores}"
-        known = self.state.tuned
-        tuned = known.pop(key, None) or Tuned(_kinds(spec))
-        known[key] = tuned
-        if len(known) > WORKLOADS_KEPT:
-            known.pop(next(iter(known)))
-        return key, tuned
-
-    def _spot(self, member: Member) -> Spot:
-        device = self.state.devices[member.device].device
-        return Spot(device.kind, max(1, len(device.cores) // device.slots))
-
-    def _machine(self, trial: Trial) -> str:
-        return machine_class(self.state.devices[trial.members[0].device].device)
-
-    def _busy(self, tuned: Tuned) -> bool:
-        """Whether a trial measures for this workload now."""
-        trial = self.state.trials.get(tuned.probing)
-        if trial is None or trial.state is not TrialState.RUNNING:
-            tuned.probing = ""
-        return bool(tuned.probing)
-
-    def _enter_arms(self, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
-        if spec.system == "tune" and not (tuned.exact.arms or tuned.others.arms):
-            tuned.exact.enter(arms(spot, ("exact",), spec.knobs))
-            tuned.others.enter(arms(spot, tuned.kinds[1:], spec.knobs))
 
     def _probe_seconds(self, tuned: Tuned, study: StudyState, trial: Trial) -> float:
         """Seconds of windows that may be thrown away now."""
@@ -226,33 +229,6 @@ class Tuning(Planning):
         own = [worth for config, worth in found if config == tuned.race_of(config).chosen]
         return bool(own) and min(own) > 1
 
-    def _tell(self, spec: StudySpec, trial: Trial, tuned: Tuned) -> None:
-        """Have the history know a winner, or that there is none, once; it knows of speed only."""
-        if (
-            spec.energy_weight
-            or not tuned.over
-            or tuned.remembered == tuned.chosen
-            or not tuned.profile
-        ):
-            return
-        tuned.remembered = tuned.chosen
-        everyone = [arm for race in tuned.races for arm in race.arms]
-        speedup = prod(
-            arm.speedup for race in tuned.races for arm in race.arms if arm.config == race.chosen
-        )
-        key, _ = self._tuned(spec, trial, self._spot(trial.members[0]))
-        self._decide(
-            Remember,
-            study=spec.id,
-            workload=key,
-            machine=self._machine(trial),
-            profile=tuned.profile,
-            config=tuned.chosen,
-            speedup=speedup,
-            windows=sum(arm.n for arm in everyone),
-            infeasible=tuple(arm.config for arm in everyone if arm.infeasible),
-        )
-
 
 def _worth(spec: StudySpec, window: Window) -> float | None:
     """Time^(1 - w) * joules^w of a step over the default's; None where its joules are not known."""
@@ -266,10 +242,3 @@ def _worth(spec: StudySpec, window: Window) -> float | None:
 
 def _tunes(spec: StudySpec) -> bool:
     return spec.system != "off" and spec.contract == "torch"
-
-
-def _kinds(spec: StudySpec) -> tuple[str, ...]:
-    """The kinds of knobs that may be turned for it."""
-    if spec.system != "tune":
-        return ("exact",)
-    return ("exact", "rounding", *(("numerics",) if spec.exactness == "statistical" else ()))

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log2
 
-from ..profiling.knobs import SystemConfig, merged, part
+from ..profiling.knobs import Choices, SystemConfig, merged, part
 from ..profiling.racing import Race
-from .decisions import Consult
+from .decisions import AskConfigs, Consult
 from .study import Metrics, StudySpec, shards_of
 from .trial import Trial
 
@@ -18,16 +18,21 @@ from .trial import Trial
 class Tuned:
     """What is known of one workload. ``kinds`` of knobs may be turned, exact ones always.
 
+    ``choices`` are those of them that its study allows and its slots have, with their values.
+
     Exact configurations race among themselves, and so do the ``others``, which are for a trial's
     whole life: a trial has the winners of both. ``probing`` is the trial that measures now, or
     empty. ``trained`` and ``spent`` are seconds of epochs, and of windows that were thrown away.
     ``begun`` counts trials since the winner was measured last; ``silent`` probes without an answer.
     ``profile`` is that of the first of the ``profiled`` epochs, under the default; ``asked`` is
-    unanswered, and ``advice`` why it has the arm that it was advised to try. ``remembered`` is what
-    the history was last told.
+    unanswered, and ``advice`` why it has the arm that it was advised to try. ``sought`` are
+    questions for arms without an answer. ``usual``: seconds of an epoch under the default of the
+    trial that measures by epochs (``grid``), 0: not known. ``remembered`` is what the history was
+    last told.
     """
 
     kinds: tuple[str, ...] = ("exact",)
+    choices: Choices = ()
     exact: Race = field(default_factory=Race)
     others: Race = field(default_factory=Race)
     probing: str = ""
@@ -39,6 +44,8 @@ class Tuned:
     profiled: int = 0
     asked: Consult | None = None
     advice: str = ""
+    sought: tuple[AskConfigs, ...] = ()
+    usual: float = 0.0
     remembered: SystemConfig | None = None
 
     @property
@@ -56,13 +63,22 @@ class Tuned:
         return all(race.over or not race.arms for race in self.races)
 
     def enter(self, configs: Iterable[SystemConfig]) -> None:
-        """Have configurations race, their exact parts apart from the rest."""
-        for config in configs:
-            self.exact.enter([part(config, "exact")])
-            self.others.enter([part(config, *self.kinds[1:])])
+        """Have configurations race, their exact parts apart from the rest.
+
+        What is not among the choices is left out: a history may come from elsewhere. In the paper's
+        grid there are no parts, where all kinds may be turned between two epochs.
+        """
+        allowed = dict(self.choices)
+        for given in configs:
+            config = tuple(pair for pair in given if pair[1] in allowed.get(pair[0], ()))
+            if self.others.probing == "grid" and len(self.kinds) > 1:
+                self.others.enter([part(config, *self.kinds)])
+            else:
+                self.exact.enter([part(config, "exact")])
+                self.others.enter([part(config, *self.kinds[1:])])
 
     def race_of(self, config: SystemConfig) -> Race:
-        return self.exact if part(config, "exact") == config else self.others
+        return self.others if self.others.has(config) else self.exact
 
 
 def workload_of(spec: StudySpec, trial: Trial) -> str:
@@ -79,6 +95,7 @@ def workload_of(spec: StudySpec, trial: Trial) -> str:
         str(shards_of(spec, trial.params)),
         spec.system,
         ",".join(spec.knobs or ("usual",)),
+        spec.probing,
         spec.exactness,
         # Named only where it is there: a workload keeps the digest that histories know it by.
         *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),

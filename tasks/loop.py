@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import Dataset
 
 from ..profiling.errors import TrialFailed
+from .backward import backward
 from .keys import key
 from .metering import Metering
 from .operator_calls import operator_calls
@@ -122,11 +124,8 @@ class Training:
 
     def reshape(self, system: System) -> None:
         """Go on under another system configuration."""
-        if (self.system.channels_last, self.system.get("compile")) != (
-            system.channels_last,
-            system.get("compile"),
-        ):
-            system.shape(self.model)
+        if self.system.kernels() != system.kernels():
+            system.shape(self.model, self.shards)
         self.system = system
 
     def hash(self) -> str:
@@ -165,7 +164,7 @@ def start(
     system = system or System()
     model = code.model().to(device)
     if system:
-        system.shape(model)
+        system.shape(model, shards)
     optimizer = code.optimizer(model)
     schedule = code.schedule(optimizer)
     batch_size = int(code.params.get("batch_size", code.batch_size))
@@ -219,16 +218,19 @@ def _train(run: Training, tick: Tick) -> float:
         gradients = _by_batch(run, batches, stretch)
         if run.shards > 1:
             gradients = _by_shard(run, batches, stretch)
-        for step in range(stretch.first, stretch.stop):
-            tick(run.epoch, step + 1, len(batches))
+        with ExitStack() as held:
+            for step in range(stretch.first, stretch.stop):
+                tick(run.epoch, step + 1, len(batches))
+                if step == stretch.first:  # after the tick, which says what is tried
+                    held.enter_context(stretch.system.stepping())
+                stretch.tick(run.metering)
+                if run.counts == {} and step == min(1, len(batches) - 1):
+                    run.counts, loss = operator_calls(partial(_step, run, gradients))
+                else:
+                    loss = _step(run, gradients)
+                total += loss * len(batches[step])
+            next(gradients, None)
             stretch.tick(run.metering)
-            if run.counts == {} and step == min(1, len(batches) - 1):
-                run.counts, loss = operator_calls(partial(_step, run, gradients))
-            else:
-                loss = _step(run, gradients)
-            total += loss * len(batches[step])
-        next(gradients, None)
-        stretch.tick(run.metering)
     return float(total.item()) / examples
 
 
@@ -249,17 +251,13 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
     reads = [key("read", *names, step, 0) for step in steps]
     batch_of = read(run.data.train, parts, reads, run.device, **stretch.system.reading())
     seed_step = _seed if in_memory(run.data.train) is not None else _seed_everything
-    computing = run.system.computing(run.device)
     for seed in seeds:
         began = time.perf_counter()
-        batch, _ = next(batch_of)
+        batch, size = next(batch_of)
         run.waited += time.perf_counter() - began
         seed_step(run.device, seed)
         run.optimizer.zero_grad(set_to_none=True)  # before the forward pass, which takes its memory
-        with computing:
-            loss = run.code.loss(run.model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        yield loss.detach()
+        yield backward(run, run.model, batch, size, run.system)
 
 
 def _by_shard(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:

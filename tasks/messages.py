@@ -81,6 +81,8 @@ class SegmentTask(_Frozen):
     #: Windows are so long that their joules can be told.
     energy: bool = False
     profile: bool = False
+    #: Bytes of data that its process may have (``memory.bounded``).
+    memory_limit: int | None = Field(default=None, gt=0)
     expect: str = ""
     holder: str = ""
     exactness: Literal["bitwise", "statistical"] = "bitwise"

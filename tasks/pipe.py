@@ -107,6 +107,13 @@ class Run:
         )
         return closes
 
+    def tries(self, config: SystemConfig) -> None:
+        """Say under which configuration the next steps are tried, () for none.
+
+        So it is known which one is to blame where the process does not outlive them.
+        """
+        self.say("trying", config=config)
+
     def windows(
         self,
         found: Sequence[Window],

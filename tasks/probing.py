@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from ..profiling.errors import PenstockError
 from ..profiling.knobs import SystemConfig
+from .backward import backward
+from .failure import failure_of
 from .keys import key
 from .loop import Training
 from .metering import SHORTEST
@@ -33,6 +34,17 @@ WARM_UP, COUNTED = 1, 3
 #: Windows of each configuration at most: what is not decided by then, another trial measures.
 ROUNDS = 4
 
+
+class Watch(Protocol):
+    """Whom a probe answers to."""
+
+    def check(self) -> None:
+        """Called before every pass; may raise to abandon it."""
+
+    def tries(self, config: SystemConfig) -> None:
+        """``config`` is tried from here on; (): nothing is."""
+
+
 Failed = list[tuple[SystemConfig, str]]
 
 
@@ -40,17 +52,16 @@ def probe(
     run: Training,
     tried: Sequence[SystemConfig],
     seconds: float,
-    check: Callable[[], None],
+    watch: Watch,
     *,
     energy: bool = False,
 ) -> tuple[list[Window], Failed]:
     """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
 
-    ``check`` is called before every pass, and may raise to abandon it. ``energy``: windows are so
-    long that their joules can be told.
+    ``energy``: windows are so long that their joules can be told.
     """
     until = time.perf_counter() + seconds
-    copies = _Copies(run, check, SHORTEST if energy else 0.0)
+    copies = _Copies(run, watch.check, SHORTEST if energy else 0.0)
     found: list[Window] = []
     failed: Failed = []
     try:
@@ -61,11 +72,15 @@ def probe(
                 break
             if any(config == bad for bad, _ in failed):
                 continue
+            watch.tries(config)
             try:
                 here = copies.window(config)
-            except (RuntimeError, PenstockError) as error:
-                failed.append((config, str(error).partition("\n")[0]))
+            except Exception as error:  # whatever the user's code raises under it
+                failed.append((config, _why(error)))
+                copies.drop(config)
                 continue
+            finally:
+                watch.tries(())
             after = copies.window(())
             ratio = here.seconds / ((before.seconds + after.seconds) / 2)
             joules = relative(here.joules, before.joules, after.joules)
@@ -74,6 +89,11 @@ def probe(
     finally:
         run.system.enter()
     return found, failed
+
+
+def _why(error: Exception) -> str:
+    failure = failure_of(error)
+    return f"{failure.kind}: {str(failure).partition(chr(10))[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +119,20 @@ class _Copies:
 
     def window(self, config: SystemConfig) -> _Passes:
         """A few passes under ``config``."""
+        try:
+            return self._window(config)
+        except Exception as error:
+            if len(self._models) < 2 or failure_of(error).kind != "memory":
+                raise
+        self._models.clear()  # what copies for the others take is not this one's fault
+        return self._window(config)
+
+    def _window(self, config: SystemConfig) -> _Passes:
         run, system = self._run, System(config)
         system.enter()
         if config not in self._models:
             self._models[config] = copy.deepcopy(run.model)
-            system.shape(self._models[config])
+            system.shape(self._models[config], run.shards)
         model = self._models[config].train()
         passes = self._passes(model, system)
         for _ in range(WARM_UP):
@@ -124,6 +153,10 @@ class _Copies:
             torch.cuda.synchronize(self._run.device)
         return time.perf_counter() - began
 
+    def drop(self, config: SystemConfig) -> None:
+        """Let go of a copy that is of no use."""
+        self._models.pop(config, None)
+
     def _passes(self, model: torch.nn.Module, system: System) -> Iterator[None]:
         run = self._run
         parts = (self._parts * (1 + WARM_UP + COUNTED))[: WARM_UP + COUNTED]
@@ -135,9 +168,7 @@ class _Copies:
                 run.device,
                 channels_last=system.channels_last,
             )
-            for batch, _ in batches:
+            for batch, size in batches:
                 model.zero_grad(set_to_none=True)
-                with system.computing(run.device):
-                    loss = run.code.loss(model, batch)
-                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                backward(run, model, batch, size, system)
                 yield

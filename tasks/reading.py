@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence, Sized
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from torch.utils.data import (
 )
 
 from ..profiling.errors import TrialFailed
+from .affinity import cores, use
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,6 +77,7 @@ def read(
                 num_workers=workers,
                 prefetch_factor=PREFETCH,
                 pin_memory=pinned,
+                worker_init_fn=partial(use, cores()),
                 generator=torch.Generator(),  # nothing is drawn from the trial's own
             )
         )

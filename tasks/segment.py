@@ -27,6 +27,7 @@ from .failure import GangLost, Lost, failure_of
 from .gang import Gang
 from .identity import Identity
 from .meeting import Meetings
+from .memory import bounded
 from .messages import ParentRef, SegmentTask
 from .metrics import checked
 from .pipe import Pipe, Run
@@ -34,7 +35,7 @@ from .probing import probe
 from .profiled import Profiles
 from .reading import in_memory, length
 from .state import machine_signature, signature
-from .system import System
+from .system import READING, System
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
 
 
@@ -75,8 +76,12 @@ class Segments:
         configure(deterministic=task.exactness == "bitwise")
         exact.check_machine(task, machine_signature(loop.device_here()))
         System(task.system).enter()
+        if task.memory_limit is not None:
+            # What a trial may take must not depend on who was here before.
+            for gone in self._warm.keep_only(task.trial):
+                self._writer.forget(gone)
         try:
-            with exact.explained():
+            with exact.explained(), bounded(task.memory_limit):
                 warm = self._state_before(run, code)
                 warm.training.metering = run.metering
                 _try_out(run, warm.training)
@@ -105,7 +110,7 @@ class Segments:
             profiled = task.profile and epoch == task.first
             if profiled:
                 self._profiles.begin(training)
-            result = loop.run_epoch(training, run.tick)
+            result = loop.run_epoch(training, _ticks(run, training))
             joules = training.metering.since(begin)
             if profiled:
                 values = dict(self._profiles.end(training, result))
@@ -306,17 +311,32 @@ def _try_out(run: Run, training: loop.Training) -> None:
     others = [c for c in run.task.probe if c not in exact_ones]
     own = run.task.system
     if others and training.epoch == run.task.origin and not run.members:
-        found, failed = probe(
-            training, others, run.task.probe_seconds, run.check, energy=run.task.energy
-        )
+        found, failed = probe(training, others, run.task.probe_seconds, run, energy=run.task.energy)
         if found or failed:
             run.windows(found, failed)
-    if exact_ones and in_memory(training.data.train) is not None:
+    if in_memory(training.data.train) is not None:
         why = "the data set is in memory: there is nothing to load"
-        run.windows([], [(config, why) for config in exact_ones])
-    elif exact_ones:
+        idle = [(c, why) for c in exact_ones if any(name in READING for name, _ in c)]
+        exact_ones = [c for c in exact_ones if c not in [config for config, _ in idle]]
+        if idle:
+            run.windows([], idle)
+    if exact_ones:
         steps = -(-length(training.data.train) // training.batch_size)
         training.stretches = stretches.stretches(own, exact_ones, steps)
+
+
+def _ticks(run: Run, training: loop.Training) -> loop.Tick:
+    """``run.tick``, which also says what is tried where a stretch begins."""
+    if not training.stretches:
+        return run.tick
+    begins = {stretch.first + 1: stretch.config or () for stretch in training.stretches}
+
+    def tick(epoch: int, step: int, steps: int) -> None:
+        if step in begins:
+            run.tries(begins[step])
+        run.tick(epoch, step, steps)
+
+    return tick
 
 
 def _agree(

@@ -1,8 +1,9 @@
 """System configurations in a trainer: turning the knobs of ``profiling.knobs`` for one trial.
 
 Threads and TF32 are the process's, and are set for every segment anew; the memory format and the
-compiler's work are the model's; autocast is around every call of the user's code; loader workers
-and pinned memory are for whoever reads (``reading``).
+compiler's work are the model's; autocast is around every call of the user's code, affinity around
+the steps (``affinity``); loader workers and pinned memory are for whoever reads (``reading``),
+micro-batches for whoever computes gradients (``backward``).
 """
 
 from __future__ import annotations
@@ -15,9 +16,15 @@ import torch
 
 from ..profiling.errors import TrialFailed
 from ..profiling.knobs import Value
+from .affinity import pinned
+from .backward import refuse_parts
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+#: Knobs that are about reading examples alone.
+READING = ("loader_workers", "pin_memory")
 
 
 class System(dict[str, Value]):
@@ -35,6 +42,11 @@ class System(dict[str, Value]):
             "channels_last": self.channels_last,
         }
 
+    @property
+    def micro_batches(self) -> int:
+        """In how many parts a batch goes through the model."""
+        return int(self.get("micro_batch", 1))
+
     def enter(self) -> None:
         """Set what is the process's."""
         threads = int(self.get("threads", device_threads()))
@@ -43,8 +55,14 @@ class System(dict[str, Value]):
         if torch.cuda.is_available():
             torch.backends.cuda.matmul.allow_tf32 = bool(self.get("tf32", False))
 
-    def shape(self, model: nn.Module) -> None:
+    def stepping(self) -> AbstractContextManager[None]:
+        """What steps are taken in. Raises ``TrialFailed`` (system) where the machine refuses."""
+        return pinned(device_threads()) if "affinity" in self else nullcontext()
+
+    def shape(self, model: nn.Module, shards: int = 1) -> None:
         """Make the model what it says. Raises ``TrialFailed`` (system) where torch cannot."""
+        if self.micro_batches > 1:
+            refuse_parts(model, shards)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         model.to(memory_format=layout)  # type: ignore[call-overload]  # for modules it is right
         if self.get("compile"):
@@ -62,7 +80,8 @@ class System(dict[str, Value]):
     def kernels(self) -> str:
         """What it adds to the kernel class in a signature."""
         added = [".channels_last"] if self.channels_last else []
-        return "".join(added + [".compiled"] * bool(self.get("compile")))
+        added += [".compiled"] * bool(self.get("compile"))
+        return "".join(added + [f".micro{self.micro_batches}"] * (self.micro_batches > 1))
 
     def numbers(self) -> str:
         """What it adds to the dtype in a signature."""

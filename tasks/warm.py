@@ -179,6 +179,14 @@ class WarmTrials:
             gone.append(self._trials.popitem(last=False)[0])
         return gone
 
+    def keep_only(self, trial: str) -> list[str]:
+        """Drop all others; returns their names."""
+        with self._changed:
+            gone = [name for name in self._trials if name != trial]
+            for name in gone:
+                del self._trials[name]
+            return gone
+
     def drop(self, trial: str) -> None:
         with self._changed:
             self._trials.pop(trial, None)

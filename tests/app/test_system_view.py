@@ -168,6 +168,7 @@ def test_the_plane_keeps_the_distances_of_points_in_it_and_leaves_out_what_some_
 def test_a_line_says_what_trials_ran_with():
     rows = [trial(0, 3), trial(1, 3, ONE), trial(2, 2, ONE), trial(3, 0)]
     assert (
-        turned(spec(system="tune"), rows) == "tune: threads 1 in 2 trials; the default in 1 trial"
+        turned(spec(system="tune"), rows)
+        == "tune by race: threads 1 in 2 trials; the default in 1 trial"
     )
     assert turned(spec(system="reuse"), []) == "reuse: no trial yet"

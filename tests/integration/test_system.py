@@ -36,6 +36,7 @@ STUDY = """
             return torch.optim.SGD(model.parameters(), lr=self.params["lr"])
 
         def loss(self, model, batch):
+            {dies}
             return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
         def metrics(self, model, batch):
@@ -44,10 +45,10 @@ STUDY = """
 
     if __name__ == "__main__":
         study = penstock.create_study(
-            study_name={system!r}, metric="loss", sampler="random", seed=3,
-            strategy=penstock.FullBudget(2), system={system!r},
+            study_name={name!r}, metric="loss", sampler="random", seed=3,
+            strategy=penstock.FullBudget({epochs}), **{options!r},
         )
-        study.optimize(Net, {{"lr": penstock.Float(0.01, 0.1)}}, n_trials=8)
+        study.optimize(Net, {{"lr": penstock.Float(0.01, 0.1)}}, n_trials={trials})
 """
 
 
@@ -58,19 +59,20 @@ def site(tmp_path_factory):
     found.close()
 
 
-def run(site, tmp_path, system):
-    script = tmp_path / f"{system}.py"
-    script.write_text(textwrap.dedent(STUDY).format(system=system))
+def run(site, tmp_path, name, *, epochs=2, trials=8, dies="pass", **options):
+    script = tmp_path / f"{name}.py"
+    fields = {"name": name, "epochs": epochs, "trials": trials, "dies": dies, "options": options}
+    script.write_text(textwrap.dedent(STUDY).format(**fields))
     site.penstock("run", script, timeout=240)
-    study = site.reader.study(system)
+    study = site.reader.study(name)
     return study, site.reader.trials(study.id), site.reader.epochs(study.id)
 
 
 def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signature_says(
     site, tmp_path
 ):
-    _, _, plain = run(site, tmp_path, "off")
-    study, trials, tuned = run(site, tmp_path, "tune")
+    _, _, plain = run(site, tmp_path, "off", system="off")
+    study, trials, tuned = run(site, tmp_path, "tune", system="tune")
     usual = {(row.trial.rpartition("-")[2], row.epoch): row for row in plain}
     assert len(tuned) == len(plain) == 16
     for row in tuned:
@@ -93,3 +95,55 @@ def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signat
 def test_what_was_tried_is_told_in_the_story(site):
     study, trial = find_trial(site.reader, "tune/0")
     assert tell(site.reader, study, trial).lines
+
+
+def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_tried_again(
+    site, tmp_path
+):
+    dies = "torch.get_num_threads() > 1 or __import__('os').kill(__import__('os').getpid(), 9)"
+    study, trials, epochs = run(
+        site, tmp_path, "deadly", dies=dies, system="tune", knobs=["threads"]
+    )
+    assert study.status == "complete"
+    assert [trial.state for trial in trials] == ["completed"] * 8
+    assert {trial.system for trial in trials} == {()}
+    assert len(epochs) == 16
+    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    [failed] = [what for what in told if "the trainer process died" in what]
+    assert "while threads 1 was tried" in failed
+    known = [entry for entry in site.reader.history() if entry.infeasible]
+    assert {entry.config for entry in known} == {(("threads", 1),)}
+
+
+def test_a_configuration_that_takes_more_memory_than_the_study_allows_is_infeasible(site, tmp_path):
+    dies = "torch.get_num_threads() > 1 or torch.ones(1 << 31)"  # 8 GiB
+    options = {"system": "tune", "knobs": ["threads"], "memory_limit": 4 << 30}
+    study, trials, _ = run(site, tmp_path, "hungry", dies=dies, **options)
+    assert [trial.state for trial in trials] == ["completed"] * 8
+    assert {trial.system for trial in trials} == {()}
+    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    assert any("threads 1 cannot be run: memory: " in what for what in told)
+
+
+def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
+    options = {"exactness": "statistical", "knobs": ["threads", "memory_format"]}
+    study, trials, epochs = run(
+        site, tmp_path, "grid", epochs=6, trials=2, system="tune", probing="grid", **options
+    )
+    assert study.status == "complete"
+    first = [row.signature for row in epochs if row.trial == trials[0].id]
+    turned = [(";threads1of2;" in each, "channels_last" in each) for each in first]
+    assert turned[0] == (False, False)
+    assert {*turned[1:4]} == {(True, False), (False, True), (True, True)}
+    assert turned[4] == turned[5]  # the shortest
+    second = [row.signature for row in epochs if row.trial == trials[1].id]
+    assert {*second} == {first[5]}
+
+
+@pytest.mark.parametrize("probing", ["bandit", "bayesian"])
+def test_other_strategies_try_what_there_is_in_windows(site, tmp_path, probing):
+    options = {"system": "tune", "probing": probing, "knobs": ["threads", "memory_format"]}
+    study, trials, _ = run(site, tmp_path, probing, **options)
+    assert [trial.state for trial in trials] == ["completed"] * 8
+    told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
+    assert any("threads 1 took" in what for what in told)

@@ -6,9 +6,10 @@ from math import exp, inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from penstock.profiling.arm import MOST_WINDOWS, student
 from penstock.profiling.errors import UsageError
 from penstock.profiling.knobs import KNOBS, MOST_ARMS, Spot, arms, check_knobs, merged, part, words
-from penstock.profiling.racing import MOST_WINDOWS, Race, student
+from penstock.profiling.racing import PROBING, Race, check_probing
 from scipy.stats import t
 
 ONE, TWO = (("threads", 1),), (("memory_format", "channels_last"),)
@@ -27,8 +28,8 @@ def run(race, seconds, noise=0.03, seed=0, rounds=MOST_WINDOWS):
     return count
 
 
-def race_of(*configs):
-    race = Race()
+def race_of(*configs, probing="race"):
+    race = Race(probing)
     race.enter(configs)
     return race
 
@@ -62,8 +63,14 @@ def test_noise_alone_seldom_wins():
     assert wins <= 0.05 * 400
 
 
-def run_one(seed):
-    race = race_of(ONE, TWO)
+def test_means_alone_take_noise_for_a_gain_more_often_than_bounds_do():
+    halved = sum(bool(run_one(seed, "bandit").chosen) for seed in range(200))
+    raced = sum(bool(run_one(seed).chosen) for seed in range(200))
+    assert raced <= 10 < 40 < halved
+
+
+def run_one(seed, probing="race"):
+    race = race_of(ONE, TWO, probing=probing)
     run(race, {ONE: 1.0, TWO: 1.0}, noise=0.1, seed=seed)
     return race
 
@@ -94,6 +101,59 @@ def test_new_arms_open_a_race_anew():
     race.enter([TWO, ONE, ()])
     assert not race.over
     assert race.open() == (TWO,)
+
+
+def test_halving_gives_the_better_half_twice_the_windows():
+    eight = [(("loader_workers", n),) for n in range(1, 9)]
+    race = race_of(*eight, probing="bandit")
+    run(race, {config: 0.9 - 0.05 * place for place, config in enumerate(eight)}, noise=0.001)
+    assert race.over
+    assert race.chosen == eight[-1]
+    assert [arm.n for arm in race.arms] == [3] * 4 + [6] * 2 + [12] * 2
+    assert all(arm.out for arm in race.arms[:-1])
+
+
+def test_halving_keeps_the_default_where_nothing_beats_it():
+    race = race_of(ONE, TWO, probing="bandit")
+    assert run(race, {ONE: 1.0, TWO: 1.4}, noise=0.001) == 6
+    assert race.over
+    assert race.chosen == ()
+
+
+def test_the_grid_takes_the_shortest_of_one_epoch_each():
+    race = race_of(ONE, TWO, merged(ONE, TWO), probing="grid")
+    race.saw(ONE, 0.99)
+    race.saw(TWO, 1.2)
+    race.judge()
+    assert not race.over
+    race.saw(merged(ONE, TWO), 1.1)
+    race.judge()
+    assert race.over
+    assert race.chosen == ONE  # by a hair, as published: one reading each, and no bound
+
+
+def test_the_grid_without_a_shorter_epoch_stays_with_the_default():
+    race = race_of(ONE, probing="grid")
+    race.saw(ONE, 1.01)
+    race.judge()
+    assert race.over
+    assert race.chosen == ()
+
+
+@pytest.mark.parametrize("probing", PROBING)
+def test_by_every_strategy_what_cannot_run_is_out_and_the_rest_goes_on(probing):
+    race = race_of(ONE, TWO, probing=probing)
+    race.fails(ONE, "no memory")
+    assert race.open() == (TWO,)
+    run(race, {TWO: 0.5})
+    assert race.chosen == TWO
+
+
+@pytest.mark.parametrize("given", ["racing", "", None, 3, ["race"]])
+def test_an_unknown_strategy_is_refused_with_those_there_are(given):
+    with pytest.raises(UsageError, match=r"probing = .*race, bandit, bayesian, grid"):
+        check_probing(given)
+    assert check_probing("grid") == "grid"
 
 
 @given(st.integers(2, 60), st.floats(0.9, 0.9999))

@@ -1,19 +1,23 @@
 """System parameters in the engine: what is tried, what wins, what a trial keeps for life."""
 
+from math import log
+
 import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.codec import decode, encode, state_from_json, state_to_json
 from penstock.profiling.devices import Device
-from penstock.scheduler.decisions import Consult, Dispatch, Remember
+from penstock.scheduler.decisions import AskConfigs, Consult, Dispatch, Remember
 from penstock.scheduler.engine import Engine, Refused
 from penstock.scheduler.events import (
     Advised,
     AttemptFailed,
+    ConfigsProposed,
     DeviceJoined,
     Profiled,
     Window,
     WindowsMeasured,
 )
+from penstock.scheduler.probing import PROPOSALS
 from penstock.scheduler.study import StrategySpec
 from penstock.scheduler.trial import Trial
 from penstock.scheduler.tuning import PROBE_SHARE, RECHECK, SILENT
@@ -240,6 +244,207 @@ def test_a_trial_that_fails_under_a_configuration_is_sent_again_without():
     assert now(at).system == ()  # and never again
 
 
+def fail(at, kind="exception", **fields):
+    failed = now(at).segment
+    at.send(
+        AttemptFailed(
+            at=at.at, trial=failed.trial, fence=failed.fence, kind=kind, message="no", **fields
+        )
+    )
+    return failed.trial
+
+
+def test_a_trial_that_dies_while_it_tries_something_goes_on_without_and_nobody_tries_it_again():
+    at = world()
+    trial(at)
+    assert LOADERS[0] in now(at).probe
+    name = fail(at, "died", trying=LOADERS[0])
+    assert now(at).segment.trial == name
+    assert at.engine.state.trials[name].failures == 0  # none of its own
+    assert now(at).probe == ()
+    [tuned] = at.engine.state.tuned.values()
+    assert not tuned.exact.arms[0].infeasible  # it is only suspected
+    epoch(at)
+    assert tuned.exact.arms[0].infeasible
+    trial(at)
+    assert now(at).probe
+    assert LOADERS[0] not in now(at).probe
+
+
+@pytest.mark.parametrize("kind", ["exception", "memory", "system", "timeout"])
+def test_a_trial_that_fails_without_its_configuration_too_has_failed_of_its_own(kind):
+    at = world()
+    trial(at)
+    measure(at, CLEAR)
+    trial(at)
+    name = fail(at, kind)
+    assert (now(at).segment.trial, now(at).system) == (name, ())
+    fail(at, kind)
+    assert name not in {d.segment.trial for d in at.open.values()}
+    assert now(at).system == ONE  # which is not to blame
+    [tuned] = at.engine.state.tuned.values()
+    assert not any(arm.infeasible for arm in tuned.others.arms)
+
+
+def test_a_trial_fails_of_its_own_where_no_configuration_can_be_to_blame():
+    at = world()
+    trial(at)
+    measure(at, CLEAR)
+    trial(at)
+    assert now(at).system == ONE
+    name = fail(at, "nan")
+    assert name not in {d.segment.trial for d in at.open.values()}
+    assert now(at).system == ONE  # which goes on to be used
+
+
+def test_an_exact_configuration_turned_in_mid_life_is_rolled_back_when_the_trial_fails():
+    at = world(devices=2)
+
+    def of(name):
+        return next(d for d in at.open.values() if d.segment.trial == name)
+
+    def accept(name):
+        first = of(name).segment.first
+        at.send(at.epoch(of(name), first, signature=signature(of(name)), seconds=1.0))
+
+    first, running = sorted(d.segment.trial for d in at.open.values())
+    accept(running)
+    for _ in range(4):
+        accept(first)
+    [probing] = [d for d in at.open.values() if d.probe]
+    ratios = {**CLEAR, ONE: 1.3, LOADERS[0]: 0.5}
+    windows = tuple(Window(c, ratios[c], 0.0) for c in probing.probe) * 4
+    trial, fence = probing.segment.trial, probing.segment.fence
+    at.send(WindowsMeasured(at=at.at, trial=trial, fence=fence, windows=windows))
+    accept(running)
+    assert of(running).system == LOADERS[0]
+    fence = of(running).segment.fence
+    at.send(AttemptFailed(at=at.at, trial=running, fence=fence, kind="exception", message="m"))
+    assert of(running).system == ()
+    accept(running)
+    [tuned] = at.engine.state.tuned.values()
+    assert [arm.config for arm in tuned.exact.arms if arm.infeasible] == [LOADERS[0]]
+
+
+STATISTICAL = {"exactness": "statistical", "on_signature_change": "record", "probing": "grid"}
+FASTER = {ONE: 0.6, LAST: 1.2, BOTH: 1.1}
+
+
+def test_the_grid_tries_one_configuration_an_epoch_and_keeps_the_shortest():
+    at = world(epochs=8, knobs=("threads", "memory_format"), **STATISTICAL)
+    seen = []
+    for _ in range(6):
+        dispatch = now(at)
+        assert dispatch.probe == ()
+        assert dispatch.segment.n == 1
+        seen.append(dispatch.system)
+        epoch(at, FASTER.get(dispatch.system, 1.0), uri="u")
+    assert seen[0] == ()  # by which the others are judged
+    assert {*seen[1:4]} == {ONE, LAST, BOTH}
+    assert seen[4:] == [ONE, ONE]
+    [tuned] = at.engine.state.tuned.values()
+    assert [arm.n for arm in tuned.others.arms] == [1, 1, 1]
+    trial(at, uri="u")
+    assert now(at).system == ONE  # of the next trial from its first epoch on
+
+
+@pytest.mark.parametrize("on_signature_change", ["refuse", "record"])
+def test_a_knob_that_is_turned_is_no_other_machine(on_signature_change):
+    fields = {**STATISTICAL, "on_signature_change": on_signature_change}
+    at = world(epochs=8, knobs=("threads", "memory_format"), **fields)
+    seen = set()
+    for _ in range(5):
+        seen.add(signature(now(at)))
+        epoch(at, uri="u")
+    assert len(seen) == 2
+    [study] = at.engine.state.studies.values()
+    assert (study.message, study.refused) == ("", {})
+    epoch(at, signature=signature(now(at)).replace("cpu", "cuda"), uri="u")
+    assert "cuda" in study.message
+    assert bool(study.refused) == (on_signature_change == "refuse")
+
+
+def test_a_grid_that_is_longer_than_a_trial_is_gone_on_with_by_the_next_one():
+    at = world(epochs=3, knobs=("threads", "memory_format"), **STATISTICAL)
+    seen = []
+    for _ in range(6):
+        dispatch = now(at)
+        seen.append(dispatch.system)
+        epoch(at, FASTER.get(dispatch.system, 1.0), uri="u")
+    assert [seen[0], seen[3]] == [(), ()]
+    assert len({*seen[1:3], seen[4]}) == 3
+    assert seen[5] == ONE
+
+
+def test_one_trial_works_off_the_grid_and_the_others_train():
+    at = world(devices=3, epochs=8, **STATISTICAL)
+    name = now(at).segment.trial
+    for _ in range(9):
+        assert all(d.system == () for d in at.open.values() if d.segment.trial != name)
+        epoch(at, uri="u")
+
+
+def test_in_a_bitwise_study_the_grid_is_one_of_exact_knobs():
+    at = world(epochs=8, probing="grid")
+    seen = []
+    for _ in range(4):
+        dispatch = now(at)
+        seen.append(dispatch.system)
+        epoch(at, 0.5 if dispatch.system == LOADERS[1] else 1.0)
+    assert seen == [(), *LOADERS, LOADERS[1]]
+
+
+def test_a_configuration_of_the_grid_that_fails_is_rolled_back_and_the_grid_goes_on():
+    at = world(epochs=8, knobs=("threads", "memory_format"), **STATISTICAL)
+    epoch(at, uri="u")
+    bad = now(at).system
+    name = fail(at, "memory")
+    again = now(at)
+    assert (again.segment.trial, again.segment.first, again.system) == (name, 2, ())
+    epoch(at, uri="u")
+    assert now(at).system  # the next of them
+    [tuned] = at.engine.state.tuned.values()
+    assert all(arm.infeasible == (set(bad) <= set(arm.config)) for arm in tuned.others.arms)
+
+
+def proposed(at, ask, *configs):
+    return at.send(ConfigsProposed(at=at.at, cause=ask.id, workload=ask.workload, configs=configs))
+
+
+def test_bayesian_probing_asks_what_to_try_and_again_when_that_is_decided():
+    at = world(probing="bayesian", knobs=("threads", "memory_format"))
+    trial(at)
+    assert now(at).probe == ()
+    [ask] = at.engine.sought()
+    assert dict(ask.choices) == {"threads": (1,), "memory_format": ("channels_last",)}
+    assert ask.seen == ()
+    proposed(at, ask, ONE, BOTH)
+    with pytest.raises(Refused):
+        proposed(at, ask, LAST)  # answered already
+    trial(at)
+    assert {*now(at).probe} == {ONE, BOTH}
+    measure(at, {ONE: 0.7, BOTH: 1.2})
+    trial(at)
+    assert now(at).system == ONE
+    [again] = at.engine.sought()
+    assert dict(again.seen)[ONE] == pytest.approx(log(0.7))
+    assert {config for config, _ in again.seen} == {ONE, BOTH}
+    proposed(at, again, LAST)
+    trial(at)
+    assert {*now(at).probe} == {ONE, LAST}  # the leader stays in the race
+    check_invariants(at.engine)
+
+
+def test_an_answer_without_configurations_leaves_the_default():
+    at = world(probing="bayesian", knobs=("threads",))
+    for _ in range(8):
+        for ask in at.engine.sought():
+            proposed(at, ask)
+        trial(at)
+        assert (now(at).probe, now(at).system) == ((), ())
+    assert [d.index for d in at.trace if isinstance(d, AskConfigs)] == [*range(1, PROPOSALS + 1)]
+
+
 def test_windows_without_an_answer_are_not_asked_for_for_ever():
     at = world()
     asked = 0
@@ -304,6 +509,31 @@ def test_reuse_tries_only_what_it_was_advised_and_only_what_is_exact():
     assert now(at).system == (("loader_workers", 1),)
 
 
+@pytest.mark.parametrize(
+    ("config", "fields"),
+    [
+        ((("loader_workers", 10**6),), {}),
+        ((("loader_workers", "many"),), {}),
+        ((("threads", 64),), {}),
+        ((("pin_memory", True),), {}),  # these slots have no GPU
+        ((("memory_format", "channels_last"),), {"knobs": ("threads",)}),
+        (
+            (("autocast", "bfloat16"),),  # nobody named it
+            {"exactness": "statistical", "on_signature_change": "record"},
+        ),
+        ((), {}),
+    ],
+)
+def test_advice_that_this_study_or_machine_does_not_allow_changes_nothing(config, fields):
+    at = world(**fields)
+    _, asked = profiled(at)
+    at.send(Advised(at=at.at, cause=asked.id, workload=asked.workload, config=config, why="w"))
+    trial(at, **({"uri": "u"} if fields.get("exactness") else {}))
+    tried = now(at).probe
+    assert tried
+    assert not any(set(config) & set(each) for each in tried)
+
+
 def test_advice_for_what_is_not_known_is_refused():
     at = world()
     with pytest.raises(Refused):
@@ -362,10 +592,8 @@ def test_off_and_other_contracts_are_left_alone():
         assert at.engine.state.tuned == {}
 
 
-def test_the_state_and_the_events_survive_the_ledger():
-    at = world()
-    trial(at)
-    measure(at, {ONE: 0.6, LAST: 1.2})
+def survives(at):
+    """The journal and the state go through the ledger's forms and come out as they were."""
     state = at.engine.state
     assert state_from_json(state_to_json(state)) == state
     events = [decode(*encode(event)) for event in at.journal]
@@ -374,6 +602,31 @@ def test_the_state_and_the_events_survive_the_ledger():
     for event in events:
         replayed.handle(event)
     assert replayed.state == state
+
+
+def test_the_state_and_the_events_survive_the_ledger():
+    at = world()
+    trial(at)
+    fail(at, trying=LAST)
+    survives(at)
+    trial(at)
+    measure(at, {ONE: 0.6, LAST: 1.2})
+    survives(at)
+
+
+def test_what_other_strategies_do_survives_the_ledger():
+    at = world(epochs=8, **STATISTICAL)
+    for _ in range(3):
+        epoch(at, uri="u")
+    survives(at)
+    at = world(probing="bayesian")
+    trial(at)
+    survives(at)
+    for ask in at.engine.sought():
+        proposed(at, ask, ONE, LOADERS[0])
+    trial(at)
+    assert now(at).probe
+    survives(at)
 
 
 def test_workloads_differ_by_batch_and_code_only():

@@ -1,9 +1,15 @@
 """What a trainer says it has needed."""
 
+import re
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
-from penstock.tasks.memory import peak_memory
+import pytest
+import torch
+from penstock.profiling.errors import TrialFailed
+from penstock.tasks.memory import bounded, peak_memory
 
 GROWS = """
 from penstock.tasks.memory import peak_memory
@@ -20,3 +26,31 @@ def test_what_was_freed_again_counts_and_what_the_parent_has_does_not():
     before, grown = map(int, said.stdout.split())
     assert before < 200 and 190 <= grown <= 210
     assert peak_memory() >= len(ballast)
+
+
+def room(mebibytes):
+    """A limit that leaves this process so much."""
+    data = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]
+    return 1024 * int(data) + (mebibytes << 20)
+
+
+@pytest.mark.parametrize(
+    "take", [lambda: torch.ones(1 << 28), lambda: bytearray(1 << 30)], ids=["torch", "python"]
+)
+def test_who_takes_more_than_the_limit_fails_for_memory_and_the_process_goes_on(take):
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = room(256)
+    with (
+        pytest.raises(TrialFailed, match=rf"its memory_limit is {limit / 2**30:.3g} GiB") as raised,
+        bounded(limit),
+    ):
+        torch.ones(1 << 20)  # what is within it is there
+        take()
+    assert raised.value.kind == "memory"
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    take()
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(KeyError), bounded(room(256)):
+        {}["a"]

@@ -1,22 +1,26 @@
 """Knobs in a trainer: the exact ones change no bit, the others show in the signature."""
 
+import os
 import time
 
 import pytest
 import torch
 import trainees
+from penstock.profiling.errors import TrialFailed
 from penstock.profiling.knobs import merged
 from penstock.profiling.signature import machine_of
 from penstock.tasks import loop
+from penstock.tasks.backward import _piece
 from penstock.tasks.metering import SHORTEST, Metering
 from penstock.tasks.pipe import Abandoned
 from penstock.tasks.probing import probe
-from penstock.tasks.reading import materialise
+from penstock.tasks.reading import length, materialise
+from penstock.tasks.state import signature
 from penstock.tasks.stretches import stretches, windows
 from penstock.tasks.system import System
 from powercap import burning
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 from trainer_here import Trainer
 
 WORKERS, ONE = (("loader_workers", 1),), (("threads", 1),)
@@ -61,6 +65,19 @@ class Pictures(trainees.Small):
         return nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(800, 2)
         )
+
+
+class Watch:
+    """Whom a probe answers to; ``told`` is what it said that it tries."""
+
+    def __init__(self):
+        self.told = []
+
+    def check(self):
+        pass
+
+    def tries(self, config):
+        self.told.append(config)
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +137,7 @@ def test_a_probe_measures_on_copies_and_leaves_the_trial_as_it_was():
     alone = epochs(training(Pictures), 1)
     run = training(Pictures)
     before = run.hash()
-    found, failed = probe(run, [ONE, LAST, merged(ONE, LAST)], 60.0, lambda: None)
+    found, failed = probe(run, [ONE, LAST, merged(ONE, LAST)], 60.0, Watch())
     assert {config for config, *_ in found} == {ONE, LAST, merged(ONE, LAST)}
     assert failed == []
     assert all(ratio > 0 and wasted > 0 and joules is None for _, ratio, wasted, joules in found)
@@ -142,14 +159,14 @@ def test_windows_that_energy_counts_in_are_long_enough_to_tell_it(package):
     found, failed = probe(run, [ONE], 0.01, lambda: None, energy=True)
     assert (found, failed) == ([], []), "the default's window took all the time that there was"
     assert time.monotonic() - began >= SHORTEST
-    found, _ = probe(run, [ONE], 60.0, lambda: None, energy=True)
+    found, _ = probe(run, [ONE], 60.0, Watch(), energy=True)
     assert all(joules is not None and joules > 0 for *_, joules in found)
 
 
 def test_windows_that_are_too_short_say_nothing_of_joules(package):
     run = training(Pictures)
     run.metering = package
-    found, _ = probe(run, [ONE], 60.0, lambda: None)
+    found, _ = probe(run, [ONE], 60.0, Watch())
     assert found
     assert all(joules is None for *_, joules in found)
 
@@ -157,18 +174,19 @@ def test_windows_that_are_too_short_say_nothing_of_joules(package):
 def test_a_configuration_that_cannot_run_is_told_and_the_others_are_measured():
     run = training(Pictures)
     bad = (("memory_format", "channels_last"), ("threads", -1))
-    found, failed = probe(run, [bad, ONE], 60.0, lambda: None)
+    found, failed = probe(run, [bad, ONE], 60.0, Watch())
     assert [config for config, _ in failed] == [bad]
     assert failed[0][1]
     assert {config for config, *_ in found} == {ONE}
 
 
 def test_a_probe_ends_where_its_segment_is_fenced_off():
-    def stop():
-        raise Abandoned
+    class Fenced(Watch):
+        def check(self):
+            raise Abandoned
 
     with pytest.raises(Abandoned):
-        probe(training(Pictures), [ONE], 10.0, stop)
+        probe(training(Pictures), [ONE], 10.0, Fenced())
 
 
 def test_what_was_turned_shows_in_the_signature_and_the_machines_part_does_not_change():
@@ -212,6 +230,187 @@ def test_exact_configurations_are_tried_inside_the_epoch():
     assert tried["state_hash"] == plain["state_hash"]
     [said] = [m for m in at.said if m["op"] == "windows"]
     assert [config for config, *_ in said["windows"]] == [WORKERS]
+
+
+class Plain(trainees.Small):
+    """No layer that looks at the whole batch; ``cores`` are those of the thread in each loss."""
+
+    batch_size = 10
+
+    def model(self):
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def loss(self, model, batch):
+        self.cores = [*getattr(self, "cores", []), len(os.sched_getaffinity(0))]
+        return super().loss(model, batch)
+
+
+@pytest.fixture
+def every_core(monkeypatch):
+    found = os.sched_getaffinity(0)
+    if len(found) < 2:
+        pytest.skip("affinity is about more than one core")
+    monkeypatch.setenv("OMP_NUM_THREADS", str(len(found)))
+    return len(found)
+
+
+def test_a_pinned_trial_takes_its_steps_on_one_core_and_has_the_same_bits(every_core):
+    alone = epochs(training(Plain))
+    run = training(Plain, affinity="one core")
+    assert epochs(run) == alone
+    steps = -(-length(run.data.train) // 10)
+    assert run.code.cores.count(1) == 2 * steps  # of both epochs; it is free while it validates
+    assert len(os.sched_getaffinity(0)) == every_core
+
+
+class Free(Noisy):
+    """Examples that say how many cores their reader may use."""
+
+    def __getitem__(self, i):
+        x, y = trainees.points()[i]
+        return x * 0 + len(os.sched_getaffinity(0)), y
+
+
+class Seen(Drawn):
+    """Its loss keeps what its examples say."""
+
+    def data(self):
+        return trainees.Data(Free(), Free())
+
+    def loss(self, model, batch):
+        self.seen = {*getattr(self, "seen", ()), *batch[0].flatten().tolist()}
+        return super().loss(model, batch)
+
+
+def test_loader_workers_of_a_pinned_trial_are_free(every_core):
+    run = training(Seen, affinity="one core", loader_workers=1)
+    run.code.seen = set()
+    loop._train(run, lambda *_: None)
+    assert run.code.seen == {float(every_core)}
+
+
+def test_a_slot_that_shares_its_cores_refuses_to_pin(every_core, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", str(every_core - 1))
+    with pytest.raises(TrialFailed, match="no core is the trial's own") as raised:
+        epochs(training(Plain, affinity="one core"), 1)
+    assert raised.value.kind == "system"
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_micro_batches_have_the_batchs_gradient_but_for_rounding(parts):
+    whole, cut = training(Plain), training(Plain, micro_batch=parts)
+    [(usual, _)], [(found, _)] = epochs(whole, 1), epochs(cut, 1)
+    assert found == pytest.approx(usual, rel=1e-4)
+    for one, two in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+    assert len(cut.code.cores) > parts * len(whole.code.cores) / 2  # it did go by parts
+    assert f"solo.micro{parts};" in signature(cut)
+
+
+@pytest.mark.parametrize(
+    ("code", "shards", "words"),
+    [(Pictures, 1, "normalises over the whole batch"), (Plain, 2, "shards")],
+)
+def test_micro_batches_are_refused_where_they_would_be_another_training(code, shards, words):
+    with pytest.raises(TrialFailed, match=words) as raised:
+        training(code, shards=shards, micro_batch=2)
+    assert raised.value.kind == "system"
+
+
+def test_a_batch_of_dicts_and_lists_is_cut_and_what_cannot_be_is_told():
+    batch = {"x": torch.arange(4), "names": ["a", "b", "c", "d"], "both": (torch.zeros(4, 2),)}
+    cut = _piece(batch, range(1, 3), 4)
+    assert cut["x"].tolist() == [1, 2]
+    assert cut["names"] == ["b", "c"]
+    assert cut["both"][0].shape == (2, 2)
+    with pytest.raises(TrialFailed, match="a float in it cannot be cut"):
+        _piece({"x": 1.0}, range(2), 4)
+
+
+class Touchy(Pictures):
+    """Its loss cannot bear one thread: it raises, or ends its process."""
+
+    end = staticmethod(lambda: 1 / 0)
+
+    def loss(self, model, batch):
+        if torch.get_num_threads() == 1:
+            self.end()
+        return super().loss(model, batch)
+
+
+def test_whatever_the_code_raises_under_a_configuration_is_told_and_the_trial_goes_on():
+    at = Trainer()
+    [plain] = Trainer().train(Pictures, 1, 1)
+    [tried] = at.train(Touchy, 1, 1, probe=[ONE, LAST], probe_seconds=60.0)
+    assert tried["state_hash"] == plain["state_hash"]
+    [said] = [m for m in at.said if m["op"] == "windows"]
+    assert {config for config, *_ in said["windows"]} == {LAST}
+    [(config, why)] = said["failed"]
+    assert config == ONE
+    assert "ZeroDivisionError" in why
+
+
+class Hungry(Touchy):
+    """On one thread it wants 8 GiB more."""
+
+    end = staticmethod(lambda: torch.ones(1 << 31))
+
+
+def test_a_configuration_that_takes_more_than_the_limit_cannot_be_run():
+    at = Trainer()
+    probed = {"probe": [ONE, LAST], "probe_seconds": 60.0}
+    [tried] = at.train(Hungry, 1, 1, memory_limit=4 << 30, **probed)
+    [said] = [m for m in at.said if m["op"] == "windows"]
+    [(config, why)] = said["failed"]
+    assert config == ONE
+    assert why.startswith("memory: ")
+    assert {config for config, *_ in said["windows"]} == {LAST}
+    assert tried["epoch"] == 1
+
+
+def test_a_trial_over_its_limit_fails_and_the_trainer_serves_the_next_one():
+    at = Trainer()
+    at.train(Pictures, 1, 1, trial="s-0001")
+    with pytest.raises(TrialFailed, match="its memory_limit is 4 GiB") as raised:
+        at.train(Hungry, 1, 1, system=ONE, memory_limit=4 << 30)
+    assert raised.value.kind == "memory"
+    assert not at.segments.keeps("s-0001")  # it would have counted, too
+    [after] = at.train(Pictures, 1, 1, trial="s-0002")
+    assert after["epoch"] == 1
+
+
+def test_a_trainer_says_what_it_tries_before_it_does_and_when_it_no_longer_does():
+    at = Trainer()
+    at.train(Drawn, 1, 1, probe=[WORKERS], probe_seconds=1.0)
+    tries = [m["config"] for m in at.said if m["op"] == "trying"]
+    assert tries == [(), WORKERS, ()]
+    at.train(Pictures, 1, 1, trial="s-0001", probe=[ONE], probe_seconds=60.0)
+    tries = [m["config"] for m in at.said if m["op"] == "trying"][3:]
+    assert tries[:2] == [ONE, ()]
+    assert tries[-1] == ()
+
+
+class Private(Noisy):
+    """A data set that only the process that made it can read."""
+
+    def __getitem__(self, i):
+        if get_worker_info() is not None:
+            raise OSError("a handle that no other process has")
+        return super().__getitem__(i)
+
+
+class Closed(Drawn):
+    def data(self):
+        return trainees.Data(Private(), Private())
+
+
+def test_a_data_set_that_no_loader_worker_can_read_fails_while_that_is_said_to_be_tried():
+    at = Trainer()
+    with pytest.raises(OSError, match="a handle"):
+        at.train(Closed, 1, 1, probe=[WORKERS], probe_seconds=1.0)
+    assert [m["config"] for m in at.said if m["op"] == "trying"] == [(), WORKERS]
+    [again] = at.train(Closed, 1, 1, fence=2)
+    assert again["state_hash"] == Trainer().train(Drawn, 1, 1)[0]["state_hash"]  # begun anew
 
 
 def test_autocast_computes_in_other_numbers():
