@@ -7,10 +7,11 @@ import threading
 
 import pytest
 from penstock import UsageError
-from penstock.app.archive import Epoch, archive_of, to_event, to_json
+from penstock.app.archive import Epoch, archive_of, to_event
 from penstock.app.codec import decode, encode
 from penstock.app.energy import energy_words, joules_of
 from penstock.app.export_tables import epoch_table, trial_table
+from penstock.app.own_file import to_text
 from penstock.app.reports import to_event as report_to_event
 from penstock.app.rows import EpochRow
 from penstock.profiling.devices import Device
@@ -100,7 +101,7 @@ def test_an_export_takes_joules_along_and_one_from_before_them_can_be_read(tmp_p
     archive = archive_of(make_study(tmp_path, study_spec()), "digits-1a2b")
     first = archive.trials[0]
     first.epochs[:] = [each.model_copy(update={"joules": 2.5}) for each in first.epochs]
-    brought = to_event(type(archive).model_validate_json(to_json(archive))).trials
+    brought = to_event(type(archive).model_validate_json(to_text(archive))).trials
     assert {each.joules for each in brought[0].epochs} == {2.5}
     assert {each.joules for each in brought[1].epochs} == {None}
     table = trial_table(archive)
