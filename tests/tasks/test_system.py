@@ -156,7 +156,7 @@ def test_windows_that_energy_counts_in_are_long_enough_to_tell_it(package):
     run = training(Pictures)
     run.metering = package
     began = time.monotonic()
-    found, failed = probe(run, [ONE], 0.01, lambda: None, energy=True)
+    found, failed = probe(run, [ONE], 0.01, Watch(), energy=True)
     assert (found, failed) == ([], []), "the default's window took all the time that there was"
     assert time.monotonic() - began >= SHORTEST
     found, _ = probe(run, [ONE], 60.0, Watch(), energy=True)
