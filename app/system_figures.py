@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log10
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -126,7 +127,7 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
                 "x": there,
                 "y": [1 / median(found[size]) for size in there],
                 "text": [""] * (len(there) - 1) + [escape(words(config))],
-                "textposition": "top left",
+                "textposition": "top center",
                 "customdata": [count(len(found[size]), "window") for size in there],
                 "hovertemplate": f"{escape(words(config))}<br>batch size %{{x}}: %{{y:.2f}}"
                 ", %{customdata}<extra></extra>",
@@ -134,9 +135,12 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
                 "marker": {"size": 8, "color": colour},
             }
         )
+    low, high = log10(sizes[0]), log10(sizes[-1])
+    room = (high - low) / 6  # for the names at the ends of the lines
+    ticks = {"tickvals": sizes, "ticktext": [str(n) for n in sizes]}
     layout = {
-        "xaxis": axis("batch size", type="log", tickvals=sizes, ticktext=[str(n) for n in sizes]),
-        "yaxis": axis("speed over the default's"),
+        "xaxis": axis("batch size", type="log", range=[low - room, high + room], **ticks),
+        "yaxis": axis("speed over the default's", type="log"),
         "height": 360,
         "hovermode": "closest",
     }

@@ -163,10 +163,12 @@ class Worker:
         return result
 
     def _shares(self, trainer: Trainer, *, at_work: bool) -> None:
-        """Tell the trainers at work how many they are: the device's joules are shared by that."""
+        """Tell the trainers at work how many they are: a GPU's joules are shared by that."""
+        if self._device.kind != "cuda" or self._device.unmetered:
+            return
         with self._sharing:
             (self._at_work.append if at_work else self._at_work.remove)(trainer)
-            for each in self._at_work if len(self._slots) > 1 else ():
+            for each in self._at_work:
                 each.send({"op": "share", "trials": len(self._at_work)})
 
     def _renew(self, slot: Slot, trainer: Trainer) -> None:

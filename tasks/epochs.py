@@ -167,7 +167,7 @@ class Session(Function):
         generators.seed(key("function", *self._names, self._epoch))
         self._open = True
         self._since = time.perf_counter()
-        self._drawn = self.run.pipe.metering.now()
+        self._drawn = self.run.metering.now()
 
     def _close(self, *, returned: bool = False) -> None:
         """Say what was reported of the epoch, and wait where its segment ends with it."""
@@ -185,7 +185,7 @@ class Session(Function):
             seconds,
             reported.state_hash,
             reported.uri,
-            self.run.pipe.metering.since(self._drawn),
+            self.run.metering.since(self._drawn),
         )
         # One that has returned closes its segment by saying so.
         if self.send(self._epoch, closes=False if returned else None):

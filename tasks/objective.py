@@ -114,7 +114,7 @@ class Session(Function):
         run = self.run
         metrics = {run.task.metric: _finite(value, f"reported at step {step}"), "step": float(step)}
         epoch = len(self.reports) + 1
-        seconds, joules = time.perf_counter() - self._since, run.pipe.metering.since(self._drawn)
+        seconds, joules = time.perf_counter() - self._since, run.metering.since(self._drawn)
         self.reports[epoch] = Report(metrics, seconds, joules=joules)
         if epoch < run.task.first:
             run.replaying(epoch)
@@ -129,7 +129,7 @@ class Session(Function):
     def _begin(self) -> None:
         """The next epoch begins."""
         self._since = time.perf_counter()
-        self._drawn = self.run.pipe.metering.now()
+        self._drawn = self.run.metering.now()
 
     def _values(self, returned: object) -> list[float]:
         n = 1 + len(self.run.task.also)

@@ -48,6 +48,7 @@ class Run:
     members: tuple[str, ...] = ()  # a gang's trainers by rank
     cut: bool = False
     stop: bool = False
+    metering: Metering = field(default_factory=lambda: Metering(None))
     note: str = ""  # the latest result, shown with progress
     passed_over: list[str] = field(default_factory=list)  # states that could not be had
     _answers: SimpleQueue[Scalar] = field(default_factory=SimpleQueue)
@@ -211,7 +212,7 @@ class Pipe:
             match message["op"]:
                 case "run":
                     task = SegmentTask.model_validate(message["task"])
-                    current = Run(task, self, tuple(message["members"]))
+                    current = Run(task, self, tuple(message["members"]), metering=self.metering)
                     self.inbox.put(current)
                 case "share":
                     self.metering.share(message["trials"])

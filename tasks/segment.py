@@ -83,7 +83,7 @@ class Segments:
         try:
             with exact.explained(), bounded(task.memory_limit):
                 warm = self._state_before(run, code)
-                warm.training.metering = run.pipe.metering
+                warm.training.metering = run.metering
                 _try_out(run, warm.training)
                 run.prepared()
                 self._train(run, warm)

@@ -20,7 +20,7 @@ class Trainer:
         self.durable: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self.listen = socket.create_server(("127.0.0.1", 0))
         self.identity = f"127.0.0.1:{self.listen.getsockname()[1]}:word"
-        # It uses nothing of a pipe but say() and the metering.
+        # It uses nothing of a pipe but say().
         self.segments = Segments(self, self.identity, self.listen)
 
     def say(self, op: str, **fields) -> None:
@@ -30,7 +30,7 @@ class Trainer:
         """Run one segment and give its epochs."""
         task = segment(code, first, n, **changes)
         before = len(self.said)
-        self.segments.run(Run(task, self), code)
+        self.segments.run(Run(task, self, metering=self.metering), code)
         return [m for m in self.said[before:] if m["op"] == "epoch"]
 
     def replays(self) -> list[str]:

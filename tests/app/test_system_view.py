@@ -12,6 +12,7 @@ from penstock.profiling.history import HistoryEntry, digest, machine_class
 from penstock.profiling.similarity import Similarity
 from penstock.scheduler.events import Profiled, Window, WindowsMeasured
 from penstock.scheduler.state import DeviceRecord
+from plotly import graph_objects
 
 ONE, TWO = (("threads", 1),), (("loader_workers", 2),)
 DEVICE = Device("d", "node", "cpu", (0, 1), None)
@@ -111,6 +112,8 @@ def test_each_place_for_a_picture_has_one():
     drawn = {name for name, chart in found.charts.items() if chart}
     assert drawn == {"system_bought", "system_batch", "system_heat", "system_clusters"}
     assert all(f'data-figure="{name}"' in found.html for name in drawn)
+    for chart in found.charts.values():
+        graph_objects.Figure(chart)  # which knows all that a chart may say
     assert found.charts["system_clusters"]["data"][0]["marker"]["symbol"] == ["square", "circle"]
 
 

@@ -12,7 +12,7 @@ import json
 import textwrap
 
 import pytest
-from installation import Installation
+from installation import CORES, Installation
 from powercap import burning
 
 pytestmark = pytest.mark.integration
@@ -51,14 +51,16 @@ STUDY = """
         study = penstock.create_study(
             study_name="net", metric="loss", sampler="random", seed=3,
             strategy=penstock.FullBudget(3), system="tune", system_objective={objective!r},
+            max_width={width},
         )
-        study.optimize(Net, {{"lr": penstock.Float(0.01, 0.1)}}, n_trials=3)
+        study.optimize(Net, {{"lr": penstock.Float(0.01, 0.1)}}, n_trials={n_trials})
 """
 
 
-def script(tmp_path, objective):
+def script(tmp_path, objective, *, width=1, n_trials=3):
     file = tmp_path / "net.py"
-    file.write_text(textwrap.dedent(STUDY).format(objective=objective))
+    text = textwrap.dedent(STUDY)
+    file.write_text(text.format(objective=objective, width=width, n_trials=n_trials))
     return file
 
 
@@ -93,6 +95,20 @@ def test_joules_go_from_the_meter_into_ledger_best_export_and_report(tmp_path):
             assert [float(row["energy_j"]) for row in rows] == [
                 row.joules for row in sorted(epochs, key=lambda row: (row.trial, row.epoch))
             ]
+        finally:
+            site.close()
+
+
+@pytest.mark.skipif(CORES < 2, reason="a gang of two needs as many cores")
+def test_a_gang_has_the_joules_of_all_its_members(tmp_path):
+    with burning(tmp_path / "powercap", WATTS) as folder:
+        site = Installation(tmp_path / "home", devices="cpu:2x1", policy="shuffle", powercap=folder)
+        try:
+            site.penstock("run", script(tmp_path, "time", width=2), timeout=120)
+            wide = [row for row in site.reader.epochs(site.reader.study("net").id) if row.width > 1]
+            assert wide
+            assert all(row.joules is not None for row in wide)
+            assert sum(row.joules for row in wide) > 0
         finally:
             site.close()
 
