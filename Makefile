@@ -14,7 +14,7 @@ run: .venv/installed ## the quickstart: tune a small network on handwritten digi
 	@$(BIN)/penstock run examples/digits.py
 
 test: .venv/dev ## the tests, with a real broker and real workers
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q -n logical --dist loadfile --no-loadscope-reorder
 
 check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@$(BIN)/ruff check

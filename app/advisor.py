@@ -15,9 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..profiling.errors import UsageError
-from ..profiling.history import HistoryEntry, Profile, digest
+from ..profiling.history import HistoryEntry, Profile
 from ..profiling.knobs import KNOBS, SystemConfig
-from ..scheduler.decisions import Consult, Remember
+from ..scheduler.decisions import Consult
 from .history import entries_from_bodies, entries_to_bodies
 
 log = logging.getLogger(__name__)
@@ -59,28 +59,6 @@ class Advisor:
         done = [each for each in self._asked if each.done()]
         self._asked = [each for each in self._asked if not each.done()]
         return [each.result() for each in done]
-
-
-def entry_of(told: Remember, at: float) -> list[HistoryEntry]:
-    """What a race came to as entries of the history, with those that cannot be run."""
-    source = digest("study", told.study)
-
-    def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
-        return HistoryEntry(
-            workload=told.workload,
-            machine=told.machine,
-            source=source,
-            profile=told.profile,
-            config=config,
-            speedup=speedup,
-            joules=None,
-            windows=max(1, told.windows),
-            at=at,
-            infeasible=infeasible,
-        )
-
-    failed = [entry(config, 1.0, infeasible=True) for config in told.infeasible]
-    return [entry(told.config, told.speedup), *failed]
 
 
 def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:

@@ -34,7 +34,7 @@ from ..tasks.identity import listen
 from . import broker, locks, protocol, store
 from .keeper import AGENT_VARIABLE
 from .machine import devices_of
-from .services import Keeper
+from .reviver import Reviver
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def main(settings: Settings) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
-    with locks.hold(settings.run, NAME), Keeper(settings), _signals() as wake:
+    with locks.hold(settings.run, NAME), Reviver(settings), _signals() as wake:
         return Agent(settings, wake).run()
 
 

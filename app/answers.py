@@ -19,10 +19,10 @@ from ..scheduler.events import (
     Proposed,
     StudyFailed,
 )
-from ..scheduler.snapshot import fault
 from ..scheduler.state import EngineState
 from ..scheduler.trial import Trial
 from .advisor import Advisor
+from .plugin import instead
 from .ports import Answer, Policies, Samplers
 
 log = logging.getLogger(__name__)
@@ -59,12 +59,9 @@ def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
     """The plans of a policy of the user's, or that it gave none."""
     try:
         found = policies.plan(ask.policy, [each for _, each in ask.snapshots])
-        for (_, snapshot), plan in zip(ask.snapshots, found, strict=True):
-            if wrong := fault(snapshot, plan):
-                raise UsageError(wrong)  # noqa: TRY301 - one end for all that is no plan
     except UsageError as error:
-        log.warning("policy %s %s", ask.policy, error)
-        return PolicyFailed(at=at, cause=ask.id, reason=str(error))
+        log.warning("policy %s %s: %s", ask.policy, error, instead())
+        return PolicyFailed(at=at, cause=ask.id, reason=str(error), policy=ask.policy)
     return Planned(at=at, cause=ask.id, plans=found)
 
 

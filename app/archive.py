@@ -6,7 +6,7 @@ the scheduler's alone, and a restart takes the study up like everything else.
 
 Rules of change: within a format a field may be added, with a default; an older Penstock refuses it
 by its name. Anything else is a new format. Times are seconds since 1970; NaN and infinities are the
-strings ``NaN``, ``Infinity`` and ``-Infinity``, because JSON has none.
+strings ``NaN``, ``Infinity`` and ``-Infinity``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from ..profiling.errors import UsageError
 from ..scheduler.decisions import Member, Parent
@@ -28,15 +28,13 @@ from ..scheduler.study import Scalar, StudyRecord, number_of, trial_id
 from ..scheduler.trial import AcceptedEpoch, Failure, Origin, TrialState
 from .codec import spec_from_json
 from .drawn import Drawn
+from .own_file import Body, Kind, read_own
 
 if TYPE_CHECKING:
     from .queries import Reader
     from .rows import TrialRow
 
-#: The format that this version writes, and the only one that it reads.
-FORMAT = 1
-#: The key that holds it: by it a file is known to be an export.
-MARK = "penstock_export"
+KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
 #: The most epochs that are imported at once: 100,000 keep the scheduler busy for 6 s.
 MOST_EPOCHS = 250_000
 
@@ -46,11 +44,7 @@ Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Moment = Annotated[float, Field(ge=0, lt=2e11, allow_inf_nan=False)]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
-
-
-class Epoch(_Body):
+class Epoch(Body):
     """As ``rows.EpochRow``; ``members`` are (device, slot)."""
 
     epoch: Whole
@@ -66,7 +60,7 @@ class Epoch(_Body):
     at: Moment
 
 
-class Checkpoint(_Body):
+class Checkpoint(Body):
     """A state in the checkpoint store of the installation that trained it."""
 
     epoch: Whole
@@ -75,7 +69,7 @@ class Checkpoint(_Body):
     at: Moment
 
 
-class TrialOrigin(_Body):
+class TrialOrigin(Body):
     """What a forked trial goes on from, and whose place it takes; trials by their numbers."""
 
     trial: Whole
@@ -83,13 +77,13 @@ class TrialOrigin(_Body):
     replaces: Whole
 
 
-class TrialFailure(_Body):
+class TrialFailure(Body):
     kind: str
     message: str
     traceback: str
 
 
-class TrialBody(_Body):
+class TrialBody(Body):
     """As ``rows.TrialRow``. ``drawn``: the distributions that an objective asked for."""
 
     number: Whole
@@ -105,15 +99,15 @@ class TrialBody(_Body):
     failure: TrialFailure | None
     epochs: list[Epoch]
     checkpoints: list[Checkpoint]
-    further: list[float] = []
-    constraints: dict[str, float] = {}
+    further: list[float] = Field(default=[])
+    constraints: dict[str, float] = Field(default={})
     origin: TrialOrigin | None = None
 
 
-class Archive(_Body):
+class Archive(Body):
     """A study. ``spec`` is the ledger's own form (``codec``)."""
 
-    penstock_export: int = FORMAT
+    penstock_export: int = KIND.format
     penstock_version: str
     exported_at: Moment
     status: str
@@ -154,34 +148,9 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
     )
 
 
-def to_json(archive: Archive) -> str:
-    """The file's text: JSON that a version control system can compare line by line."""
-    return archive.model_dump_json(indent=1) + "\n"
-
-
 def read_archive(file: Path) -> Archive:
     """The study in an export. Raises UsageError for any other file, and for another format."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_json)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{file} is no export of a study: it is no JSON ({error})") from error
-    if not isinstance(content, dict) or MARK not in content:
-        raise UsageError(f"{file} is no export of a study: make one with penstock export STUDY")
-    if content[MARK] != FORMAT:
-        writer = content.get("penstock_version", "an unknown version")
-        raise UsageError(
-            f"{file} has export format {content[MARK]!r}, written by Penstock {writer}; this one,"
-            f" {version('penstock')}, reads format {FORMAT}: import it with that version, or export"
-            " the study again with this one"
-        )
-    try:
-        return Archive.model_validate(content)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise UsageError(f"{file} is refused: {where}: {problem['msg']}") from error
+    return read_own(file, KIND, Archive)
 
 
 def to_event(archive: Archive) -> StudyImported:
@@ -197,10 +166,6 @@ def to_event(archive: Archive) -> StudyImported:
     )
     trials = tuple(_past(spec.id, trial) for trial in archive.trials)
     return StudyImported(at=archive.exported_at, record=record, trials=trials)
-
-
-def _no_json(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _trial(

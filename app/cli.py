@@ -24,6 +24,7 @@ from .cli_simulate import simulate
 from .cli_views import dashboard
 from .terminal import (
     FAILED,
+    Application,
     Commands,
     Json,
     Name,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 STUDY_FILES = (".yaml", ".yml")
 STUDIES, MACHINE = "Studies", "This machine"  # how --help groups the commands
 
-app = typer.Typer(
+app = Application(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

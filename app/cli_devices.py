@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..scheduler.freeing import LONGEST_WITHIN
-from .terminal import Json, client_of, completed, present, reader_of, scheduler_runs, settings_of
+from .terminal import (
+    Application,
+    Json,
+    client_of,
+    completed,
+    present,
+    reader_of,
+    scheduler_runs,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from .client import Client
@@ -16,9 +25,11 @@ if TYPE_CHECKING:
 Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="NAME...",
+        metavar="NAME",
         help="Devices: their names, or unique beginnings of them.",
-        autocompletion=completed(lambda reader, _: (each.device.name for each in reader.devices())),
+        autocompletion=completed(
+            lambda reader, _: (r.device.name for r in reader.devices() if r.state != "left")
+        ),
     ),
 ]
 _WITHIN = typer.Option(
@@ -26,7 +37,7 @@ _WITHIN = typer.Option(
 )
 Within = Annotated[float | None, _WITHIN]
 
-capacity = typer.Typer(invoke_without_command=True)
+capacity = Application(invoke_without_command=True)
 
 
 @capacity.callback()

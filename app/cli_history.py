@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from .terminal import Json, client_of, present, reader_of, settings_of
+from .terminal import Application, Json, client_of, present, reader_of, settings_of
 
-history = typer.Typer(help="Take the history of tuned system parameters elsewhere, or bring one.")
+history = Application(help="Take the history of tuned system parameters elsewhere, or bring one.")
 
 
 def similar(

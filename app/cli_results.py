@@ -49,8 +49,9 @@ def export(
 
     What is written as JSON can be imported. Parquet needs the extra 'parquet' of penstock.
     """
-    from .archive import archive_of, to_json
+    from .archive import archive_of
     from .export_tables import epoch_table, to_csv, to_parquet, trial_table
+    from .own_file import to_text
     from .whole_file import write_whole
 
     form = form or _form_of(output)
@@ -63,7 +64,7 @@ def export(
     reader = reader_of()
     archive = archive_of(reader, study_of(reader, name).id)
     if form is Format.JSON:
-        content: str | bytes = to_json(archive)
+        content: str | bytes = to_text(archive)
     else:
         table = epoch_table(archive) if epochs else trial_table(archive)
         content = to_csv(table) if form is Format.CSV else to_parquet(table)

@@ -25,7 +25,8 @@ def simulate(
     ],
     *,
     devices: Annotated[
-        str, typer.Option(metavar="DEVICES", help="cpu:8x1 or gpu:8; they need not be here.")
+        str,
+        typer.Option(metavar="DEVICES", help="cpu:8x1, gpu:8 or cpu:8x1*2; they need not be here."),
     ],
     policy: Annotated[
         list[str] | None,
@@ -56,11 +57,12 @@ def simulate(
     Nothing is trained, and no time passes but the planning's.
     """
     from .simulation import COMPARED, run, simulated_devices
-    from .simulation_view import simulation_view
+    from .simulation_view import Progress, simulation_view
 
     there = simulated_devices(devices)
     found = _workload(workload, len(there), max_width=max_width, seed=seed, count=count)
-    simulation = run(found, there, tuple(policy or COMPARED), known=known)
+    with Progress() as progress:
+        simulation = run(found, there, tuple(policy or COMPARED), known=known, tell=progress.tell)
     if report is not None:
         from .simulation_page import write_simulation
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +25,8 @@ Facts = dict[str, Any]
 GRACE = 15.0
 #: Seconds between two looks at the ledger.
 _LOOK_AGAIN = 0.1
+#: Seconds for which a device that left is listed.
+SHOWN_AFTER = 86_400.0
 #: Columns between two columns of the table.
 GAP = 3
 _GONE = ("left", "held")
@@ -75,13 +77,24 @@ def _facts(record: DeviceRecord, works: dict[tuple[str, int], Work]) -> Facts:
 def device_table(devices: list[Facts]) -> RenderableType:
     """The devices, a line each where the terminal is wide enough: those that are gone last.
 
+    What left more than ``SHOWN_AFTER`` ago is only counted.
+
     On a narrow one columns are left out, those first that matter least.
     """
     if not devices:
         return Text("no device is here yet: penstock up, or penstock worker, joins some", "dim")
     now = time.time()
-    order = sorted(devices, key=lambda facts: facts["state"] in _GONE)
-    return _Fitting({title: [cell(facts, now) for facts in order] for title, cell in _COLUMNS})
+    shown = [facts for facts in devices if not _left_long_ago(facts, now)]
+    order = sorted(shown, key=lambda facts: facts["state"] in _GONE)
+    table = _Fitting({title: [cell(facts, now) for facts in order] for title, cell in _COLUMNS})
+    forgotten = len(devices) - len(shown)
+    words = f"and {forgotten} that left more than a day ago: --json has them"
+    return Group(*([table] if shown else []), *([Text(words, "dim")] if forgotten else []))
+
+
+def _left_long_ago(facts: Facts, now: float) -> bool:
+    since = facts["since"]
+    return facts["state"] == "left" and since is not None and now - since > SHOWN_AFTER
 
 
 class _Fitting:

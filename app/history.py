@@ -14,23 +14,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from sqlalchemy import Row, Select, select
 
 from ..profiling.errors import UsageError
-from ..profiling.history import HistoryEntry, Knob, check, trimmed
+from ..profiling.history import HistoryEntry, Knob, check, digest, trimmed
+from ..profiling.knobs import SystemConfig
+from ..scheduler.decisions import Remember
+from .own_file import Body, Kind, read_own, to_text, wrong
 from .tables import HISTORY
 
-#: The format that this version writes, and the only one that it reads.
-FORMAT = 1
-#: The key that holds it: by it a file is known to be a history.
-MARK = "penstock_history"
+KIND = Kind("history", "penstock_history", 1, "penstock history export")
 
 Rows = Callable[[Select[Any]], Sequence[Row[Any]]]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _Body(Body):
+    model_config = ConfigDict(strict=True)
 
 
 class EntryBody(_Body):
@@ -51,7 +51,7 @@ class EntryBody(_Body):
 class HistoryFile(_Body):
     """All of a history, or one machine's."""
 
-    penstock_history: int = FORMAT
+    penstock_history: int = KIND.format
     penstock_version: str
     exported_at: Annotated[float, Field(ge=0)]
     entries: list[EntryBody]
@@ -75,6 +75,28 @@ def merged(
     return written, [name for name in before if name not in kept]
 
 
+def entries_of(told: Remember, at: float) -> list[HistoryEntry]:
+    """What a race came to as entries of the history, with those that cannot be run."""
+    source = digest("study", told.study)
+
+    def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
+        return HistoryEntry(
+            workload=told.workload,
+            machine=told.machine,
+            source=source,
+            profile=told.profile,
+            config=config,
+            speedup=speedup,
+            joules=None,
+            windows=max(1, told.windows),
+            at=at,
+            infeasible=infeasible,
+        )
+
+    failed = [entry(config, 1.0, infeasible=True) for config in told.infeasible]
+    return [entry(told.config, told.speedup), *failed]
+
+
 def to_row(entry: HistoryEntry) -> dict[str, Any]:
     """``entry`` as a row of the table."""
     body = _body(entry).model_dump()
@@ -92,29 +114,12 @@ def to_json(entries: Iterable[HistoryEntry]) -> str:
         exported_at=time.time(),
         entries=[_body(entry) for entry in entries],
     )
-    return file.model_dump_json(indent=1) + "\n"
+    return to_text(file)
 
 
 def read_file(path: Path) -> list[HistoryEntry]:
     """The entries in a file. Raises ``UsageError`` for what is no history of this format."""
-    try:
-        fields = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is no history: it is not JSON ({error})") from error
-    if not isinstance(fields, dict) or MARK not in fields:
-        raise UsageError(f"{path} is no history: penstock history export writes one")
-    if fields[MARK] != FORMAT:
-        raise UsageError(
-            f"{path} is of history format {fields[MARK]}, and this Penstock reads {FORMAT}:"
-            " export it with the same version"
-        )
-    try:
-        file = HistoryFile.model_validate_json(json.dumps(fields))
-    except ValidationError as error:
-        raise UsageError(f"{path} is refused: {_why(error)}") from error
-    return [_from_body(body) for body in file.entries]
+    return [_from_body(body) for body in read_own(path, KIND, HistoryFile).entries]
 
 
 def entries_to_bodies(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
@@ -129,7 +134,7 @@ def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
     try:
         return [_from_body(EntryBody.model_validate_json(json.dumps(body))) for body in bodies]
     except ValidationError as error:
-        raise UsageError(f"an entry of the history is refused: {_why(error)}") from error
+        raise UsageError(f"an entry of the history is refused: {wrong(error)}") from error
 
 
 def _from_body(body: EntryBody) -> HistoryEntry:
@@ -155,8 +160,3 @@ def _body(entry: HistoryEntry) -> EntryBody:
 def _pairs(mapping: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     """In the order of names: equal configurations are equal values."""
     return tuple(sorted(mapping.items()))
-
-
-def _why(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"

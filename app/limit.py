@@ -15,15 +15,7 @@ def patiently(every: float, name: str, call: Callable[[], T], tell: Callable[[],
 
     ``call`` runs in a thread called ``name``, ``tell`` in this one.
     """
-    done = Future[T]()
-
-    def attempt() -> None:
-        try:
-            done.set_result(call())
-        except Exception as error:  # handed to the caller below
-            done.set_exception(error)
-
-    threading.Thread(target=attempt, name=name, daemon=True).start()
+    done = _begun(name, call)
     while not wait([done], every).done:
         tell()
     return done.result()
@@ -35,20 +27,20 @@ def within(seconds: float, name: str, call: Callable[[], T]) -> T:
     It runs in a thread called ``name``, because no timeout of a socket covers a name lookup, and
     none at all a disk. One that hangs is left behind: it does not keep the process.
     """
-    returned: list[T] = []
-    raised: list[Exception] = []
+    done = _begun(name, call)
+    if not wait([done], seconds).done:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return done.result()
+
+
+def _begun(name: str, call: Callable[[], T]) -> Future[T]:
+    done = Future[T]()
 
     def attempt() -> None:
         try:
-            returned.append(call())
-        except Exception as error:  # handed to the caller below
-            raised.append(error)
+            done.set_result(call())
+        except Exception as error:  # handed to who waits
+            done.set_exception(error)
 
-    thread = threading.Thread(target=attempt, name=name, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if raised:
-        raise raised[0]
-    if not returned:
-        raise TimeoutError(f"no answer within {seconds:g} s")
-    return returned[0]
+    threading.Thread(target=attempt, name=name, daemon=True).start()
+    return done

@@ -16,6 +16,7 @@ from .live import Watcher
 from .picture import STATUS_STYLE, View, picture
 from .standing import duration, number
 from .usage import usage_of, words
+from .weights import share_words
 
 if TYPE_CHECKING:
     from .doctor import Finding
@@ -107,7 +108,13 @@ def study_table(studies: list[Facts]) -> RenderableType:
             number(best["value"]) if best else _front(facts),
             Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim"),
         )
-    return table
+    shares = [
+        Text(f"{facts['name']} has {words}", style="dim")
+        for facts in studies
+        if facts["finished_at"] is None
+        and (words := share_words(facts["weight"], facts["priority"]))
+    ]
+    return Group(table, *shares)
 
 
 def _short(n: int) -> str:

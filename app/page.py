@@ -1,8 +1,8 @@
 """The frame of the pages that we write: style, charts and footer around the body of each.
 
-A page carries its style, its code and plotly.js in itself, and forbids itself any network access.
-Text of the user reaches it in two ways only: through ``html.escape`` into the page, and as JSON
-into the charts; so a study may be named ``<script>``.
+A page carries its style, its code and, for charts, plotly.js in itself, and forbids itself any
+network access. Text of the user reaches it in two ways only: through ``html.escape`` into the page,
+and as JSON into the charts; so a study may be named ``<script>``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from .charts import SCALE
 def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:
     """The page whose header and main are in the file ``template`` beside this one.
 
-    ``parts`` are HTML by the name of their placeholder.
+    ``parts`` are HTML by the name of their placeholder. Without ``charts`` it needs no plotly.js.
     """
-    from plotly.offline import get_plotlyjs
+    library, size = "", ""
+    if charts:
+        from plotly.offline import get_plotlyjs
 
-    library = get_plotlyjs()
+        library = get_plotlyjs()
+        size = (
+            f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
+            " so that it opens without a network."
+        )
     known = {
         "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in SCALE),
         "figures": script_json(charts),
         "plotly": library,
-        "footer": f"Made by Penstock on {moment(now.timestamp())}."
-        f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
-        " so that it opens without a network.",
+        "footer": f"Made by Penstock on {moment(now.timestamp())}.{size}",
         **parts,
     }
     frame, body = (

@@ -26,6 +26,7 @@ from .standing import (
     so_far,
     sparkline,
 )
+from .weights import share_words
 
 if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord
@@ -123,6 +124,8 @@ def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
 def _header(view: View, now: float) -> RenderableType:
     study, stand = view.study, view.stand
     how = f"{aim(study)} · {label(study.strategy)} · {label(study.sampler)}"
+    if shares := share_words(study.weight, study.priority):
+        how += f" · {shares}"
     if study.observations:
         how += f" · {study.observations} copied"
     status = (study.status, STATUS_STYLE.get(study.status, ""))

@@ -8,6 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from .plugin import instead
 from .standing import count, duration, number
 
 Facts = dict[str, Any]
@@ -16,7 +17,8 @@ Facts = dict[str, Any]
 def plan_view(plan: Facts) -> RenderableType:
     """What runs, what waits, and when the next slot is expected to be free."""
     if not plan["studies"]:
-        return Text("no study is at work: there is nothing to plan", style="dim")
+        trouble = f"; {_trouble(plan)}" if plan["trouble"] else ""
+        return Text(f"no study is at work: there is nothing to plan{trouble}", style="dim")
     parts: list[RenderableType] = [Text(_head(plan)), Text()]
     rows = [
         (*_first(row, ", ".join(row["slots"])), _time(row["ends"]), row["why"])
@@ -63,9 +65,7 @@ def _head(plan: Facts) -> str:
     if plan["planned"] is not None:
         words.append(f"planned {duration(plan['planned'])} ago")
     if plan["trouble"]:
-        words.append(f"{plan['trouble']}; the plan before stands")
-    if plan["aside"]:
-        words.append(f"the policy is set aside for {duration(plan['aside'])}")
+        words.append(_trouble(plan))
     if plan["dirty"]:
         words.append("to be planned anew with the next free slot")
     if plan["free"]:
@@ -73,6 +73,12 @@ def _head(plan: Facts) -> str:
     else:
         words.append(f"next slot free in {_time(plan['next_free'])}")
     return "; ".join(words)
+
+
+def _trouble(plan: Facts) -> str:
+    """How the policy failed and what follows; only one of the user's is set aside."""
+    follows = instead(plan["aside"]) if plan["aside"] else "the plan before stands"
+    return f"{plan['trouble']}: {follows}"
 
 
 def _shared(row: Facts) -> str:

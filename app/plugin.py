@@ -4,11 +4,13 @@ Theory of operation. A policy is code that nobody here has read: it may raise, h
 runs in a child process, one line of JSON for each question and each answer. The child limits itself
 to ``BUDGET`` seconds of CPU time a plan by a timer of the kernel's, whose signal ends it; for one
 that sleeps the caller waits no longer than ``PATIENCE``. What was cut off is started anew when it
-is asked again. Errors of the child are told in words; the engine decides what follows from them.
+is asked again, and so is one that failed and whose file has changed since. Errors of the child are
+told in words; the engine decides what follows from them.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
@@ -19,12 +21,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import UsageError
+from ..scheduler.planning import ASIDE
 from ..scheduler.policies import find_policy, is_plugin
-from ..scheduler.snapshot import Plan, Policy, Snapshot
+from ..scheduler.snapshot import Plan, Policy, Snapshot, fault
 from .codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
+from .standing import duration
 
 #: CPU seconds that one plan may take.
 BUDGET = 0.5
@@ -32,6 +37,14 @@ BUDGET = 0.5
 PATIENCE = 3.0
 #: Seconds in which the child has to import the user's module.
 START_WITHIN = 60.0
+
+
+def instead(seconds: float = ASIDE) -> str:
+    """What follows where a policy gave no plan and is asked again after so long; what to do."""
+    return (
+        "the plan before stands, and who is not in it goes in order of arrival, on one device;"
+        f" correct it: after {duration(seconds)} it is asked again, a changed file imported anew"
+    )
 
 
 def check_policy(policy: str) -> None:
@@ -53,11 +66,21 @@ class PluginHost:
         self._child: subprocess.Popen[bytes] | None = None
         self._name = ""
         self._rest = b""
+        self._file: Path | None = None
+        self._read_at = 0
+        self._failed = False
 
     def load(self, policy: str) -> None:
         """Import ``policy``. UsageError says why it cannot be had."""
-        if self._child is not None and self._name == policy and self._child.poll() is None:
-            return
+        if why := self._start(policy):
+            allowed = f"module:function that can be imported ({why})"
+            raise UsageError.refuse("policy", policy, allowed)
+
+    def _start(self, policy: str) -> str:
+        """See to it that ``policy`` is at hand; why it is not, in words, else nothing."""
+        alive = self._child is not None and self._child.poll() is None
+        if alive and self._name == policy and not (self._failed and self._changed()):
+            return ""
         self.close()
         self._name = policy
         self._child = subprocess.Popen(
@@ -68,13 +91,31 @@ class PluginHost:
         answer = self._read(START_WITHIN) or {"error": "its import ended or did not end"}
         if "error" in answer:
             self.close()
-            allowed = f"module:function that can be imported ({answer['error']})"
-            raise UsageError.refuse("policy", policy, allowed)
+            return str(answer["error"])
+        self._file = Path(answer["ready"]) if answer["ready"] else None
+        self._read_at = self._written_at()
+        return ""
+
+    def _changed(self) -> bool:
+        return self._written_at() != self._read_at
+
+    def _written_at(self) -> int:
+        """When the file of the policy was last written (ns); 0 where there is none."""
+        if self._file is None:
+            return 0
+        with suppress(OSError):
+            return self._file.stat().st_mtime_ns
+        return 0
 
     def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
         """A plan for each snapshot. UsageError says what the policy did instead."""
-        self.load(policy)
-        return tuple(self._plan(snapshot) for snapshot in snapshots)
+        why = self._start(policy)
+        self._failed = True
+        if why:
+            raise UsageError(f"cannot be imported: {why}")
+        plans = tuple(self._plan(snapshot) for snapshot in snapshots)
+        self._failed = False
+        return plans
 
     def _plan(self, snapshot: Snapshot) -> Plan:
         assert self._child is not None
@@ -84,13 +125,15 @@ class PluginHost:
             self._child.stdin.flush()
         answer = self._read(PATIENCE)
         if answer is None:
-            overdrawn = self._child.poll() == -signal.SIGPROF
+            ended = self._child.poll()
             self.close()
-            took = f"{BUDGET:g} s of CPU time" if overdrawn else f"{PATIENCE:g} s"
-            raise UsageError(f"took more than {took}, or ended its process")
+            raise UsageError(_silence(ended))
         if "error" in answer:
-            raise UsageError(f"failed: {answer['error']}")
-        return plan_from_json(json.dumps(answer["plan"]))
+            raise UsageError(answer["error"])
+        plan = plan_from_json(json.dumps(answer["plan"]))
+        if wrong := fault(snapshot, plan):
+            raise UsageError(wrong)
+        return plan
 
     def _read(self, seconds: float) -> dict[str, Any] | None:
         """The child's next line; None where it ends, or says nothing within ``seconds``."""
@@ -117,8 +160,21 @@ class PluginHost:
         self._child, self._rest = None, b""
 
 
+def _silence(status: int | None) -> str:
+    """Why a child that has this exit status (None: it has none) gave no answer."""
+    if status is None:
+        return f"gave no plan within {PATIENCE:g} s"
+    if status == -signal.SIGPROF:
+        return f"took more than {BUDGET:g} s of CPU time for a plan"
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended its process, with exit status {status}"
+
+
 def main() -> None:
     """The child: import, then answer line by line until the caller is gone."""
+    # Beyond its budget the log has where it was.
+    faulthandler.register(signal.SIGPROF, chain=True)
     # What the policy prints goes to the log; answers have a pipe of their own.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -133,21 +189,35 @@ def main() -> None:
         traceback.print_exc()
         say(error=repr(error))
         return
-    say(ready=True)
+    module = sys.modules[sys.argv[1].partition(":")[0]]
+    file = module.__file__ or ""
+    say(ready=file)
+    told = set()
     for line in sys.stdin:
         try:
-            text = plan_to_json(_limited(policy, snapshot_from_json(line)))
+            plan = _limited(policy, snapshot_from_json(line))
         except Exception as error:
-            traceback.print_exc()
-            say(error=f"{error!r}{_where(error)}")
+            if (trace := traceback.format_exc()) not in told:
+                told.add(trace)
+                sys.stderr.write(trace)
+            say(error=f"raised {type(error).__name__}: {error}{_where(error, file)}")
+            continue
+        if not isinstance(plan, Plan):
+            say(error=f"returned a value of type {type(plan).__name__}, where a Plan is wanted")
+            continue
+        try:
+            text = plan_to_json(plan)
+        except (TypeError, ValueError) as error:
+            say(error=f"gave a malformed plan: {error}")
         else:
             say(plan=json.loads(text))
 
 
-def _where(error: Exception) -> str:
-    """The line of the user's code that raised, where it was that."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f" in {last.filename}, line {last.lineno}" if last.filename != __file__ else ""
+def _where(error: Exception, file: str) -> str:
+    """The line that raised: the last one of the user's file, if that is on the way."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((each for each in reversed(frames) if each.filename == file), frames[-1])
+    return f" ({last.filename}, line {last.lineno}, in {last.name})"
 
 
 def _imported(policy: str) -> Policy:
@@ -158,16 +228,13 @@ def _imported(policy: str) -> Policy:
     return found
 
 
-def _limited(policy: Policy, snapshot: Snapshot) -> Plan:
-    """The policy's plan, if it is one; beyond its budget of CPU time this process ends."""
+def _limited(policy: Policy, snapshot: Snapshot) -> object:
+    """What the policy returns; beyond its budget of CPU time this process ends."""
     signal.setitimer(signal.ITIMER_PROF, BUDGET)
     try:
-        plan = policy(snapshot)
+        return policy(snapshot)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    if not isinstance(plan, Plan):
-        raise TypeError(f"a Plan is wanted, not {type(plan).__name__}")
-    return plan
 
 
 if __name__ == "__main__":

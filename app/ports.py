@@ -58,7 +58,7 @@ class Policies(Protocol):
     """Who asks policies of the user's."""
 
     def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
-        """A plan for each snapshot. UsageError says what the policy did instead."""
+        """A plan for each snapshot, that may be. UsageError says what the policy did instead."""
 
 
 class Samplers(Protocol):

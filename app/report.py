@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
-from . import figures, lineage
+from . import figures, lineage, shared
 from .codec import spec_from_json
 from .fragments import Markup, pairs, table
 from .importances import LEAST, Importances, importances
@@ -33,7 +33,7 @@ from .standing import (
     standing,
 )
 from .system_view import energy, section, turned
-from .usage import usage_of, words
+from .usage import beside, usage_of, words
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -64,10 +64,19 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
     shares = _importances(reader, study, trials, epochs)
     used = usage_of(reader, study)
-    system = section(reader, study.id)
-    text = render(study, trials, epochs, shares, datetime.now(UTC), used, system)
+    sections = section(reader, study.id) + _shared(reader, study, epochs)
+    text = render(study, trials, epochs, shares, datetime.now(UTC), used, sections)
     write_whole(path, text, "report")
     return path
+
+
+def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:
+    """HTML of who shared a device with whom: trials of this study and of those beside it."""
+    if not epochs:
+        return ""
+    others = beside(reader, study, study.finished_at or max(row.at for row in epochs))
+    rows = [*epochs, *(row for other in others for row in reader.epochs(other.id))]
+    return shared.section(study, rows, {other.id: other.name for other in others})
 
 
 def _importances(
@@ -89,9 +98,9 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     shares: Importances | None,
     now: datetime,
     used: Usage | None = None,
-    system: str = "",
+    sections: str = "",
 ) -> str:
-    """The page as text; ``now`` is when it was made."""
+    """The page as text; ``now`` is when it was made, ``sections`` HTML that is made elsewhere."""
     spec = spec_from_json(study.spec_json)
     stand = standing(study, spec.strategy, trials, epochs)
     charts = {
@@ -118,7 +127,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "facts": _facts(study, spec, trials, epochs, used),
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
-        "system": system,
+        "sections": sections,
         "table": table(study, trials, epochs),
     }
     return page("report.html", parts, charts, now)

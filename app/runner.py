@@ -45,10 +45,10 @@ from ..scheduler.outlook import outlook
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from . import answers, commands
-from .advisor import Advisor, entry_of
+from .advisor import Advisor
 from .clock import Clock
 from .codec import state_to_json
-from .history import entries_from_bodies
+from .history import entries_from_bodies, entries_of
 from .ledger import Batch, Ledger
 from .plugin import PluginHost
 from .ports import Policies, Samplers, Transport
@@ -298,7 +298,7 @@ class Runner:
         elif isinstance(decision, Consult):
             turn.consults.append(decision)
         elif isinstance(decision, Remember):
-            turn.history += entry_of(decision, self._clock.now())
+            turn.history += entries_of(decision, self._clock.now())
         elif isinstance(decision, Finish):
             self._samplers.forget(decision.study)
 

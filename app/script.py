@@ -31,6 +31,7 @@ from .standing import (
     scores,
     standing,
 )
+from .story import planless
 
 if TYPE_CHECKING:
     from .queries import Reader
@@ -132,7 +133,7 @@ def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcom
         training=0.0 if started is None else last - started,
         reporting=monotonic() - began,
         planless=tuple(
-            failure.reason
+            planless(failure)
             for _, failure in reader.policy_failures()
             if study.created_at <= failure.at <= (study.finished_at or failure.at)
         ),
@@ -170,7 +171,7 @@ def show(console: Console, result: Outcome) -> None:
     console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
     if result.planless:
         times = count(len(result.planless), "time")
-        words = f"your policy gave no plan {times}, the plan before stood: {result.planless[-1]}"
+        words = f"your policy gave no plan {times}, last: {result.planless[-1]}"
         console.print(Text(words, style="yellow"), soft_wrap=True)
     console.print(Text.assemble(("time    ", "dim"), _times(result)), soft_wrap=True)
 

@@ -27,9 +27,10 @@ from .ledger import SqlLedger
 from .plugin import check_policy
 from .queries import Reader
 from .restoring import restore
+from .reviver import Reviver
 from .runner import Runner
 from .samplers import SamplerHost
-from .services import Keeper, stop_if_idle
+from .services import stop_if_idle
 from .settings import Settings
 from .transport import RedisTransport
 
@@ -55,7 +56,7 @@ def main(settings: Settings) -> None:
     holder = locks.pid_of(settings.run, "scheduler")
     if holder not in (None, os.getpid()):
         log.info("process %s is the scheduler of %s: waiting for it", holder, settings.home)
-    with locks.hold(settings.run, "scheduler", wait=True), Keeper(settings):
+    with locks.hold(settings.run, "scheduler", wait=True), Reviver(settings):
         if settings.broker is None:
             broker.start(settings)
         Scheduler(settings).serve(stop)

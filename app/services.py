@@ -2,12 +2,12 @@
 
 Theory of operation. What should run is written down: while ``<run>/up.json`` exists, the services
 named in it are wanted, with their command lines. Whether one runs is asked of its lock
-(``app.locks``). A ``Keeper`` in the scheduler, in the agent and in a watching client looks four
-times a second and starts what is wanted and not running; so whichever of them is killed, any
-survivor puts it back, and two that try at once are kept apart by the service's own lock.
+(``app.locks``). A ``Reviver`` (``app.reviver``) in the scheduler, in the agent and in a watching
+client puts back whichever of them is killed; two that try at once are kept apart by the service's
+own lock.
 
 Everything that changes the wish, or acts on it, does so under one more lock (``services``): a
-keeper cannot revive what is just being taken down, and a scheduler that ends out of idleness cannot
+reviver cannot start what is just being taken down, and a scheduler that ends out of idleness cannot
 cross a client that has just made sure that it is up.
 """
 
@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from ..profiling.errors import BackendError, PenstockError, UsageError
+from ..profiling.errors import BackendError, UsageError
 from ..profiling.urls import hide_password
 from . import broker, locks, protocol, store
 from .machine import devices_of
@@ -33,12 +32,6 @@ from .settings import PREFIX, Settings
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks of a keeper.
-POLL = 0.25
-#: A service that ran this long was well; its next end is revived at once (seconds).
-WELL = 10.0
-#: The longest wait between two revivals of a service that keeps ending (seconds).
-LONGEST_WAIT = 10.0
 #: What an agent is given to drain (it gives its workers 30 s), a scheduler and Flower to end (s).
 AGENT_GRACE = 35.0
 SCHEDULER_GRACE = 10.0
@@ -128,7 +121,7 @@ def ensure_up(
             broker.connect(settings).close()
         _write(settings, wish)
         for service in wish.services:
-            _spawn(settings, service)
+            spawn(settings, service)
     return wish
 
 
@@ -246,95 +239,6 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
         return True
 
 
-class Keeper(threading.Thread):
-    """Revives what is wanted and does not run. Use as a context, or start it and forget it.
-
-    A service that ends soon after each start is revived after 0.5, 1, 2 … 10 s.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(name="services-keeper", daemon=True)
-        self._settings = settings
-        self._over = threading.Event()
-        self._revivals: dict[str, _Revivals] = {}
-
-    def __enter__(self) -> Keeper:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-
-    def trouble(self) -> str | None:
-        """What keeps ending, with its last words; None while all is well."""
-        for name, past in list(self._revivals.items()):
-            if past.soon >= 3 and not past.well(time.monotonic()):
-                words = locks.tail(self._settings.logs / f"{name}.log")
-                return f"{name} was started {past.soon} times and ended each time:\n{words}"
-        return None
-
-    def run(self) -> None:
-        while not self._over.wait(POLL):
-            try:
-                self._look()
-            except (PenstockError, OSError) as error:
-                # The next look comes anyway; without its keeper nothing would be revived.
-                log.warning("a service could not be revived: %s", error)
-
-    def _look(self) -> None:
-        wish = wanted(self._settings)
-        if wish is None:
-            return
-        names = [service.name for service in wish.services]
-        if self._settings.broker is None:
-            names.insert(0, broker.NAME)
-        if all(locks.is_running(self._settings.run, name) for name in names):
-            return
-        try:
-            with locks.hold(self._settings.run, CHANGE):
-                self._revive()
-        except UsageError:
-            return  # someone else is at it
-
-    def _revive(self) -> None:
-        wish = wanted(self._settings)
-        if wish is None:
-            return
-        if self._settings.broker is None and self._is_due(broker.NAME):
-            broker.start(self._settings)
-        for service in wish.services:
-            if self._is_due(service.name):
-                _spawn(self._settings, service)
-
-    def _is_due(self, name: str) -> bool:
-        if locks.is_running(self._settings.run, name):
-            return False
-        now = time.monotonic()
-        past = self._revivals.get(name, _Revivals())
-        if now < past.not_before:
-            return False
-        self._revivals[name] = past.another(now)
-        log.warning("%s was not running and is started", name)
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Revivals:
-    """How often in a row a service was revived and ended soon, and when it may be again."""
-
-    soon: int = 0
-    not_before: float = -1e9
-
-    def well(self, now: float) -> bool:
-        return now - self.not_before > WELL
-
-    def another(self, now: float) -> _Revivals:
-        soon = 1 if self.well(now) else self.soon + 1
-        wait = 0.0 if soon == 1 else min(LONGEST_WAIT, 0.5 * 2 ** (soon - 2))
-        return _Revivals(soon, now + wait)
-
-
 def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> str:
     if asked is None and "devices" in settings.model_fields_set:
         asked = settings.devices
@@ -348,7 +252,8 @@ def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> st
     return spec
 
 
-def _spawn(settings: Settings, service: Service) -> None:
+def spawn(settings: Settings, service: Service) -> None:
+    """Start ``service``. Nothing happens where it runs."""
     locks.spawn_service(
         settings.run,
         service.name,

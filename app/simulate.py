@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -27,6 +28,7 @@ from ..scheduler.study import Params, StudySpec
 from ..scheduler.trial import AcceptedEpoch
 from .clock import SimulatedClock
 from .ledger import MemoryLedger
+from .plugin import PluginHost
 from .runner import Runner
 from .samplers import SamplerHost
 from .transport import AttemptSeen, Message, OpenAttempt, Seen, Survey
@@ -215,36 +217,48 @@ def simulate(
     arrivals: Mapping[str, float] | None = None,
     enqueued: Mapping[str, Sequence[Params]] | None = None,
     overhead: float = OVERHEAD,
+    tell: Callable[[float, int], None] = lambda now, epochs: None,
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
     ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's.
     ``arrivals`` are the times at which studies are submitted, by id: 0 where nothing is said;
-    ``enqueued`` the configurations that each tries first. Raises BackendError when they are not
-    over after ``longest`` simulated seconds.
+    ``enqueued`` the configurations that each tries first. ``tell`` hears again and again of the
+    simulated time and how many epochs were trained. Raises BackendError when they are not over
+    after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()
     known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
     engine = Engine(known, strategies)
     transport = SimulatedTransport(clock, devices, work, overhead)
-    runner = Runner(engine, ledger, transport, SamplerHost(), clock, survey_every=SURVEY_EVERY)
-    chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
-    runner.start(*chosen)
-    runner.turn(0.0)  # the devices join
-    at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
-    first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
-    waiting = sorted(studies, key=lambda spec: at[spec.id])
-    while waiting or engine.state.studies:
-        now = clock.now()
-        due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
-        if due:
-            runner.start(
-                *(StudySubmitted(at=now, study=spec, enqueued=first[spec.id]) for spec in due)
-            )
-            del waiting[: len(due)]
-        runner.turn(min(SURVEY_EVERY, at[waiting[0].id] - now) if waiting else SURVEY_EVERY)
-        if clock.now() > longest:
-            raise BackendError(f"not over after {longest:g} simulated seconds")
+    with closing(PluginHost()) as policies:
+        runner = Runner(
+            engine,
+            ledger,
+            transport,
+            SamplerHost(),
+            clock,
+            survey_every=SURVEY_EVERY,
+            policies=policies,
+        )
+        chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
+        runner.start(*chosen)
+        runner.turn(0.0)  # the devices join
+        at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
+        first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
+        waiting = sorted(studies, key=lambda spec: at[spec.id])
+        while waiting or engine.state.studies:
+            now = clock.now()
+            due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
+            if due:
+                runner.start(
+                    *(StudySubmitted(at=now, study=spec, enqueued=first[spec.id]) for spec in due)
+                )
+                del waiting[: len(due)]
+            runner.turn(min(SURVEY_EVERY, at[waiting[0].id] - now) if waiting else SURVEY_EVERY)
+            tell(clock.now(), len(ledger.epochs))
+            if clock.now() > longest:
+                raise BackendError(f"not over after {longest:g} simulated seconds")
     trace = tuple(event for _, event in ledger.events)
     return Simulated(trace, tuple(ledger.epochs.values()), clock.now(), engine)

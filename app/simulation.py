@@ -7,29 +7,34 @@ is told at the start (``known``).
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from ..profiling.devices import Device
+from ..profiling.discovery import parse
 from ..profiling.errors import UsageError
 from ..scheduler.bounds import fluid_bound, whole_epochs_bound
 from ..scheduler.courses import curve_of
+from ..scheduler.events import PolicyFailed
 from ..scheduler.policies import POLICIES
 from ..scheduler.study import number_of
 from ..scheduler.trial import AcceptedEpoch
 from .plugin import check_policy
 from .simulate import simulate
+from .standing import count
 from .workload import KnownCosts, Training, Workload
 
 #: What is compared where nothing is said: ``shuffle`` is for tests of exactness only.
 COMPARED = tuple(name for name in POLICIES if name != "shuffle")
 MOST_DEVICES = 100_000
-_DEVICES = re.compile(r"(?P<kind>cpu|gpu):(?P<count>[1-9]\d*)(?:x(?P<cores>[1-9]\d*))?")
+_ALLOWED = (
+    f"cpu:<devices>x<cores> or gpu:<devices>, each with *<slots> if wanted, 1 to {MOST_DEVICES}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,8 @@ class Outcome:
     ``bound`` is what no plan beats for the epochs that were trained here, ``utilisation`` the part
     of the devices' time until the end in which they trained, ``completion`` how long after its
     study's arrival a trial had its last epoch and ``response`` how long after it a study had, both
-    on average; ``resizes`` how often a trial went on at another width.
+    on average; ``resizes`` how often a trial went on at another width. ``planless`` says each time
+    why a policy of the user's gave no plan.
     """
 
     policy: str
@@ -50,6 +56,7 @@ class Outcome:
     response: float
     resizes: int
     epochs: tuple[AcceptedEpoch, ...]
+    planless: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -78,7 +85,7 @@ class Simulation:
             "resize_s": self.workload.resize,
             "overhead_s": self.workload.overhead,
             "curves_known": self.known,
-            "assumed": [*self.workload.assumed, *self.unseen()],
+            "assumed": list(self.notes()),
             "policies": {
                 each.policy: {
                     "makespan_s": each.makespan,
@@ -93,6 +100,19 @@ class Simulation:
                 for each in self.outcomes
             },
         }
+
+    def notes(self) -> tuple[str, ...]:
+        """What the figures rest on beside the workload, a sentence each."""
+        failed = [
+            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the plan before"
+            f" stood: it {each.planless[-1]}"
+            for each in self.outcomes
+            if each.planless
+        ]
+        shared = []
+        if max(device.slots for device in self.devices) > 1 and not self.workload.sharing:
+            shared.append("trials that share a device gain nothing: two of them take twice as long")
+        return (*self.workload.assumed, *shared, *self.unseen(), *failed)
 
     def unseen(self) -> tuple[str, ...]:
         """For each policy under which epochs were trained that the workload has no record of."""
@@ -114,24 +134,28 @@ class Simulation:
 
 
 def simulated_devices(spec: str) -> tuple[Device, ...]:
-    """``cpu:8x1`` is eight devices of one core, ``gpu:8`` eight GPUs; none of them need be here.
+    """Devices as ``profiling.discovery.parse`` reads them; none of them need be here.
+
+    Where no GPU is, none has a number: ``gpu:8`` is eight of them, ``gpu:0,1`` two.
 
     Raises:
-        UsageError: anything else; several slots a device too, for a workload does not say what
-            trials that share a device take.
+        UsageError: ``auto`` and ``gpu:all``, which are of a machine; anything else.
     """
-    form = _DEVICES.fullmatch(spec.strip())
-    allowed = f"cpu:<devices>x<cores> or gpu:<devices>, at most {MOST_DEVICES}, one slot each"
-    if form is None or (form["kind"] == "cpu") != (form["cores"] is not None):
-        raise UsageError.refuse("devices", spec, allowed)
-    count, cores = int(form["count"]), int(form["cores"] or 1)
-    if count > MOST_DEVICES:
-        raise UsageError.refuse("devices", spec, allowed)
-    kind = {"cpu": "cpu", "gpu": "cuda"}[form["kind"]]
+    form = parse(spec, _ALLOWED)
+    count = int(form.gpus) if form.gpus.isdecimal() else len(set(form.gpus.split(",")))
+    count = form.count if form.kind == "cpu" else count
+    kind = {"cpu": "cpu", "gpu": "cuda"}.get(form.kind)
+    if kind is None or form.gpus == "all" or not 1 <= count <= MOST_DEVICES or form.cores < 1:
+        raise UsageError.refuse("devices", spec, _ALLOWED)
     digits = len(str(count - 1))
     return tuple(
         Device(
-            f"{kind}.sim.{k:0{digits}}", "sim", kind, tuple(range(k * cores, (k + 1) * cores)), None
+            f"{kind}.sim.{k:0{digits}}",
+            "sim",
+            kind,
+            tuple(range(k * form.cores, (k + 1) * form.cores)),
+            None,
+            form.slots or 1,
         )
         for k in range(count)
     )
@@ -143,10 +167,12 @@ def run(
     policies: Sequence[str] = COMPARED,
     *,
     known: bool = False,
+    tell: Callable[[str, float, int], None] = lambda policy, now, epochs: None,
 ) -> Simulation:
     """Simulate ``workload`` under each of ``policies``.
 
-    ``known``: policies know every trial's curve and the prices from the start.
+    ``known``: policies know every trial's curve and the prices from the start. ``tell`` hears under
+    which policy how far it is: simulated seconds, and epochs trained.
 
     Raises:
         UsageError: an unknown policy or one twice, or devices that no trial can use.
@@ -157,7 +183,9 @@ def run(
         if policies.count(name) > 1:
             raise UsageError.refuse("policy", name, "each policy once")
     check_usable(workload, devices)
-    outcomes = tuple(_outcome(workload, devices, name, known=known) for name in policies)
+    outcomes = tuple(
+        _outcome(workload, devices, name, partial(tell, name), known=known) for name in policies
+    )
     return Simulation(workload, tuple(devices), outcomes, known)
 
 
@@ -172,7 +200,14 @@ def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
             )
 
 
-def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, known: bool) -> Outcome:
+def _outcome(
+    workload: Workload,
+    devices: Sequence[Device],
+    policy: str,
+    tell: Callable[[float, int], None],
+    *,
+    known: bool,
+) -> Outcome:
     costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
     arrivals = {study.spec.id: study.arrives for study in workload.studies}
     done = simulate(
@@ -185,6 +220,7 @@ def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, know
         arrivals=arrivals,
         enqueued=workload.enqueued,
         overhead=workload.overhead,
+        tell=tell,
     )
     ends: dict[str, float] = {}
     trained: Counter[str] = Counter()
@@ -196,27 +232,49 @@ def _outcome(workload: Workload, devices: Sequence[Device], policy: str, *, know
     study_of = {trial: trial.rpartition("-")[0] for trial in ends}
     last = {study_of[trial]: at for trial, at in sorted(ends.items(), key=lambda item: item[1])}
     makespan = max(ends.values())
-    busy = sum(row.seconds * len(row.members) for row in done.epochs)
+    held = ((m.device, row.at - row.seconds, row.at) for row in done.epochs for m in row.members)
+    busy = sum(end - begin for begin, end in occupied(held))
     return Outcome(
         policy=policy,
         makespan=makespan,
-        bound=lower_bound(workload, trained, len(devices)),
+        bound=lower_bound(workload, trained, len(devices), max(d.slots for d in devices)),
         utilisation=busy / (makespan * len(devices)),
         completion=fmean(at - arrivals[study_of[trial]] for trial, at in ends.items()),
         response=fmean(at - arrivals[study] for study, at in last.items()),
         resizes=sum(a != b for each in widths.values() for a, b in pairwise(each)),
         epochs=done.epochs,
+        planless=tuple(each.reason for each in done.trace if isinstance(each, PolicyFailed)),
     )
 
 
-def lower_bound(workload: Workload, epochs: Mapping[str, int], devices: int) -> float:
+def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:
+    """When somebody was on a device, begin and end, of each device apart; ``held`` names it."""
+    device, begin, end = "", 0.0, 0.0
+    for name, first, last in sorted(held):
+        if name == device and first <= end:
+            end = max(end, last)
+            continue
+        if end > begin:
+            yield begin, end
+        device, begin, end = name, first, last
+    if end > begin:
+        yield begin, end
+
+
+def lower_bound(
+    workload: Workload, epochs: Mapping[str, int], devices: int, slots: int = 1
+) -> float:
     """Simulated seconds before which no plan ends so many ``epochs`` of each trial (by id).
+
+    Where trials share a device no work is done faster than at the best total speed of ``slots``
+    of them or fewer.
 
     What arrives at or after a time t is not begun before it: the bound is the largest, over the
     times of arrival, of t and the bounds of ``scheduler.bounds`` for what arrives from t on. The
     epochs of one trial may differ; the second bound takes them all for its shortest.
     """
     found = 0.0
+    dense = min(workload.stretch(at_work) / at_work for at_work in range(1, slots + 1))
     for start in sorted({study.arrives for study in workload.studies}):
         fluid, whole = [], []
         for study in workload.studies:
@@ -230,5 +288,5 @@ def lower_bound(workload: Workload, epochs: Mapping[str, int], devices: int) -> 
                 fluid.append((sum(levels), curve_of(shape, devices).hull))
                 whole.append((len(levels), min(levels), shape))
         least = max(fluid_bound(fluid, devices), whole_epochs_bound(whole, devices))
-        found = max(found, start + least)
+        found = max(found, start + dense * least)
     return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,8 +12,8 @@ from .standing import count, duration
 
 def simulation_view(of: Simulation) -> RenderableType:
     """The table, with what it is of above and what was assumed below."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("policy", no_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("policy", overflow="fold")
     several = len(of.workload.studies) > 1
     titles = ["makespan", "/ bound", "busy", "completion", *(["response"] if several else [])]
     for title in (*titles, "resizes"):
@@ -29,9 +28,10 @@ def simulation_view(of: Simulation) -> RenderableType:
             *([duration(each.response)] if several else []),
             str(each.resizes),
         )
-    notes = [f"assumed: {each}" for each in (*of.workload.assumed, *of.unseen())]
+    notes = [f"assumed: {each}" for each in of.notes()]
     heads = [headline(of), *([of.workload.about] if of.workload.about else [])]
-    return Group(*map(Text, heads), table, *(Text(each, "dim") for each in notes))
+    below = (Text(each, "dim") for each in notes)
+    return Group(*map(Text, heads), Text(), table, *([Text(), *below] if notes else []))
 
 
 def headline(of: Simulation) -> str:
@@ -41,5 +41,24 @@ def headline(of: Simulation) -> str:
     much = count(trials, "trial")
     if len(studies) > 1:
         much += f" of {len(studies)} studies"
-    knows = "policies know the speed curves" if of.known else "policies learn the speed curves"
-    return f"simulated: {of.workload.name}, {much}, on {count(len(of.devices), 'device')}; {knows}"
+    knows = ", curves known" if of.known else ""
+    return f"simulated: {of.workload.name}, {much}, on {count(len(of.devices), 'device')}{knows}"
+
+
+class Progress:
+    """A line on standard error that says how far a simulation is, where that is a terminal."""
+
+    def __init__(self) -> None:
+        self._status = Console(stderr=True, highlight=False).status("")
+
+    def __enter__(self) -> Progress:
+        self._status.__enter__()
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self._status.stop()
+
+    def tell(self, policy: str, now: float, epochs: int) -> None:
+        """Under ``policy`` it has come to ``now`` (simulated seconds)."""
+        much = f"{duration(now)} of simulated time, {count(epochs, 'epoch')}"
+        self._status.update(f"simulating {policy}: {much}")

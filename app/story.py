@@ -19,18 +19,16 @@ from rich.text import Text
 from ..profiling.errors import UsageError
 from ..profiling.knobs import SystemConfig, words
 from ..scheduler import events as happened
+from ..scheduler.planning import ASIDE
 from ..scheduler.retry import KINDS
 from .lineage import origins
+from .plugin import instead
 from .standing import duration, final_metrics, number
 
 if TYPE_CHECKING:
     from ..scheduler.events import Event
     from .queries import Reader
     from .rows import EpochRow, StudyRow, TrialRow
-
-
-#: What follows where a policy of the user's gives no plan.
-STANDS = "the plan before stands, and it is set aside for a while"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +84,18 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         lines = (Line(past.at - trial.created_at, seq, what, ""),)
     until = trial.finished_at or math.inf
     lines += tuple(
-        Line(event.at - trial.created_at, seq, f"the policy {event.reason}; {STANDS}", "")
+        Line(event.at - trial.created_at, seq, planless(event), "")
         for seq, event in reader.policy_failures()
-        if trial.created_at <= event.at <= until
+        if trial.created_at - ASIDE <= event.at <= until
     )
     lines = tuple(sorted(lines, key=lambda line: line.seq))
     told = origins(trial, reader.trials(study.id))
     return Story(study, trial, lines, final_metrics(trial, epochs), tuple(told))
+
+
+def planless(event: happened.PolicyFailed) -> str:
+    """That a policy of the user's gave no plan, why, and what follows."""
+    return f"policy {event.policy or 'of yours'} {event.reason}: {instead()}"
 
 
 def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], EpochRow]) -> str:

@@ -247,7 +247,8 @@ class Study(AskableStudy):
     ) -> StudyRow:
         from .epoch_logs import Feed
         from .live import follow
-        from .services import Keeper, scheduler_answers
+        from .reviver import Reviver
+        from .services import scheduler_answers
 
         reader, results = self._reading()
 
@@ -256,7 +257,7 @@ class Study(AskableStudy):
                 callback(self, results.trial(row))
 
         # Whoever watches also sees to it that there is something to watch.
-        with closing(Feed(logs, self._settings.run)) as feed, Keeper(self._settings):
+        with closing(Feed(logs, self._settings.run)) as feed, Reviver(self._settings):
             return follow(
                 reader,
                 self.id,

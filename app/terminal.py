@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ..profiling.errors import PenstockError, TrialFailed, UsageError
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from .rows import StudyRow
     from .settings import Settings
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
 FAILED, USAGE, BACKEND = 1, 2, 3
+#: What typer raises for a command line: click's UsageError, of which it gives out a kind only.
+_Misread: Any = typer.BadParameter.__base__
 CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 
 
@@ -57,9 +62,7 @@ Name = Annotated[
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[STUDY]...", help="Names or ids; else the newest.", autocompletion=_names
-    ),
+    typer.Argument(metavar="STUDY", help="Names or ids; else the newest.", autocompletion=_names),
 ]
 Known = Annotated[
     str,
@@ -76,19 +79,58 @@ TrialName = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
 
 
+class Command(TyperCommand):
+    """Names its arguments in the line of its usage as everywhere else, without braces."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The parts of that line."""
+        return [
+            piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)
+        ]
+
+
+class Application(typer.Typer):
+    """Commands of that kind."""
+
+    def command(self, *given: Any, **more: Any) -> Callable[[_F], _F]:
+        """As ``typer.Typer.command``."""
+        return super().command(*given, cls=Command, **more)
+
+
 class Commands(TyperGroup):
-    """Prints our errors as one line and gives each its exit code."""
+    """Prints errors, ours and those of the command line, as one line, and gives each its code."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        """Read the options before the command."""
+        with _told():
+            return super().make_context(*given, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        try:
+        """Read the command's own options, and run it."""
+        with _told():
             return super().invoke(ctx)
-        except PenstockError as error:
-            typer.secho(f"penstock: {error}", err=True, fg="red")
-            code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
-            raise typer.Exit(code) from error
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None  # as a shell says it: ended by SIGINT
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except PenstockError as error:
+        code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
+        raise _exit(str(error), code) from error
+    except _Misread as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise  # the help was printed
+        ctx, words = error.ctx, error.format_message().rstrip(".")
+        help_at = "" if ctx is None else f" (see {ctx.command_path} --help)"
+        raise _exit(f"{words[:1].lower()}{words[1:]}{help_at}", USAGE) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None  # as a shell says it: ended by SIGINT
+
+
+def _exit(words: str, code: int) -> typer.Exit:
+    typer.secho(f"penstock: {words}", err=True, fg="red")
+    return typer.Exit(code)
 
 
 def settings_of(devices: str | None = None) -> Settings:

@@ -17,13 +17,14 @@ A trial is ready from its proposal to its first epoch, and between two epochs of
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ..profiling.hull import hull
+from ..profiling.hull import Hull, hull
 from ..scheduler.bounds import fluid_bound
 from ..scheduler.strategy import rungs_of
 from .codec import spec_from_json
@@ -38,6 +39,9 @@ CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
 Span = tuple[float, float]
 Place = tuple[str, int]
 
+#: The bound is within this part of what slots that went away allow.
+_NEAR = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -45,7 +49,8 @@ class Usage:
 
     ``idle`` by ``CAUSES``. ``over_bound`` is the time from the first epoch's begin over the fluid
     bound of what was trained (of each rung, where trials wait for each other, and of these the
-    sum), by the study's own mean speeds; None where nothing was trained.
+    sum), by the study's own mean speeds and on the slots while they were there; None where nothing
+    was trained.
     """
 
     slots: int
@@ -83,11 +88,7 @@ def usage(
     ready = _union(_ready(trials, chains, rungs))
     rests = _union(_at_rungs(chains, rungs))
     began = min(row.at - row.seconds for row in epochs)
-    away = {
-        record.device.name: record.at
-        for record in devices
-        if record.state not in ("joined", "held")
-    }
+    away = {record.device.name: record.at for record in devices if record.state != "joined"}
     busy, theirs = _by_place(epochs), _by_place(others)
     moved = _moved(chains)
     idle = dict.fromkeys(CAUSES, 0.0)
@@ -105,7 +106,7 @@ def usage(
         trained,
         taken,
         idle,
-        _over_bound(plan, chains, len(busy), began),
+        _over_bound(plan, chains, _there_until(busy, away), began),
     )
 
 
@@ -113,17 +114,21 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
     """How a study of the ledger used its slots, with what others had of them meanwhile."""
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
-    others = [
-        row
+    others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
+    plan = spec_from_json(study.spec_json).strategy
+    trials, devices = reader.trials(study.id), reader.devices()
+    return usage(study, plan, trials, epochs, end, others=others, devices=devices)
+
+
+def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
+    """The other studies that were there between the submission of ``study`` and ``end``."""
+    return [
+        other
         for other in reader.studies()
         if other.id != study.id
         and other.created_at < end
         and (other.finished_at or end) > study.created_at
-        for row in reader.epochs(other.id)
     ]
-    plan = spec_from_json(study.spec_json).strategy
-    trials, devices = reader.trials(study.id), reader.devices()
-    return usage(study, plan, trials, epochs, end, others=others, devices=devices)
 
 
 def _blame(  # noqa: PLR0917 - what a gap is held against, one kind each
@@ -243,8 +248,35 @@ def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
     return sum(b - a for a, b in _clipped(union, begin, end))
 
 
+def _there_until(busy: dict[Place, list[Span]], away: dict[str, float]) -> list[float]:
+    """When each slot went away; infinite for those that did not before the last epoch's end."""
+    ends = {place: max(b for _, b in spans) for place, spans in busy.items()}
+    last = max(ends.values())
+    # What drains still ends its epoch.
+    until = [max(end, away.get(place[0], math.inf)) for place, end in ends.items()]
+    return [each if each < last else math.inf for each in until]
+
+
+def _least(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
+    """Seconds that ``work`` takes at least on slots that are there for so many seconds.
+
+    Speeds are concave, so the fluid bound holds for the mean number of slots. The longer it takes
+    the fewer that are on average: from below, each turn is a bound.
+    """
+    slots = float(sum(each > 0 for each in left))
+    while True:
+        seconds = fluid_bound(work, slots)
+        mean = sum(max(0.0, min(each, seconds)) for each in left) / seconds
+        if mean > slots * (1 - _NEAR):
+            return seconds
+        slots = mean
+
+
 def _over_bound(
-    plan: StrategySpec, chains: dict[str, list[EpochRow]], slots: int, began: float
+    plan: StrategySpec,
+    chains: dict[str, list[EpochRow]],
+    until: Sequence[float],
+    began: float,
 ) -> float | None:
     rows = [row for chain in chains.values() for row in chain]
     widths = sorted({row.width for row in rows})
@@ -263,17 +295,35 @@ def _over_bound(
             of_trial[layer] = of_trial.get(layer, 0.0) + row.seconds / factors[row.width]
         for layer, work in of_trial.items():
             layers.setdefault(layer, []).append(work)
-    bound = sum(fluid_bound([(w, speeds) for w in works], slots) for works in layers.values())
+    bound = 0.0
+    for _, works in sorted(layers.items()):
+        left = [each - began - bound for each in until]
+        bound += _least([(work, speeds) for work in works], left)
     return (max(row.at for row in rows) - began) / bound if bound > 0 else None
 
 
+def percents(parts: Sequence[float]) -> list[int]:
+    """Whole percents of their sum that add up to 100: the largest remainders are rounded up.
+
+    All are 0 where the sum is.
+    """
+    total = sum(parts)
+    if total <= 0:
+        return [0] * len(parts)
+    exact = [100 * part / total for part in parts]
+    found = [int(each) for each in exact]
+    order = sorted(range(len(parts)), key=lambda place: found[place] - exact[place])
+    for place in order[: 100 - sum(found)]:
+        found[place] += 1
+    return found
+
+
 def words(found: Usage) -> str:
-    """It in one line: *training 81 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*."""
-    own = found.total - found.others
-    shares = {cause: seconds / own for cause, seconds in found.idle.items() if own > 0}
-    named = sorted((c for c in shares if shares[c] >= 0.005), key=lambda c: -shares[c])
-    idle = ", ".join(f"{cause} {100 * shares[cause]:.0f} %" for cause in named)
+    """It in one line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*."""
+    training, *idled = percents([found.trained, *found.idle.values()])
+    named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
+    idle = ", ".join(f"{cause} {percent} %" for cause, percent in named if percent)
     slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
-    text = f"training {100 * found.share:.0f} % of {slots}"
+    text = f"training {training} % of {slots}"
     text += f"; idle: {idle}" if idle else ""
     return text if found.over_bound is None else f"{text}; {found.over_bound:.2f} times the bound"

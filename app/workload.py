@@ -70,6 +70,7 @@ class Workload:
 
     ``kind`` is the kind of device that its times are of, empty where they are of any; ``about``
     says what else is known of it, ``assumed``, in sentences, what of it was not measured.
+    ``sharing``: how many times as long an epoch takes with 2, 3, ... trials on its device.
     """
 
     name: str
@@ -79,6 +80,15 @@ class Workload:
     kind: str = ""
     about: str = ""
     assumed: tuple[str, ...] = ()
+    sharing: tuple[float, ...] = ()
+
+    def stretch(self, at_work: int) -> float:
+        """How many times as long an epoch takes as one of ``at_work`` trials on its device.
+
+        From ``sharing``, and for more trials than it has in proportion to their number.
+        """
+        known = (1.0, *self.sharing)
+        return known[min(at_work, len(known)) - 1] * max(1.0, at_work / len(known))
 
     @cached_property
     def by_id(self) -> dict[str, StudyWork]:
@@ -123,8 +133,8 @@ class Training:
         return self.workload.resize
 
     def stretch(self, at_work: int) -> float:
-        """Devices have one slot."""
-        return 1.0
+        """As the workload says."""
+        return self.workload.stretch(at_work)
 
 
 @dataclass(slots=True)
@@ -166,12 +176,6 @@ class KnownCosts(CostTable):
         known = self.workload.trial(study, trial)
         level = known.level * self.beliefs.get(trial, 1.0)
         return Expected(level, known.shape[:widest], self.error)
-
-    def epoch_seconds(
-        self, study: str, trial: str, features: tuple[float, ...] = ()
-    ) -> float | None:
-        """On one device."""
-        return self.expected(study, trial, 1).level
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:

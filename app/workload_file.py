@@ -21,7 +21,7 @@ from .study_file import strategy_from
 from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, widest
 from .yaml_file import Place, YamlFile
 
-_FILE = ("studies", "curves", "resize", "overhead", "kind", "seed")
+_FILE = ("studies", "curves", "resize", "overhead", "kind", "seed", "sharing")
 _STUDY = ("arrives", "max_width", "trials", "tuner", "n_trials", "seconds", "spread", "curve")
 _TRIAL = ("epochs", "seconds", "curve", "count")
 _LEARNING = ("start", "best", "rate")
@@ -51,7 +51,8 @@ class _Reading:
         self._curves: dict[str, tuple[float | None, Shape]] = {}
 
     def workload(self) -> Workload:
-        given = self._document.mapping((), "the workload")
+        empty = self._document.values is None
+        given = {} if empty else self._document.mapping((), "the workload")
         self._document.check_keys((), given, _FILE, "the workload")
         for name, value in self._mapping(("curves",), given.get("curves", {})).items():
             self._curves[name] = self._curve(("curves", name), value)
@@ -59,11 +60,12 @@ class _Reading:
         if kind and kind not in _KINDS:
             raise self._refused(("kind",), kind, " or ".join(_KINDS))
         seed = self._whole((), given, "seed", low=0, default=0)
+        allowed = "a mapping of names to studies, at least one"
         if "studies" not in given:
-            raise self._document.error((), "studies is missing: a mapping of names to studies")
-        studies = self._mapping(("studies",), given["studies"])
-        if not studies:
-            raise self._refused(("studies",), studies, "at least one study")
+            raise self._document.error((), f"studies is missing: allowed is {allowed}")
+        studies = given["studies"]
+        if not isinstance(studies, dict) or not studies:
+            raise self._refused(("studies",), studies, allowed)
         return Workload(
             self._name,
             tuple(
@@ -73,7 +75,15 @@ class _Reading:
             resize=self._number((), given, "resize", default=0.0),
             overhead=self._number((), given, "overhead", default=OVERHEAD),
             kind=kind,
+            sharing=self._sharing(given.get("sharing", [])),
         )
+
+    def _sharing(self, value: Any) -> tuple[float, ...]:
+        fits = isinstance(value, list) and all(map(_is_number, value))
+        if not fits or [1, *value] != sorted([1, *value]):
+            allowed = "how many times as long an epoch takes of 2, 3, ... trials, as [1.3, 2.1]"
+            raise self._refused(("sharing",), value, allowed)
+        return tuple(map(float, value))
 
     def _study(self, place: Place, value: Any, number: int, seed: int) -> StudyWork:
         given = self._mapping(place, value)
@@ -241,7 +251,7 @@ class _Reading:
         return value
 
     def _mapping(self, place: Place, value: Any) -> dict[str, Any]:
-        return self._document.mapping(place, str(place[-1]), value)
+        return self._document.mapping(place, ".".join(map(str, place)), value)
 
     def _list(self, place: Place, value: Any, allowed: str) -> list[Any]:
         if not isinstance(value, list) or not value:

@@ -11,3 +11,11 @@ def data_folder(name: str) -> Path:
     given = os.environ.get("PENSTOCK_DATA")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return (Path(given) if given else cache / "penstock") / name
+
+
+def mnist_is_here() -> bool:
+    """Whether MNIST is; where not, what to do is printed."""
+    if (data_folder("mnist") / "train-images-idx3-ubyte.gz").exists():
+        return True
+    print("MNIST is not here: set PENSTOCK_DATA to a folder with mnist/*-ubyte.gz")
+    return False

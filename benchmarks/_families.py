@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from ._data import data_folder
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import mnist_lenet
 
@@ -38,7 +40,7 @@ def mnist() -> Tensors:
 
 def news20() -> Tensors:
     """Word numbers of the first training documents of every group, in turn."""
-    path = mnist_lenet.folder().parent / "news20" / "20news-bydate.tar.gz"
+    path = data_folder("news20") / "20news-bydate.tar.gz"
     texts: dict[str, list[str]] = {}
     with tarfile.open(path) as archive:
         for member in archive:
@@ -173,7 +175,7 @@ def families(quick: bool) -> list[Family]:
     for name in chosen:
         source = ARCHITECTURES[name][0]
         file = {mnist: "mnist/train-images-idx3-ubyte.gz", news20: "news20/20news-bydate.tar.gz"}
-        if source in file and not (mnist_lenet.folder().parent / file[source]).exists():
+        if source in file and not data_folder(file[source]).exists():
             print(f"{name} is left out: {file[source]} is not in PENSTOCK_DATA")
             continue
         tensors = data[source] if source in data else data.setdefault(source, source())

@@ -28,6 +28,7 @@ from penstock.scheduler.strategy import rungs
 from penstock.scheduler.study import StrategySpec, StudySpec
 from torch.utils.data import Dataset, Subset
 
+from ._data import mnist_is_here
 from ._digits import DigitsNet
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -110,10 +111,8 @@ class Ran:
 def workloads(quick: bool) -> dict[str, Workload]:
     """By name; MNIST's are left out, with a word, where its files are not here."""
     codes: dict[str, Any] = {"digits": Digits}
-    if (mnist_lenet.folder() / "train-images-idx3-ubyte.gz").exists():
+    if mnist_is_here():
         codes["mnist"] = LeNet
-    else:
-        print("MNIST is not here: set PENSTOCK_DATA to a folder with mnist/*-ubyte.gz")
     full = penstock.FullBudget(3 if quick else 8)
     most = 3 if quick else MAX_EPOCHS
     halving = penstock.SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=most, eta=ETA)

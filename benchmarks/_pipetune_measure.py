@@ -127,7 +127,7 @@ def measure(
         beside.send("stop")
     examples = len(data.train)
     return Measured(
-        batch=params["batch_size"],
+        params=params,
         steps=-(-examples // params["batch_size"]),
         accuracy=accuracy,
         alone={key: tuple(each) for key, each in alone.items()},

@@ -10,6 +10,7 @@ taken to cost a third of a step for each batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice, product
 from statistics import fmean, median
@@ -46,12 +47,17 @@ class Measured:
     ``counters`` are of a window under the default; ``accuracy`` is by epoch.
     """
 
-    batch: int
+    params: dict[str, Any]
     steps: int
     accuracy: tuple[float, ...]
     alone: dict[str, tuple[float, ...]]
     pair: dict[str, tuple[float, ...]]
     counters: dict[str, float]
+
+    @property
+    def batch(self) -> int:
+        """Examples of a step."""
+        return int(self.params["batch_size"])
 
     def epoch(self, config: SystemConfig) -> float:
         """Seconds of an epoch, alone on the machine."""
@@ -270,16 +276,23 @@ def replay(system: Any, drawn: list[Measured], beside: float) -> Outcome:
 
 
 def constants() -> dict[str, Fixed]:
-    """Every configuration that may be set once for all, by name."""
-    found = {f"alone, {words(c)}": Fixed(config=c) for c in ALL}
-    packed = {f"side by side, {words(c)}": Fixed(True, c, overlap=True) for c in ((), LAYOUT)}
+    """Every configuration that may be set once for all, by the name of its outcome."""
+    found = {f"constant: alone, {words(c)}": Fixed(config=c) for c in ALL}
+    packed = {
+        f"constant: side by side, {words(c)}": Fixed(True, c, overlap=True) for c in ((), LAYOUT)
+    }
     return found | packed
 
 
-def tunings(pool: list[Measured], seed: int) -> dict[str, Outcome]:
-    """All systems on the same ``TRIALS`` configurations, drawn from the pool."""
+def draw(pool: list[Measured], seed: int) -> list[Measured]:
+    """The ``TRIALS`` configurations of one tuning, the same for all systems."""
     chance = np.random.default_rng(seed)
-    drawn = [pool[int(i)] for i in chance.integers(len(pool), size=TRIALS)]
+    return [pool[int(i)] for i in chance.integers(len(pool), size=TRIALS)]
+
+
+def tunings(pool: list[Measured], seed: int) -> dict[str, Outcome]:
+    """All systems on the same configurations, drawn from the pool."""
+    drawn = draw(pool, seed)
     beside = stretch_of(pool)
     ours = Raced(chance=np.random.default_rng(seed))
     systems: dict[str, Any] = {
@@ -297,19 +310,18 @@ def tunings(pool: list[Measured], seed: int) -> dict[str, Outcome]:
     warm = Raced(chance=np.random.default_rng(seed), races=ours.races)
     found["ours_warm"] = replay(warm, drawn, beside)
     for name, system in constants().items():
-        found[f"constant: {name}"] = replay(system, drawn, beside)
+        found[name] = replay(system, drawn, beside)
     known = [
         replay(Foreseen(packed=packed, overlap=overlap), drawn, beside)
         for packed, overlap in product((False, True), repeat=2)
     ]
     # The order of trials may make a schedule of faster ones longer: the best of all is foreseen.
     steady = [found["ours_warm"], found["v1_our_default"]]
-    fixed = [each for name, each in found.items() if name.startswith("constant: ")]
+    fixed = [found[name] for name in constants()]
     found["oracle"] = min((*known, *fixed, *steady), key=lambda each: each.tuning_time)
     return found
 
 
-def best_constant(seeds: list[dict[str, Outcome]]) -> str:
-    """The constant of the least mean tuning time, chosen in hindsight."""
-    names = [name for name in seeds[0] if name.startswith("constant: ")]
+def best_constant(seeds: list[dict[str, Outcome]], names: Iterable[str]) -> str:
+    """That of the constants ``names`` with the least mean tuning time, chosen in hindsight."""
     return min(names, key=lambda name: fmean(seed[name].tuning_time for seed in seeds))

@@ -5,6 +5,7 @@ Hyperparameters have the ranges of the paper's section 7.1.3 but for epochs, whi
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -16,18 +17,21 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from . import _families as families
+from ._data import data_folder
 from ._families import mnist_lenet
 
 Params = Mapping[str, Any]
 FASHION = "fashion-mnist"
+#: The parameter that lays out tensors of images with their channels last, for all trials alike.
+LAST = "channels_last"
 
 
 @cache
 def fashion_mnist() -> families.Tensors:
     """Fashion-MNIST's training images, from files of MNIST's names and format."""
-    folder = mnist_lenet.folder().parent / FASHION
+    folder = data_folder(FASHION)
     images, labels = (
-        mnist_lenet.parse(mnist_lenet.gzip.decompress((folder / f"{name}.gz").read_bytes()))
+        mnist_lenet.parse(gzip.decompress((folder / f"{name}.gz").read_bytes()))
         for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
     )
     pixels = torch.tensor(images[:6000].copy()).unsqueeze(1) / 255
@@ -57,13 +61,18 @@ class Tuned(penstock.TorchTrainable):
     def optimizer(self, model):
         return torch.optim.SGD(model.parameters(), lr=self.params["lr"], momentum=0.9)
 
+    def scores(self, model, inputs):
+        if self.params.get(LAST) and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return model(inputs)
+
     def loss(self, model, batch):
         inputs, targets = batch
-        return nn.functional.cross_entropy(model(inputs), targets)
+        return nn.functional.cross_entropy(self.scores(model, inputs), targets)
 
     def metrics(self, model, batch):
         inputs, targets = batch
-        scores = model(inputs)
+        scores = self.scores(model, inputs)
         return {
             "loss": nn.functional.cross_entropy(scores, targets),
             "accuracy": (scores.argmax(1) == targets).float().mean(),
@@ -74,7 +83,8 @@ class LeNet(Tuned):
     """LeNet-5 on MNIST."""
 
     def model(self):
-        return families.lenet(self.params["dropout"])
+        model = families.lenet(self.params["dropout"])
+        return model.to(memory_format=torch.channels_last) if self.params.get(LAST) else model
 
 
 class FashionLeNet(LeNet):

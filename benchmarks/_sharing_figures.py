@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import simulate
+from penstock.app.workload import study_spec
 from penstock.profiling.devices import Device
 from penstock.profiling.sharing import Interference, SharingTable, Step
 from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.study import Code, StrategySpec, StudySpec, trial_id
+from penstock.scheduler.study import StrategySpec, StudySpec, trial_id
 
 #: name: how many times the speed of one trial two have together.
 TOGETHER = {"loss 15 %": 0.85, "loss 5 %": 0.95, "gain 10 %": 1.1, "gain 40 %": 1.4}
@@ -76,7 +76,7 @@ def _one(together: float, number: int) -> dict[str, float]:
     trials = devices * rng.choice((3, 5, 8))
     epochs = rng.choice((9, 27, 81))
     spread = rng.choice((0.1, 0.3, 0.6))
-    spec = _spec(trials, epochs)
+    spec = study_spec("sharing", trials, 1, strategy=StrategySpec("full", epochs))
     levels = {trial_id(spec.id, n): math.exp(rng.gauss(0.0, spread)) for n in range(trials)}
     at_best = sum(levels.values()) / (devices * max(1.0, together))
     bound = epochs * max(at_best, *levels.values())
@@ -88,18 +88,3 @@ def _one(together: float, number: int) -> dict[str, float]:
 
     always = SharingTable({spec.id: {"cpu": Interference(steps={2: Step(1e9, 0.0)})}})
     return {"alone": ratio(1), "packing": ratio(2, always), "measured": ratio(2)}
-
-
-def _spec(trials: int, epochs: int) -> StudySpec:
-    number = distribution_to_json(FloatDistribution(0.0, 1.0))
-    return StudySpec(
-        id="s",
-        name="s",
-        contract="empty",
-        code=Code("simulated:work", "", ""),
-        metric="loss",
-        direction="minimize",
-        n_trials=trials,
-        space=(("x", number),),
-        strategy=StrategySpec("full", epochs),
-    )

@@ -2,28 +2,30 @@
 
 All trials have one of the fitted speed curves, epochs that cost between a third and three times the
 median, and learning curves that rise to a level of their own. The target is 95 % of the best value
-of fifo's run. Where trials wait for each other ``bound`` is the sum of the fluid bounds of all
-rungs of all brackets, which brackets that overlap may come below; else it is that of all work.
+of fifo's run. Where trials wait for each other ``bound`` is the sum over all rungs of all brackets
+of the larger of both bounds (``scheduler/bounds.py``), which brackets that overlap may come below;
+else it is that of all work.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import fmean
 
-from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.simulate import Simulated, simulate
+from penstock.app.workload import study_spec
 from penstock.profiling.devices import Device
 from penstock.profiling.families import fitted
-from penstock.scheduler.bounds import fluid_bound
+from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
 from penstock.scheduler.courses import Shape, curve_of
 from penstock.scheduler.decisions import Dispatch
 from penstock.scheduler.events import EpochReported
 from penstock.scheduler.hyperband import brackets
 from penstock.scheduler.strategy import rungs_of
-from penstock.scheduler.study import Code, StrategySpec, StudySpec, number_of
+from penstock.scheduler.study import StrategySpec, StudySpec, number_of
 
 POLICIES = ("fifo", "dynamic_fluid", "waterfill")
 #: name: strategy, sampler.
@@ -91,21 +93,13 @@ def run(tuner: tuple[str, str], policy: str, devices: int, trials: int, seed: in
     family = fitted()["imagenet", "aws"]
     curve = family.curve(800, devices)
     shape = tuple((width, seconds / curve[0][1]) for width, seconds in curve)
-    number = distribution_to_json(FloatDistribution(0.0, 1.0))
     wide = 1 if policy == "fifo" else devices
-    spec = StudySpec(
-        id="s",
-        name="s",
-        contract="empty",
-        code=Code("simulated:work", "", ""),
+    plan = StrategySpec(strategy, 27, min_epochs=3 if pbt else 1)
+    spec = replace(
+        study_spec("tuner", trials, wide, strategy=plan),
         metric="score",
         direction="maximize",
-        n_trials=trials,
-        space=(("x", number),),
         sampler=sampler,
-        strategy=StrategySpec(strategy, 27, min_epochs=3 if pbt else 1),
-        shards=wide,
-        max_width=wide,
         seed=seed,
     )
     work = Training(seed, shape)
@@ -117,20 +111,20 @@ def _read(done: Simulated, work: Training, spec: StudySpec, devices: int) -> Run
     reports = [event for event in done.trace if isinstance(event, EpochReported)]
     ends: dict[str, float] = {}
     best: list[tuple[float, float]] = []
-    layers: dict[tuple[int, int], dict[str, float]] = {}
+    layers: dict[tuple[int, int], Counter[int]] = {}
     for event in reports:
         ends[event.trial] = event.at
         value = event.metrics[0][1]
         if not best or value > best[-1][1]:
             best.append((event.at, value))
         number = number_of(event.trial)
-        layer = layers.setdefault(_layer(spec, number, event.epoch), {})
-        seconds = work.level(number)
-        layer[event.trial] = layer.get(event.trial, 0.0) + seconds
+        layers.setdefault(_layer(spec, number, event.epoch), Counter())[number] += 1
     hull = curve_of(work.shape, devices).hull
-    bound = sum(
-        fluid_bound([(w, hull) for w in each.values()], devices) for each in layers.values()
-    )
+    bound = 0.0
+    for layer in layers.values():
+        rows = [(epochs, work.level(number), work.shape) for number, epochs in layer.items()]
+        fluid = fluid_bound([(epochs * level, hull) for epochs, level, _ in rows], devices)
+        bound += max(fluid, whole_epochs_bound(rows, devices))
     busy = sum(event.seconds * work.widths[event.trial, event.epoch] for event in reports)
     makespan = max(ends.values())
     return Run(makespan, fmean(ends.values()), busy / (devices * makespan), tuple(best), bound)

@@ -28,40 +28,21 @@ from penstock import tasks
 from penstock.profiling.counters.capabilities import capabilities
 from penstock.tasks.operator_mix import operator_mix
 from penstock.tasks.profiler import Profiler
-from sklearn.datasets import load_digits
 from torch import nn
+
+from ._families import digits, mnist_lenet
 
 BATCH = 32
 FASTER = 50
-
-
-def lenet() -> nn.Module:
-    """LeNet-5 with ReLU and max pooling."""
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(400, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 10),
-    )
 
 
 class Training:
     """Steps over the digits, again and again."""
 
     def __init__(self) -> None:
-        table = load_digits()
-        images = torch.tensor(table.images / 16, dtype=torch.float32).unsqueeze(1)
-        self.images = nn.functional.pad(images, (10, 10, 10, 10))
-        self.labels = torch.tensor(table.target)
-        self.model = lenet()
+        pixels, self.labels = digits()
+        self.images = nn.functional.pad(pixels.view(-1, 1, 8, 8), (10, 10, 10, 10))
+        self.model = mnist_lenet.LeNet({}).model()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.at = 0
 

@@ -4,8 +4,9 @@
 
 Measured for real: accuracy by epoch, and seconds a step under each system configuration, alone and
 beside another trial. Simulated on that: tunings by Hyperband (R=9, eta=3) under every system, and
-queues of tuning jobs (section 7.4). What was measured is kept in FILE's ``.measured.json``, which
-``--replay`` reads instead of measuring anew.
+queues of tuning jobs (section 7.4). Then one tuning of each workload by V1, its best constant and
+ours is run for real, beside its replay. What was measured is kept in FILE's ``.measured.json``,
+which ``--replay`` reads instead of measuring anew and running for real.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _pipetune_live as live
 from . import _pipetune_replay as replays
 from ._pipetune_measure import measure, neighbour
 from ._pipetune_replay import MAX_EPOCHS, Measured, Outcome, best_constant, tunings
@@ -95,30 +97,31 @@ def compared(found: Tunings, names: Sequence[str], one: str, other: str) -> list
 
 def verdict(found: Tunings) -> dict[str, Any]:
     """The figures with goals, each a mean and its interval, over all but the short epochs."""
-    names = [name for name in found if name != SHORT]
-    seeds = [s for name in names for s in found[name]]
-    won = [
-        (s["best_constant"].tuning_time - s["ours"].tuning_time)
-        / (s["best_constant"].tuning_time - s["oracle"].tuning_time)
-        for s in seeds
-        if s["best_constant"].tuning_time > 1.001 * s["oracle"].tuning_time
-    ]
-    figures: dict[str, Any] = {
-        "ours_vs_v1.tuning_time": compared(found, names, "ours", "v1"),
-        "ours_vs_v1.accuracy_points": interval(
-            [[100 * (s["ours"].accuracy - s["v1"].accuracy) for s in found[n]] for n in names]
-        ),
-        "ours_exact_vs_v1.tuning_time": compared(found, names, "ours_exact", "v1"),
-        "ours_vs_best_constant": compared(found, names, "ours", "best_constant"),
-        "gap": compared(found, names, "best_constant", "oracle"),
-        "gap_won": interval([won]) if won else None,
-        "ours_vs_oracle": compared(found, names, "ours_warm", "oracle"),
-        "pipetune_vs_v1.tuning_time": compared(found, names, "pipetune", "v1"),
-        "pipetune_vs_best_constant": compared(found, names, "pipetune", "best_constant"),
-        "probe_share": interval(
-            [[s["ours"].probed / s["ours"].core_seconds for s in found[n]] for n in names]
-        ),
-    }
+    figures: dict[str, Any] = {}
+    if names := [name for name in found if name != SHORT]:
+        seeds = [s for name in names for s in found[name]]
+        won = [
+            (s["best_constant"].tuning_time - s["ours"].tuning_time)
+            / (s["best_constant"].tuning_time - s["oracle"].tuning_time)
+            for s in seeds
+            if s["best_constant"].tuning_time > 1.001 * s["oracle"].tuning_time
+        ]
+        figures = {
+            "ours_vs_v1.tuning_time": compared(found, names, "ours", "v1"),
+            "ours_vs_v1.accuracy_points": interval(
+                [[100 * (s["ours"].accuracy - s["v1"].accuracy) for s in found[n]] for n in names]
+            ),
+            "ours_exact_vs_v1.tuning_time": compared(found, names, "ours_exact", "v1"),
+            "ours_vs_best_constant": compared(found, names, "ours", "best_constant"),
+            "gap": compared(found, names, "best_constant", "oracle"),
+            "gap_won": interval([won]) if won else None,
+            "ours_vs_oracle": compared(found, names, "ours_warm", "oracle"),
+            "pipetune_vs_v1.tuning_time": compared(found, names, "pipetune", "v1"),
+            "pipetune_vs_best_constant": compared(found, names, "pipetune", "best_constant"),
+            "probe_share": interval(
+                [[s["ours"].probed / s["ours"].core_seconds for s in found[n]] for n in names]
+            ),
+        }
     if SHORT in found:
         figures["short_epochs_vs_v1"] = compared(found, [SHORT], "ours", "v1")
     return figures
@@ -167,11 +170,58 @@ def multi_tenant(found: Tunings) -> dict[str, float]:
     return figures
 
 
+def live_beside_replayed(
+    pools: dict[str, list[Measured]], found: Tunings, seed: int
+) -> dict[str, float]:
+    """Tunings that were run for real, and what their replays of the same ``seed`` say of them."""
+    constants = replays.constants()
+    # Threads are not turned in what is run for real: a trial has the threads of its cores.
+    names = {
+        name: best_constant(seeds, [key for key in constants if "threads" not in key])
+        for name, seeds in found.items()
+    }
+    fixed = {name: live.constant(constants[key]) for name, key in names.items()}
+    systems = {
+        "v1": dict.fromkeys(found, live.V1),
+        "best_constant": fixed,
+        "ours": dict.fromkeys(found, live.OURS),
+    }
+    drawn = {
+        name: [each.params for each in replays.draw(pool, seed)] for name, pool in pools.items()
+    }
+    figures: dict[str, float] = {}
+    print(f"\nrun for real beside its replay, seed {seed}\n{'':16}{'':16}", end="")
+    print(f"{'tuning s':>10}{'replayed':>10}{'ratio':>7}{'accuracy':>10}{'replayed':>10}")
+    for system, how in systems.items():
+        for name, real in live.tunings(drawn, how).items():
+            key = names[name] if system == "best_constant" else system
+            told = found[name][seed][key]
+            print(
+                f"{name:16}{system:16}{real.tuning_time:10.2f}{told.tuning_time:10.2f}"
+                f"{real.tuning_time / told.tuning_time:7.2f}"
+                f"{real.accuracy:10.3f}{told.accuracy:10.3f}",
+                flush=True,
+            )
+            at = f"live.{name}.{system}"
+            figures |= {f"{at}.{k}": v for k, v in asdict(real).items() if k != "probed"}
+            figures[f"{at}.over_replayed"] = real.tuning_time / told.tuning_time
+    for name in found:
+        for system in ("v1", "best_constant"):
+            ratio = (
+                figures[f"live.{name}.ours.tuning_time"]
+                / figures[f"live.{name}.{system}.tuning_time"]
+            )
+            figures[f"live.{name}.ours_vs_{system}"] = ratio
+            print(f"{name:16}ours by {system}: {ratio:.3f}")
+    return figures
+
+
 def table(found: Tunings) -> None:
     """A row for each system on each workload: means over seeds."""
     head = f"{'':16}{'accuracy':>20}{'training s':>12}{'tuning s':>10}{'core s':>10}  energy"
     for name, seeds in found.items():
-        print(f"\n{name}, simulated on measured trainings; best {best_constant(seeds)}\n{head}")
+        best = best_constant(seeds, replays.constants())
+        print(f"\n{name}, simulated on measured trainings; best {best}\n{head}")
         for system in SYSTEMS:
             of = [seed[system] for seed in seeds]
             mean, low, high = interval([[each.accuracy for each in of]])
@@ -202,7 +252,7 @@ def main() -> None:
     found: Tunings = {}
     for name, pool in pools.items():
         found[name] = [tunings(pool, seed) for seed in range(SEEDS)]
-        best = best_constant(found[name])
+        best = best_constant(found[name], replays.constants())
         for seed in found[name]:
             seed["best_constant"] = seed[best]
     table(found)
@@ -222,6 +272,8 @@ def main() -> None:
         for seed, of in enumerate(found[name]):
             for system in SYSTEMS:
                 figures |= {f"{name}.{system}.{seed}.{k}": v for k, v in asdict(of[system]).items()}
+    if not options.replay:
+        figures |= live_beside_replayed(pools, found, seed=0)
     figures |= {
         "energy": "not measured",
         "seconds": time.monotonic() - began,

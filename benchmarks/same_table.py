@@ -22,6 +22,7 @@ from penstock.app import services
 from penstock.app.queries import Reader
 from penstock.app.settings import Settings
 
+from ._data import mnist_is_here
 from ._digits import SPACE, DigitsNet
 from ._plans import killing, policy, second_node
 from ._studies import installation
@@ -44,10 +45,8 @@ def studies(trials: int, epochs: int) -> dict[str, tuple[Any, dict[str, Any], An
         "halving": penstock.SuccessiveHalving(min_epochs=1, max_epochs=epochs, eta=3),
     }
     data = {"digits": (DigitsNet, SPACE)}
-    if (mnist_lenet.folder() / "train-images-idx3-ubyte.gz").exists():
+    if mnist_is_here():
         data["mnist"] = (mnist_lenet.LeNet, MNIST_SPACE)
-    else:
-        print("MNIST is not here: set PENSTOCK_DATA to a folder with mnist/*-ubyte.gz")
     return {
         f"{name} {plan}": (code, space, strategy, trials)
         for name, (code, space) in data.items()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.app.charts import STUDIES
 from penstock.app.simulation import Simulation, run, simulated_devices
-from penstock.app.simulation_page import spans
+from penstock.app.simulation_drawing import spans
 from penstock.app.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
 from penstock.profiling.families import curve
 from penstock.profiling.hull import hull
@@ -59,7 +59,7 @@ def gantts(simulation: Simulation) -> str:
         for place, _ in enumerate(lanes):
             middle = top + LANE * (place + 0.65)
             parts.append(f'<text class="e" x="{LEFT - 8}" y="{middle:.0f}">device {place}</text>')
-        for trial, _, device, begin, end in spans(each.epochs):
+        for trial, _, (device, _), begin, end in spans(each.epochs):
             y, number = top + LANE * lanes.index(device), number_of(trial)
             wide = x(end) - x(begin)
             parts.append(

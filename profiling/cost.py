@@ -43,6 +43,11 @@ class TrialCosts:
     means: dict[int, float] = field(default_factory=dict)
     planned: dict[int, float] = field(default_factory=dict)
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of an epoch where it last ran."""
+        return self.means[self.last]
+
 
 @dataclass(slots=True)
 class StudyCosts:
@@ -86,9 +91,11 @@ class CostTable:
             before: float | None = own.planned[width]
         else:
             before = self.seconds_at(study, trial, width, features)
-        known = self.studies.setdefault(study, StudyCosts())
+        if known is None:
+            known = self.studies[study] = StudyCosts()
         known.widths[width] = _blend(known.widths.get(width), seconds)
-        own = known.trials.setdefault(trial, TrialCosts(features, width))
+        if own is None:
+            own = known.trials[trial] = TrialCosts(features, width)
         own.last = width
         mean = own.means[width] = _blend(own.means.get(width), seconds)
         moved = before is None or not 1 / MOVED < mean / before < MOVED
@@ -112,17 +119,10 @@ class CostTable:
         elif 0.0 <= overhead <= 1.0:
             self.segment_overhead = _blend(self.segment_overhead, overhead)
 
-    def epoch_seconds(
-        self, study: str, trial: str, features: tuple[float, ...] = ()
-    ) -> float | None:
-        """Expected seconds of one epoch of ``trial`` where it last ran; None as ``expected``.
-
-        On one device where it has not run.
-        """
+    def own(self, study: str, trial: str) -> TrialCosts | None:
+        """What was measured of ``trial`` itself; None before its first epoch."""
         known = self.studies.get(study)
-        if known is not None and (own := known.trials.get(trial)):
-            return own.means[own.last]
-        return self.expected(study, trial, 1, features).level
+        return None if known is None else known.trials.get(trial)
 
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()

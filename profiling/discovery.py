@@ -27,9 +27,24 @@ AUTO_GPU_SLOTS = 2
 FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
 
 _SPEC = re.compile(
-    r"(?:auto|cpu:(?P<devices>\d+)x(?P<each>\d+)|gpu:(?P<gpus>all|\d+(?:,\d+)*))"
+    r"(?P<kind>auto|cpu:(?P<devices>\d+)x(?P<each>\d+)|gpu:(?P<gpus>all|\d+(?:,\d+)*))"
     r"(?:\*(?P<slots>\d+))?"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What was written of devices.
+
+    ``kind`` is auto, cpu or gpu. Of CPUs ``count`` devices of ``cores`` each are meant, of GPUs
+    ``gpus``: *all*, or numbers with commas. ``slots`` is None where nothing is said of them.
+    """
+
+    kind: str
+    count: int
+    cores: int
+    gpus: str
+    slots: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +80,31 @@ def look(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> 
     return Machine(node or node_name(), tuple(cores), _memory(group), _visible(gpus, visible))
 
 
+def parse(spec: str, allowed: str) -> Form:
+    """``spec`` in parts; UsageError with ``allowed`` where it is none, or has too many slots."""
+    form = _SPEC.fullmatch(spec.strip())
+    if form is None:
+        raise UsageError.refuse("devices", spec, allowed)
+    slots = None if form["slots"] is None else int(form["slots"])
+    if slots is not None and not 1 <= slots <= MAX_SLOTS:
+        raise UsageError.refuse("devices", spec, f"1 to {MAX_SLOTS} slots a device")
+    kind = form["kind"].partition(":")[0]
+    return Form(kind, int(form["devices"] or 0), int(form["each"] or 1), form["gpus"] or "", slots)
+
+
 def find(spec: str, machine: Machine) -> tuple[Device, ...]:
     """The devices that ``spec`` means on ``machine``.
 
     Raises UsageError with the spec and what the machine has.
     """
-    form = _SPEC.fullmatch(spec.strip())
-    if form is None:
-        raise UsageError.refuse("devices", spec, f"{FORMS}; this machine has {machine}")
-    slots = int(form["slots"] or 1)
-    if not 1 <= slots <= MAX_SLOTS:
-        raise UsageError.refuse("devices", spec, f"1 to {MAX_SLOTS} slots a device")
-    if form["gpus"]:
-        return _gpus(spec, form["gpus"], slots, machine)
-    if form["devices"]:
-        return _cpus(spec, int(form["devices"]), int(form["each"]), slots, machine)
+    form = parse(spec, f"{FORMS}; this machine has {machine}")
+    slots = form.slots or 1
+    if form.kind == "gpu":
+        return _gpus(spec, form.gpus, slots, machine)
+    if form.kind == "cpu":
+        return _cpus(spec, form.count, form.cores, slots, machine)
     if machine.gpus:
-        return _gpus(spec, "all", int(form["slots"] or AUTO_GPU_SLOTS), machine)
+        return _gpus(spec, "all", form.slots or AUTO_GPU_SLOTS, machine)
     return _cpus(spec, len(machine.cores), 1, slots, machine)
 
 

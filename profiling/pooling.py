@@ -136,15 +136,27 @@ def expected(study: Pool, features: tuple[float, ...], points: Points, widest: i
     """What is expected of a trial with ``features`` and ``points`` of its own, up to ``widest``."""
     if len(points) > 1:
         return _own(study, features, tuple(points.items()), widest)
-    gain = sum(by * x for by, x in zip(study.regression.mean[2::2], features, strict=True))
     for width, seconds in points.items():
         # One width tells of the level, and leaves the shape as it is.
-        there = _common(study, round(gain / STEP))[width - 1]
-        shape = _cautious(study, round(gain / STEP), widest, width)
+        gain = _gain(study, features)
+        there = _common(study, gain)[width - 1]
+        shape = _cautious(study, gain, widest, width)
         return Expected(seconds / there.seconds, shape, math.hypot(NOISE, there.deviation))
-    shape = _cautious(study, round(gain / STEP), widest, 1)
+    return _unmeasured(study, features, widest)
+
+
+@lru_cache(maxsize=4096)
+def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expected:
+    """Of a trial that has not run, as its features are: asked again at every plan until it does."""
+    shape = _cautious(study, _gain(study, features), widest, 1)
     row = _row(features, 1)
     return Expected(math.exp(study.regression.value(row)), shape, study.regression.deviation(row))
+
+
+def _gain(study: Pool, features: tuple[float, ...]) -> int:
+    """What the features say of the gain from devices (in steps)."""
+    by = study.regression.mean[2::2]
+    return round(sum(each * x for each, x in zip(by, features, strict=True)) / STEP)
 
 
 @lru_cache(maxsize=64)

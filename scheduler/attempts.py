@@ -10,9 +10,8 @@ several in a row.
 
 from __future__ import annotations
 
-from .decisions import Parent, Release
+from .decisions import Member, Parent, Release
 from .events import AttemptFailed, AttemptLost, EpochReported, Replayed, TrialReturned
-from .features import features_of
 from .numerics import Numerics
 from .record import Refused
 from .retry import ENDS_STUDY, METRIC_LIMIT, retry_failure, retry_loss
@@ -104,7 +103,7 @@ class Attempts(Numerics):
         self.state.tally.trained += event.seconds
         if event.epoch == attempt.segment.first:
             self.state.tally.saw_first(event.at - attempt.dispatched_at, event.claimed)
-        features = features_of(study.spec, trial.params)
+        features = self.state.features(trial)
         if self.state.costs.saw_epoch(study.spec.id, trial.id, alone, len(members), features):
             self.state.dirty = True
         self._changes.trials[trial.id] = trial
@@ -151,11 +150,10 @@ class Attempts(Numerics):
     def _go_on(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
         """Under the standing plan: the next segment follows on the same slots."""
         members = attempt.segment.members
-        stays = not any(self.state.closed(m.device) or m.device in study.refused for m in members)
         if (
             study.works
-            and stays
             and not attempt.leaves
+            and self._may_stay(study, members)
             and self._width(study, trial) == len(members)
             and not self.state.shuffle
             and not self._gives_way(study, trial, len(members))
@@ -167,6 +165,12 @@ class Attempts(Numerics):
         # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
         self._wait(trial, first=not self.state.shuffle)
         self._fill()
+
+    def _may_stay(self, study: StudyState, members: tuple[Member, ...]) -> bool:
+        for member in members:
+            if self.state.closed(member.device) or member.device in study.refused:
+                return False
+        return True
 
     def _on_replayed(self, event: Replayed) -> None:
         self._check_fence(self._trial(event.trial), event.fence)

@@ -85,7 +85,8 @@ class Job:
 
     That one ends after ``boundary`` seconds on ``held`` devices (both 0 where it waits). ``last``
     is the width that it runs at or last ran at, 0 before its first epoch. An epoch takes ``level``
-    seconds on one device, a resize ``price`` seconds.
+    seconds on one device, a resize ``price`` seconds. ``weight`` is how much its end counts among
+    those of all, where these count.
     """
 
     trial: str
@@ -96,6 +97,7 @@ class Job:
     level: float
     curve: Curve
     price: float
+    weight: float = 1.0
 
     def seconds(self, width: int) -> float:
         """Seconds of an epoch on ``width`` devices."""

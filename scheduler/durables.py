@@ -51,7 +51,7 @@ class Durables(Record):
 
         That of a trial which ends an interval of population based training, and has another.
         """
-        return forks(study.spec) and epoch == trial.target != study.spec.strategy.max_epochs
+        return epoch == trial.target != study.spec.strategy.max_epochs and forks(study.spec)
 
     def _inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
         """A new trial begins with the source's state. The file is one; either row keeps it."""

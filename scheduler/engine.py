@@ -94,8 +94,9 @@ class Engine(Asking):
         except Exception:
             self.state.seq -= 1
             raise
-        for name in sorted(self._touched & self.state.devices.keys()):
-            self._at_work_changed(name)
+        if self._touched:
+            for name in sorted(self._touched & self.state.devices.keys()):
+                self._at_work_changed(name)
         return tuple(self._out)
 
     def outstanding(self) -> tuple[Ask, ...]:

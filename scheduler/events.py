@@ -37,9 +37,10 @@ class Planned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFailed(Event):
-    """A policy of the user's raised or took too long; ``reason`` says which. No plan came of it."""
+    """``policy``, the user's, raised, took too long or gave what is no plan: ``reason`` says it."""
 
     reason: str
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

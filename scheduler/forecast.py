@@ -28,7 +28,7 @@ _TOGETHER = 1e-9
 class Forecast:
     """When all have ended (seconds from now), and each trial's width from its next boundary on.
 
-    ``completion`` is when they have ended on average.
+    ``completion`` is when they have ended on average, by their weights.
     ``late`` are the waiting trials that do not begin at once.
     """
 
@@ -44,7 +44,6 @@ class _Run:
 
     job: Job
     course: Course
-    priority: tuple[float, int]
     left: int
     held: int
     last: int
@@ -56,11 +55,13 @@ class _Run:
 class _Line:
     """The forecast at work: free devices, and a heap of (time, job, whether it ends then).
 
-    ``ends`` is the sum of the ends there were, ``latest`` the last of those that are foreseen.
+    ``ranks`` are the jobs' places by priority. ``ends`` is the weighted sum of the ends there
+    were, ``latest`` the last of those that are foreseen; ``narrow`` are to look again.
     """
 
     free: int
     runs: list[_Run]
+    ranks: list[int]
     heap: list[tuple[float, int, bool]]
     widths: dict[str, int] = field(default_factory=dict)
     makespan: float = 0.0
@@ -86,34 +87,43 @@ def forecast(
     is more than there are devices, or where not all end before ``limit`` (seconds from now).
     """
     runs = [
-        _Run(job, course, (priority, at), job.epochs, job.held, job.last, course.epochs == 0)
-        for at, (job, course, priority) in enumerate(zip(jobs, courses, priorities, strict=True))
+        _Run(job, course, job.epochs, job.held, job.last, course.epochs == 0)
+        for job, course in zip(jobs, courses, strict=True)
     ]
+    ranks = [0] * len(jobs)
+    for place, at in enumerate(sorted(range(len(jobs)), key=priorities.__getitem__)):
+        ranks[at] = place
     line = _Line(
         devices - sum(job.held for job in jobs),
         runs,
-        [(job.boundary, at, False) for at, job in enumerate(jobs)],
+        ranks,
+        [(job.boundary, at, False) for at, job in enumerate(jobs) if job.held or not job.epochs],
     )
     heapq.heapify(line.heap)
+    fresh = [at for at, job in enumerate(jobs) if job.epochs and not job.held]
     waiting: list[int] = []  # by priority, the first one last
-    while line.heap:
-        now = line.heap[0][0]
-        asking = _arrive(line, now)
-        asking.sort(key=lambda at: runs[at].priority, reverse=True)
+    while line.heap or fresh:
+        now = 0.0 if fresh else line.heap[0][0]
+        asking = fresh + _arrive(line, now)
+        fresh = []
+        if len(asking) > 1:
+            asking.sort(key=ranks.__getitem__, reverse=True)
         if seated:
             for at in reversed(asking):
                 _seat(line, runs[at])
             seated = False
-        line.narrow = []
-        waiting = _hand_out(line, now, asking, waiting)
+        if asking or (waiting and line.free):
+            waiting = _hand_out(line, now, asking, waiting)
         if now <= _TOGETHER:
             line.late = {runs[at].job.trial for at in waiting}
-        if max(now, line.latest) >= limit:
+        if now >= limit or line.latest >= limit:
             return None
-        _look_again(line)
+        if line.narrow:
+            _look_again(line)
     if waiting:
         return None
-    return Forecast(line.makespan, line.ends / len(jobs), line.widths, line.late)
+    completion = line.ends / math.fsum(job.weight for job in jobs)
+    return Forecast(line.makespan, completion, line.widths, line.late)
 
 
 def _hand_out(line: _Line, now: float, asking: list[int], waiting: list[int]) -> list[int]:
@@ -122,34 +132,34 @@ def _hand_out(line: _Line, now: float, asking: list[int], waiting: list[int]) ->
     Both are by priority, the first one last. Who waits holds nothing, so without free devices there
     is no need to ask them.
     """
-    runs, passed = line.runs, []
+    runs, ranks, passed = line.runs, line.ranks, []
     while asking or (waiting and line.free):
-        from_waiting = bool(waiting) and line.free > 0
-        if asking and (not from_waiting or runs[asking[-1]].priority < runs[waiting[-1]].priority):
+        from_waiting = waiting and line.free > 0
+        if asking and (not from_waiting or ranks[asking[-1]] < ranks[waiting[-1]]):
             at = asking.pop()
         else:
             at = waiting.pop()
-        if not _ask(line, at, now):
+        if not (line.free or runs[at].held) or not _ask(line, at, now):
             passed.append(at)
-    if passed and waiting and runs[passed[-1]].priority > runs[waiting[-1]].priority:
-        return sorted(waiting + passed, key=lambda at: runs[at].priority, reverse=True)
+    if passed and waiting and ranks[passed[-1]] > ranks[waiting[-1]]:
+        return sorted(waiting + passed, key=ranks.__getitem__, reverse=True)
     return waiting + passed[::-1]
 
 
 def _arrive(line: _Line, now: float) -> list[int]:
     """Take what happens at ``now``: devices of those that end, and who is at a boundary."""
-    asking = []
-    while line.heap and line.heap[0][0] <= now + _TOGETHER:
-        _, at, ends = heapq.heappop(line.heap)
-        run = line.runs[at]
+    heap, runs, asking = line.heap, line.runs, []
+    while heap and heap[0][0] <= now + _TOGETHER:
+        _, at, ends = heapq.heappop(heap)
+        run = runs[at]
         if run.since is not None:
             run.left -= round((now - run.since) / run.job.seconds(run.held))
             run.since = None
         if ends or run.left <= 0:
             line.widths.setdefault(run.job.trial, run.held)
             line.free += run.held
-            line.makespan = max(line.makespan, now)
-            line.ends += now
+            line.makespan = now
+            line.ends += run.job.weight * now
             continue
         kept = min(run.held, run.course.narrow)
         line.free += run.held - kept
@@ -224,3 +234,4 @@ def _look_again(line: _Line) -> None:
         if upcoming < math.inf:
             epochs = min(epochs, max(1, math.ceil((upcoming - run.since) / each - _TOGETHER)))
         heapq.heappush(line.heap, (run.since + epochs * each, at, False))
+    line.narrow.clear()

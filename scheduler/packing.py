@@ -39,9 +39,10 @@ class Packing(Tuning):
         A trial's first epoch at a device is not counted, nor another's beside it: code and data
         were loaded meanwhile.
         """
-        [name, *others] = [member.device for member in attempt.segment.members]
+        members = attempt.segment.members
+        name = members[0].device
         device = self.state.devices[name]
-        if device.device.slots == 1 or others:
+        if device.device.slots == 1 or len(members) > 1:
             return False
         known = self.state.sharing.of(trial.study, device.device.kind)
         before = room(self.state, name).slots

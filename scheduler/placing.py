@@ -248,6 +248,7 @@ class Placing(Packing):
             slots = range(device.device.slots) if len(members) > 1 else (member.slot,)
             for slot in slots:
                 device.fences[slot] = segment.fence
+            self._touch(device)
         dispatch = Dispatch(
             id=self._decision_id(),
             cause=self.state.seq,
@@ -273,7 +274,6 @@ class Placing(Packing):
             dispatch.id, study.spec.id, segment, self._at, began=self._at, resized=resized
         )
         self._out.append(dispatch)
-        self._touched.update(member.device for member in members)
 
     def _settle(self, study: StudyState) -> None:
         """A study without active trials and open asks either goes on or is over."""

@@ -16,18 +16,18 @@ be, is not asked again for ``ASIDE`` seconds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from .courses import steady
 from .decisions import AskPlan, Member
-from .features import features_of
 from .policies import find_policy, is_plugin
+from .promise import promises_of
 from .record import Refused
 from .sharing import Sharing, apportion
 from .snapshot import Candidate, Plan, Snapshot, fault
 from .state import EngineState, StudyState
-from .strategy import by_intervals
+from .strategy import rungs_of, staged
 from .study import shards_of
 from .trial import Trial
 
@@ -144,19 +144,19 @@ class Planning(Sharing):
         devices: int,
     ) -> Snapshot:
         names = {self.state.trials[name].study for name in (*waiting, *running)}
+        studies = [self.state.studies[name] for name in names]
+        promises = {k: v for study in studies for k, v in self._promises(study).items()}
         return Snapshot(
             self._at,
-            self._candidates(waiting),
+            self._candidates(waiting, promises),
             free_slots,
-            self._candidates(running),
+            self._candidates(running, promises),
             free_devices,
             devices=devices,
             resize=self.state.costs.resize,
             rule=holder.rule,
             deadline=holder.deadline,
-            by_intervals=all(
-                by_intervals(self.state.studies[name].spec.strategy) for name in names
-            ),
+            staged=all(staged(study.spec.strategy) for study in studies),
         )
 
     def _crowd(self) -> int:
@@ -228,17 +228,30 @@ class Planning(Sharing):
             self.state.dirty = True
         self.state.courses[trial.id] = course
 
-    def _candidates(self, names: Iterable[str]) -> tuple[Candidate, ...]:
+    def _candidates(
+        self, names: Iterable[str], promises: Mapping[str, float]
+    ) -> tuple[Candidate, ...]:
         # In order of arrival, so that a policy's ties do not depend on the plan before.
         trials = sorted((self.state.trials[name] for name in names), key=lambda t: t.since)
-        return tuple(self._candidate(trial) for trial in trials)
+        return tuple(self._candidate(trial, promises.get(trial.id, 1.0)) for trial in trials)
 
-    def _candidate(self, trial: Trial) -> Candidate:
+    def _promises(self, study: StudyState) -> dict[str, float]:
+        """Of the trials of a study with rungs."""
+        levels = rungs_of(study.spec.strategy)
+        if len(levels) < 2:
+            return {}
+        sign = study.spec.sign
+        curves = {name: self.state.trials[name].values for name in study.trials}
+        scores = {name: {e: sign * v for e, v in of.items()} for name, of in curves.items()}
+        return promises_of(scores, levels, study.spec.strategy.eta)
+
+    def _candidate(self, trial: Trial, promise: float) -> Candidate:
         costs = self.state.costs
         study = self.state.studies[trial.study]
         widest = self._widest(study, trial)
-        features = features_of(study.spec, trial.params)
+        features = self.state.features(trial)
         level, shape, deviation = costs.expected(trial.study, trial.id, widest, features)
+        own = costs.own(trial.study, trial.id)
         ends = self.state.epoch_ends(self.state.attempts[trial.fence]) if trial.fence else None
         return Candidate(
             trial.id,
@@ -246,7 +259,7 @@ class Planning(Sharing):
             trial.epoch,
             trial.target,
             trial.since,
-            self.state.epoch_seconds(trial),
+            level if own is None else own.seconds,
             len(trial.members),
             widest,
             costs.speeds(trial.study),
@@ -255,4 +268,5 @@ class Planning(Sharing):
             deviation=deviation,
             boundary=0.0 if ends is None else max(0.0, ends - self._at),
             course=self.state.courses.get(trial.id),
+            promise=promise,
         )

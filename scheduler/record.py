@@ -39,7 +39,7 @@ class Record:
         self._changes = Changes()
         self._at = 0.0
         self._event = Event(at=0.0)
-        #: Devices where attempts began or ended by this event.
+        #: Devices of several slots where attempts began or ended by this event.
         self._touched: set[str] = set()
 
     def take_changes(self) -> Changes:
@@ -60,7 +60,8 @@ class Record:
         study.active += (trial.state in _ACTIVE) - (before in _ACTIVE)
         what = type(self._event).__name__
         cause = f" (answers {self._event.cause})" if self._event.cause else ""
-        trial.story.append(f"#{self.state.seq} {what}{cause}: {before} {step} {trial.state}")
+        moved = " ".join((before, step, trial.state))
+        trial.story.append(f"#{self.state.seq} {what}{cause}: {moved}")
         del trial.story[:-STORY_KEPT]
         if trial.state in FINAL:
             trial.finished_at = self._at
@@ -72,17 +73,22 @@ class Record:
 
     def _close_attempt(self, trial: Trial) -> Attempt:
         attempt = self.state.attempts.pop(trial.fence)
-        slots = len(attempt.segment.members)
-        self.state.studies[attempt.study].used += slots * (self._at - attempt.dispatched_at)
-        for member in attempt.segment.members:
-            fences = self.state.devices[member.device].fences
-            fences[:] = [0 if fence == trial.fence else fence for fence in fences]
-            self.state.faults.saw_work(self._at - attempt.dispatched_at)
-            self._touched.add(member.device)
+        members, seconds = attempt.segment.members, self._at - attempt.dispatched_at
+        self.state.studies[attempt.study].used += len(members) * seconds
+        for member in members:
+            device = self.state.devices[member.device]
+            device.fences[:] = [0 if fence == trial.fence else fence for fence in device.fences]
+            self.state.faults.saw_work(seconds)
+            self._touch(device)
             if member.device in self.state.held:
                 self._note_device(member.device)
         trial.fence = 0
         return attempt
+
+    def _touch(self, device: DeviceState) -> None:
+        """An attempt began or ended there: who shares it may be others now."""
+        if device.device.slots > 1:
+            self._touched.add(device.device.name)
 
     def _revoke(self, trial: Trial, outcome: str = "revoked") -> None:
         """Close the trial's attempt and fence it off; ``outcome`` as in ``profiling.tally``."""

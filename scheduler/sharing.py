@@ -4,9 +4,10 @@ Theory of operation. A study's *share* is a number of slots: what there is goes 
 priority first, as far as it can use it, and within a priority by weights; what a study cannot use
 the others of its priority have, by their weights again (weighted max-min fairness: Bertsekas and
 Gallager, Data Networks, section 6.5.2). Shares are fractions and slots are not, so each study has
-a *credit*: the integral of its share less what it held (slot-seconds). Of the studies that wait,
-those below the whole part of their share get the next free slot, then those with the most credit.
-So over time each gets what its weight says, and no slot is kept free for anybody.
+a *credit*: the integral of its share less what it held (slot-seconds); slots that nobody held are
+credit for nobody. Of the studies that wait, those below the whole part of their share get the next
+free slot, then those with the most credit. So over time each gets what its weight says, and no slot
+is kept free for anybody.
 
 A trial that runs gives way at the end of its segment where its study holds more than its share and
 another one waits that is below the whole part of its own, or has waited for long. What a study does
@@ -99,6 +100,7 @@ class Sharing(Durables):
             else:
                 study.due = self._used(study)
         self.state.shared_at = self._at
+        self._write_off(rivals)
         usable = (name for name in self.state.devices if self.state.usable(name))
         slots = sum(capacity(self.state, name) for name in usable)
         claims = []
@@ -109,6 +111,18 @@ class Sharing(Durables):
             claims.append(Claim(study.spec.weight, study.spec.priority, demand))
         for study, share in zip(rivals, divide(claims, slots), strict=True):
             study.share = share
+
+    def _write_off(self, rivals: Sequence[StudyState]) -> None:
+        """What no study had is no credit for any: it is taken from each by its share.
+
+        Credits of idle slots would grow as the shares are, but are paid back in equal parts, so
+        that the greater weights had more than they say.
+        """
+        total = math.fsum(study.share or 0.0 for study in rivals)
+        idle = math.fsum(self._credit(study) for study in rivals)
+        if total > 0.0 and idle > 0.0:
+            for study in rivals:
+                study.due -= idle * ((study.share or 0.0) / total)
 
     def _forgo(self, rivals: Sequence[StudyState]) -> None:
         """A study of which nothing waits has no claim to more than it holds."""
@@ -145,19 +159,19 @@ class Sharing(Durables):
         if study.share is None:
             return False
         held = self._held()
-        waits = self._studies_that_wait()
         over = held[study.spec.id] + slots > study.share + _NEAR
         places = {member.device for member in trial.members}
-        for name in waits:
-            other = self.state.studies[name]
+        for name, other in self.state.studies.items():
             if other is study or other.share is None or places & other.refused.keys():
                 continue
             if not (over or other.spec.priority > study.spec.priority):
                 continue
-            if held[name] < math.floor(other.share + _NEAR):
-                return True
-            if held[name] < other.share - _NEAR and self._credit(other) > PATIENCE:
-                return True
+            if held[name] < math.floor(other.share + _NEAR) or (
+                held[name] < other.share - _NEAR and self._credit(other) > PATIENCE
+            ):
+                waits = (self.state.trials[waiting].study == name for waiting in self.state.ready)
+                if any(waits):
+                    return True
         return False
 
     def _credit(self, study: StudyState) -> float:

@@ -20,7 +20,7 @@ class Candidate:
     that changes with the width, at every width that it may have, both estimated where they were
     not measured, and ``deviation`` the standard deviation of the level's logarithm. The epoch that
     it runs is expected to end in ``boundary`` seconds. ``course`` is what the standing plan has in
-    mind for it.
+    mind for it. ``promise``: the probability that it is promoted, 1 where nothing is (``promise``).
     """
 
     trial: str
@@ -37,6 +37,7 @@ class Candidate:
     deviation: float = 0.0
     boundary: float = 0.0
     course: Course | None = None
+    promise: float = 1.0
 
     @property
     def seconds(self) -> float | None:
@@ -51,8 +52,8 @@ class Snapshot:
     """What there is to plan: trials in order of arrival, free slots, and devices with only such.
 
     ``devices`` are all that may be used, ``resize`` is what a resize takes (seconds). ``rule`` and
-    ``deadline`` (the runner's clock) are the standing plan's. ``by_intervals``: nothing waits for
-    the last of these trials, for each goes on by itself from its target to the next (PBT).
+    ``deadline`` (the runner's clock) are the standing plan's. ``staged``: what follows depends on
+    how these trials end (rungs, PBT's intervals).
     """
 
     at: float
@@ -64,7 +65,7 @@ class Snapshot:
     resize: float = 0.0
     rule: str = ""
     deadline: float = 0.0
-    by_intervals: bool = False
+    staged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,15 @@ class Plan:
 
 def fault(snapshot: Snapshot, plan: Plan) -> str:
     """What is impossible in ``plan``, in words; empty where nothing is."""
-    waiting = {each.trial for each in snapshot.waiting}
-    if set(plan.order) != waiting or len(plan.order) != len(waiting):
-        return "dropped or invented waiting trials"
+    waiting = {each.trial: 0 for each in snapshot.waiting}
+    for trial in plan.order:
+        if trial not in waiting:
+            return f"has {trial} in its order, which does not wait"
+        waiting[trial] += 1
+    for trial, times in waiting.items():
+        if times != 1:
+            how = "left {} out of its order" if times == 0 else "put {} twice in its order"
+            return how.format(trial)
     widest = {each.trial: each.widest for each in (*snapshot.running, *snapshot.waiting)}
     wanted = [*plan.widths.items()]
     for trial, course in plan.courses.items():

@@ -94,8 +94,8 @@ class DeviceState:
     """A joined device; ``fences`` holds, slot by slot, the fence at work there or 0.
 
     ``backoff_until`` is when it may be used again after losses in a row, 0 while it may.
-    ``at_work`` are its trials, unchanged ``since`` (the runner's clock); of the ``cold`` ones no
-    epoch was accepted there yet.
+    Of a device with several slots ``at_work`` are its trials, unchanged ``since`` (the runner's
+    clock); of the ``cold`` ones no epoch was accepted there yet.
     """
 
     device: Device
@@ -203,15 +203,26 @@ class EngineState:
     tuned: dict[str, Tuned] = field(default_factory=dict)
     sharing: SharingTable = field(default_factory=SharingTable)
 
+    def features(self, trial: Trial) -> tuple[float, ...]:
+        """What the cost table tells it apart by: once it has run, what is kept there."""
+        own = self.costs.own(trial.study, trial.id)
+        if own is not None:
+            return own.features
+        return features_of(self.studies[trial.study].spec, trial.params)
+
     def seconds_at(self, trial: Trial, width: int) -> float | None:
         """Expected seconds of an epoch of it on ``width`` devices; None: nothing was measured."""
-        features = features_of(self.studies[trial.study].spec, trial.params)
-        return self.costs.seconds_at(trial.study, trial.id, width, features)
+        return self.costs.seconds_at(trial.study, trial.id, width, self.features(trial))
 
     def epoch_seconds(self, trial: Trial) -> float | None:
-        """Expected seconds of an epoch of it where it last ran; None: nothing was measured."""
-        features = features_of(self.studies[trial.study].spec, trial.params)
-        return self.costs.epoch_seconds(trial.study, trial.id, features)
+        """Expected seconds of an epoch of it where it last ran; None: nothing was measured.
+
+        On one device where it has not run.
+        """
+        own = self.costs.own(trial.study, trial.id)
+        if own is not None:
+            return own.seconds
+        return self.costs.expected(trial.study, trial.id, 1, self.features(trial)).level
 
     def epoch_ends(self, attempt: Attempt) -> float | None:
         """When its present epoch is expected to end (the runner's clock); None if not known."""

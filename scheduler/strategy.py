@@ -141,9 +141,9 @@ def looks_of(plan: StrategySpec) -> tuple[int, ...]:
     return rungs_of(plan)
 
 
-def by_intervals(plan: StrategySpec) -> bool:
-    """Whether targets under ``plan`` are but ends of intervals, after which trials go on alone."""
-    return plan.name == "pbt"
+def staged(plan: StrategySpec) -> bool:
+    """Whether targets are ends of rungs or intervals, where results decide what follows."""
+    return plan.name == "pbt" or bool(rungs_of(plan))
 
 
 #: Early-stopping rules (``stopping``).

@@ -160,6 +160,8 @@ class StudySpec:
     @property
     def also(self) -> tuple[str, ...]:
         """What an epoch must report besides ``metric``."""
+        if not (self.further or self.constraints):  # asked at every epoch
+            return ()
         names = [each.metric for each in self.further] + [name for name, _ in self.constraints]
         return tuple(name for name in dict.fromkeys(names) if name != self.metric)
 
@@ -199,6 +201,8 @@ def shards_of(spec: StudySpec, params: Params) -> int:
     """
     if spec.shards is not None:
         return spec.shards
+    if spec.max_width == 1:
+        return 1
     batch = dict(params).get("batch_size", spec.batch_size)
     examples = int(batch) if isinstance(batch, (int, float)) else 0
     return max(1, min(spec.max_width, examples // SHARD_EXAMPLES))

@@ -64,6 +64,9 @@ class Orders:
     whole: bool = False
 
 
+_PLAIN = Orders()
+
+
 class Tuning(Probing):
     """Chooses system configurations, and learns from what was measured of them."""
 
@@ -71,7 +74,7 @@ class Tuning(Probing):
         """What the next segment of ``trial`` on ``members`` is sent with."""
         spec = study.spec
         if not _tunes(spec):
-            return Orders()
+            return _PLAIN
         spot = self._spot(members[0])
         key, tuned = self._tuned(spec, trial, spot)
         if trial.suspect:

@@ -43,7 +43,7 @@ _EFFORT = 2500
 _FIRST = ("start, seated", "start", "longest")
 #: Those that are tried in turn between the bound and the best plan.
 _THEN = ("start", "start, seated", "longest", "longest, seated", "largest")
-#: How much the mean completion counts beside the makespan where trials proceed by intervals.
+#: How much the mean completion counts beside the makespan where results decide what follows.
 _COMPLETION = 0.85
 #: The shape of what is not to be widened.
 _ONE = ((1, 1.0),)
@@ -77,7 +77,8 @@ def _longest(job: Job, course: Course, target: float) -> float:
 
 
 def _shortest(job: Job, course: Course, target: float) -> float:
-    return _duration(job, course)
+    """Smith's rule: the least mean completion, by weights, of one at a time."""
+    return _duration(job, course) / job.weight
 
 
 def _largest(job: Job, course: Course, target: float) -> float:
@@ -131,16 +132,16 @@ def drafts(
 ) -> Iterator[Draft]:
     """Plans of ``jobs`` that cost less than ``best`` (seconds), each less than the one before.
 
-    The first that is tried has all at the width that they have, or their narrowest, the longest
-    first.
+    The first that are tried have all at the width that they have, or their narrowest.
     """
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
     as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
-    plain = draft_of(jobs, devices, as_they_are, "longest", bound)
-    if plain is not None and aim.cost(plain.forecast) < best * (1 - 1e-9):
-        best = aim.cost(plain.forecast)
-        yield plain
+    for rule in ("longest", "shortest") if aim.completion else ("longest",):
+        plain = draft_of(jobs, devices, as_they_are, rule, bound)
+        if plain is not None and aim.cost(plain.forecast) < best * (1 - 1e-9):
+            best = aim.cost(plain.forecast)
+            yield plain
     if all(len(job.curve.widths) == 1 for job in jobs):
         return
     tries = max(3, min(4 * (len(_TARGETS) + _BETWEEN), _EFFORT // len(jobs)))
@@ -210,7 +211,7 @@ def waterfill(snapshot: Snapshot) -> Plan:
         for at, each in enumerate(both)
     ]
     best = _standing(snapshot, both, jobs)
-    aim = PROGRESS if snapshot.by_intervals else MAKESPAN
+    aim = PROGRESS if snapshot.staged else MAKESPAN
     before = math.inf if best is None else aim.cost(best.forecast)
     for draft in drafts(jobs, snapshot.devices, aim, before):
         best = draft
@@ -292,6 +293,7 @@ def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) ->
         level=guess if each.level is None else each.level,
         curve=curve_of(each.shape if elastic else _ONE, snapshot.devices, each.width),
         price=snapshot.resize,
+        weight=each.promise,
     )
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from penstock import BackendError
+from penstock import BackendError, load_study
 from penstock.app import locks, services
 from penstock.app.queries import Reader
+from penstock.app.rows import StudyRow
 from penstock.app.settings import load
 
 CORES = len(os.sched_getaffinity(0))
@@ -85,6 +86,19 @@ class Installation:
                 )
             time.sleep(0.02)
         return found
+
+    def cancel_all(self) -> None:
+        """Cancel what a test left running, so that it has no device of the next one."""
+        with variables_of(self):
+            for row in self._unfinished():
+                load_study(row.id).cancel()
+        self.until(lambda: not self._unfinished(), what="the cancelled studies end")
+
+    def _unfinished(self) -> list[StudyRow]:
+        try:
+            return [row for row in self.reader.studies() if row.finished_at is None]
+        except BackendError:  # no ledger yet
+            return []
 
     def logs(self) -> str:
         """The ends of all logs, for the message of a failed test."""

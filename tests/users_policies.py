@@ -17,6 +17,10 @@ def raises(snapshot: Snapshot) -> Plan:
     raise ZeroDivisionError("no devices")
 
 
+def forgets(snapshot: Snapshot) -> Plan:
+    return Plan(tuple(each.trial for each in snapshot.waiting[1:]))
+
+
 def invents(snapshot: Snapshot) -> Plan:
     return Plan((*(each.trial for each in snapshot.waiting), "nobody-0001"))
 

@@ -5,11 +5,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from penstock.app.archive import Archive, archive_of, read_archive, to_event, to_json
+from penstock.app.archive import Archive, archive_of, read_archive, to_event
 from penstock.app.clock import SimulatedClock
 from penstock.app.codec import decode, encode
 from penstock.app.commands import to_event as command_to_event
 from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.own_file import to_text
 from penstock.app.queries import Reader
 from penstock.app.report import write_report
 from penstock.app.restoring import restore
@@ -44,7 +45,7 @@ def there(tmp_path_factory):
 @pytest.fixture
 def exported(there):
     """The export as JSON, to be changed."""
-    return json.loads(to_json(archive_of(there, ID)))
+    return json.loads(to_text(archive_of(there, ID)))
 
 
 class Here:
@@ -124,7 +125,7 @@ def test_an_imported_study_is_not_extended_for_its_checkpoints_are_not_ours(ther
 
 def test_an_imported_study_is_exported_again_the_same(here, exported):
     here.take_in(Archive.model_validate(exported))
-    again = json.loads(to_json(archive_of(here.reader, ID)))
+    again = json.loads(to_text(archive_of(here.reader, ID)))
     assert again | {"exported_at": 0} == exported | {"exported_at": 0}
 
 
@@ -185,7 +186,7 @@ def test_numbers_that_json_does_not_have_come_back(here, exported):
     row = next(row for row in here.reader.epochs(ID) if row.trial == f"{ID}-0000")
     assert math.isnan(row.value)
     assert row.metrics["up"] == math.inf
-    text = to_json(archive_of(here.reader, ID))
+    text = to_text(archive_of(here.reader, ID))
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert json.loads(text)["trials"][0]["epochs"][0]["value"] == "NaN"
 

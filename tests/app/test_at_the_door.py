@@ -14,9 +14,10 @@ from optuna.study import MaxTrialsCallback
 from penstock import FullBudget, UsageError, create_study
 from penstock.app import commands
 from penstock.app.best import best_facts
+from penstock.app.simulate import SimulatedTransport
 from penstock.app.space import parse_space
 from penstock.scheduler.study import StrategySpec
-from study_ledger import SomeFail, make_study, study_spec
+from study_ledger import make_study, study_spec
 
 SPACE = {"x": [3.0, 1.0, 2.0]}
 
@@ -70,9 +71,7 @@ def test_no_callbacks_are_none_and_numpys_numbers_are_numbers(settings, started)
         study.add_trial(params={"x": np.float64(3.0)}, value=np.float32(0.5))
         study.optimize(objective, SPACE, np.int64(2), callbacks=None, show_progress=False)
         assert [trial.value for trial in study.copied_trials] == [0.5]
-        asked = create_study(study_name="asked")
-        asked._spec = replace(study._spec, contract="ask")
-        asked.tell(np.int64(0), np.float64(0.25))
+        study.tell(np.int64(0), np.float64(0.25))
     told = scheduler.commands[-1]
     assert (told["kind"], told["number"], told["value"]) == ("tell", 0, 0.25)
 
@@ -141,17 +140,14 @@ def test_a_study_that_cannot_grow_is_not_extended(changes, by, words):
 
 
 def test_where_no_trial_is_feasible_the_constraint_is_what_is_said(tmp_path):
-    plain = SomeFail._dispatch
-
-    def dispatch(self, dispatch, spec):
-        plain(self, dispatch, spec)
-        for *_, body in self._heap:
-            if body["trial"] == dispatch.segment.trial and body["kind"] == "epoch":
-                body["metrics"] |= {"seconds": 10.0}
+    class Slow(SimulatedTransport):
+        def receive(self, timeout):
+            found = super().receive(timeout)
+            for message in found:
+                message.body["metrics"] |= {"seconds": 10.0}
+            return found
 
     given = study_spec(n_trials=3, constraints=(("seconds", 8.0),))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SomeFail, "_dispatch", dispatch)
-        reader = make_study(tmp_path, given)
+    reader = make_study(tmp_path, given, devices=Slow)
     with pytest.raises(UsageError, match="keeps its constraints, 3 violate one"):
         best_facts(reader, reader.study("digits"))

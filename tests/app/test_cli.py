@@ -218,9 +218,23 @@ def test_an_export_makes_no_folders(call, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [("dance",), ("ls", "--loud"), ("story",)])
+@pytest.mark.parametrize(
+    "arguments", ["dance", "--loud", "ls --loud", "story", "devices dance", "weight a heavy"]
+)
 def test_a_wrong_command_line_exits_with_2(call, arguments):
-    assert call(*arguments).exit_code == 2
+    refused = call(*arguments.split())
+    assert refused.exit_code == 2
+    [line] = refused.stderr.splitlines()
+    assert line.startswith("penstock: ")
+    assert line.endswith(" --help)")
+    assert refused.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["simulate", "weight", "report", "devices free"])
+def test_help_names_arguments_plainly(call, command):
+    lines = call(*command.split(), "--help").stdout.splitlines()
+    [usage] = [line for line in lines if "Usage" in line]
+    assert not re.search(r"[{}]|\[\[", usage)
 
 
 def every_command(group=None, prefix=()):
@@ -431,3 +445,15 @@ def test_doctor_exits_with_3_where_something_is_missing(home):
     result = CliRunner(env=env).invoke(app, ["doctor"])
     assert result.exit_code == 3
     assert "gpu:99" in result.stdout
+
+
+def test_ls_and_status_show_a_weight_that_is_not_the_default(tmp_path):
+    make_study(tmp_path, study_spec(weight=2.0, priority=-1), turns=5)
+    env = {"PENSTOCK_HOME": str(tmp_path), "COLUMNS": "120"}
+    listed, status = (CliRunner(env=env).invoke(app, [name]).stdout for name in ("ls", "status"))
+    assert listed.splitlines()[-1] == "digits has weight 2, priority -1"
+    assert "weight 2, priority -1" in status.splitlines()[0]
+
+
+def test_ls_and_status_do_not_speak_of_the_default_weight(call):
+    assert "weight" not in call("ls").stdout + call("status").stdout

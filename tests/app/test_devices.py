@@ -15,7 +15,9 @@ from penstock.scheduler.state import DeviceRecord
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 
-A = DeviceRecord(Device("cpu.a.0", "a", "cpu", (0, 1), 3 << 30, 2, model="M1"), "i", "joined", 1.0)
+A = DeviceRecord(
+    Device("cpu.a.0", "a", "cpu", (0, 1), 3 << 30, 2, model="M1"), "i", "joined", time.time()
+)
 B = replace(A, device=replace(A.device, name="cpu.b.0", node="b"))
 
 
@@ -150,3 +152,16 @@ def test_devices_of_services_that_have_stopped_are_not_there(site):
     _, first, second = text_of(facts).splitlines()
     assert first.split()[-6:] == ["left", "(no", "scheduler", "runs:", "penstock", "up)"]
     assert "its worker was stopped" in second
+
+
+def test_what_left_more_than_a_day_ago_is_only_counted(site):
+    site.put(A)
+    for name, hours in (("cpu.c.0", 23), ("cpu.d.0", 25)):
+        device = replace(A.device, name=name)
+        site.put(replace(A, device=device, at=time.time() - 3600 * hours), "left")
+    facts = device_facts(site.reader, served=True)
+    text = text_of(facts)
+    assert "cpu.c.0" in text
+    assert "cpu.d.0" not in text
+    assert "and 1 that left more than a day ago" in text
+    assert [each["name"] for each in facts] == ["cpu.a.0", "cpu.c.0", "cpu.d.0"]

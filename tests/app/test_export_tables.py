@@ -114,7 +114,7 @@ def test_the_format_is_what_is_said_else_as_the_file_ends_else_json(call, tmp_pa
         (("nobody",), "there is no study 'nobody'; there is: digits"),
         (("--epochs",), "--epochs = True is refused: allowed is csv or parquet"),
         (("--format", "parquet"), "--output = None is refused: allowed is a file"),
-        (("--format", "xml"), "Invalid value"),
+        (("--format", "xml"), "invalid value for '--format'"),
         (
             ("-o", "/proc/none/x.json"),
             "--output = '/proc/none/x.json' is refused: allowed is a file in a folder",

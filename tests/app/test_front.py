@@ -10,6 +10,7 @@ from penstock.app.export_tables import trial_table
 from penstock.app.figures import pareto
 from penstock.app.listing import standing_facts
 from penstock.app.live import Watcher
+from penstock.app.own_file import to_text
 from penstock.app.picture import picture, progress
 from penstock.app.report import render
 from penstock.app.results import (
@@ -134,7 +135,7 @@ def test_data_frame_and_export_have_a_column_an_objective(reader, study, rows):
 
 def test_an_export_comes_back_with_all_values(reader, study, rows, tmp_path):
     file = tmp_path / "study.json"
-    file.write_text(archive.to_json(archive.archive_of(reader, study.id)))
+    file.write_text(to_text(archive.archive_of(reader, study.id)))
     event = archive.to_event(archive.read_archive(file))
     assert event.record.spec.further == (Objective("size", "minimize"),)
     past = [each.record(study.id) for each in event.trials]

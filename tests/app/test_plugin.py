@@ -68,12 +68,17 @@ def test_what_cannot_be_loaded_is_refused_with_the_reason(host, name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("raises", "no devices"),
-        ("no_plan", "Plan is wanted"),
+        (
+            "raises",
+            r"raised ZeroDivisionError: no devices \(.*_policies\.py, line \d+, in raises\)",
+        ),
+        ("no_plan", "returned a value of type dict, where a Plan is wanted"),
         ("text", "malformed"),
-        ("spins", "0.5 s of CPU time"),
-        ("sleeps", "2 s,"),
-        ("ends", "ended its process"),
+        ("invents", "has nobody-0001 in its order, which does not wait"),
+        ("forgets", "left s-0 out of its order"),
+        ("spins", "took more than 0.5 s of CPU time"),
+        ("sleeps", "gave no plan within 2 s"),
+        ("ends", "ended its process, with exit status 3"),
     ],
 )
 def test_a_bad_policy_is_cut_off_and_the_next_question_is_answered(host, monkeypatch, name, said):
@@ -84,6 +89,22 @@ def test_a_bad_policy_is_cut_off_and_the_next_question_is_answered(host, monkeyp
         host.plan(f"users_policies:{name}", [snapshot()])
     assert time.monotonic() - begun < 50
     assert host.plan("users_policies:youngest_first", [snapshot()])
+
+
+def test_a_policy_that_failed_is_imported_anew_once_its_file_has_changed(
+    host, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+    file = tmp_path / "mended.py"
+    file.write_text("def policy(snapshot):\n    return 1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="ZeroDivisionError"):
+            host.plan("mended:policy", [snapshot()])
+    file.write_text("def policy(\n")
+    with pytest.raises(UsageError, match="cannot be imported: SyntaxError"):
+        host.plan("mended:policy", [snapshot()])
+    file.write_text("from users_policies import youngest_first as policy\n# mended\n")
+    assert host.plan("mended:policy", [snapshot()])
 
 
 def run(policy: str):
@@ -122,7 +143,7 @@ def test_a_study_ends_under_a_policy_of_the_user_and_a_replay_needs_no_policy():
     ("name", "words"),
     [
         ("raises", "no devices"),
-        ("invents", "invented waiting trials"),
+        ("invents", "has nobody-0001 in its order"),
         ("invents_widths", "neither waits nor runs"),
         ("negative", "-1 devices"),
         ("too_wide", "3 devices"),
@@ -140,7 +161,9 @@ def test_a_study_goes_on_under_a_bad_policy_and_the_plan_says_so(name, words):
     console.print(plan_view(json.loads(json.dumps(shown))))
     text = console.file.getvalue()
     assert words in text
-    assert "set aside" in text
+    assert f"users_policies:{name}" in text
+    assert "the plan before stands" in text
+    assert "it is asked again" in text
     assert engine.state.finished
     if not engine.state.studies:
         engine.state.plan_error = ""

@@ -10,7 +10,8 @@ import time
 
 import pytest
 from penstock.app import broker, locks, services
-from penstock.app.services import Keeper, Service, ensure_up, stop_if_idle, take_down, wanted
+from penstock.app.reviver import POLL, Reviver
+from penstock.app.services import Service, ensure_up, stop_if_idle, take_down, wanted
 from penstock.app.settings import load
 from penstock.profiling.errors import BackendError, UsageError
 
@@ -60,19 +61,19 @@ def test_down_stops_agent_scheduler_and_broker_in_this_order(settings):
 def test_whichever_is_killed_any_survivor_revives_it(settings, name):
     ensure_up(settings, services=STAND_INS)
     before = until(lambda: pids(settings))
-    with Keeper(settings) as keeper, Keeper(settings):
+    with Reviver(settings) as reviver, Reviver(settings):
         locks.send_signal(settings.run, name, signal.SIGKILL)
         after = until(lambda: (now := pids(settings)) and now != before and now)
-        assert keeper.trouble() is None
+        assert reviver.trouble() is None
     changed = [n for n, a, b in zip(NAMES, before, after, strict=True) if a != b]
     assert changed == [name]
 
 
-def test_a_keeper_in_a_service_revives_its_sibling(settings):
-    """As in real life: the keeper lives in the scheduler, and no client is there any more."""
+def test_a_reviver_in_a_service_revives_its_sibling(settings):
+    """As in real life: the reviver lives in the scheduler, and no client is there any more."""
     program = (
-        "import time; from penstock.app import services, settings\n"
-        "services.Keeper(settings.load()).start(); time.sleep(60)"
+        "import time; from penstock.app import reviver, settings\n"
+        "reviver.Reviver(settings.load()).start(); time.sleep(60)"
     )
     keeping = Service("scheduler", (sys.executable, "-c", program))
     ensure_up(settings, services=(keeping, STAND_INS[1]))
@@ -85,17 +86,17 @@ def test_a_keeper_in_a_service_revives_its_sibling(settings):
 
 def test_what_was_taken_down_stays_down(settings):
     ensure_up(settings, services=STAND_INS)
-    with Keeper(settings):
+    with Reviver(settings):
         take_down(settings, grace=1)
-        time.sleep(3 * services.POLL)  # nothing may happen in it
+        time.sleep(3 * POLL)  # nothing may happen in it
         assert not any(locks.is_running(settings.run, name) for name in NAMES)
 
 
 def test_a_service_that_keeps_ending_is_revived_ever_more_slowly_and_said(settings):
     failing = (Service("agent", (sys.executable, "-c", "print('no luck')")),)
     ensure_up(settings, services=failing)
-    with Keeper(settings) as keeper:
-        said = until(keeper.trouble)
+    with Reviver(settings) as reviver:
+        said = until(reviver.trouble)
     assert "agent was started 3 times" in said
     assert "no luck" in said
     assert (settings.logs / "agent.log").read_text().count("no luck") <= 5

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from penstock.app.rows import EpochRow
-from penstock.app.usage import CAUSES, usage, words
+from penstock.app.usage import CAUSES, percents, usage, words
 from penstock.scheduler.study import StrategySpec
 
 FULL = StrategySpec("full", max_epochs=2)
@@ -59,6 +59,21 @@ def test_a_trial_that_comes_at_another_width_was_resized():
     assert found.idle["resize"] == pytest.approx(1.0 + 3.0)
 
 
+def test_the_bound_counts_a_slot_while_it_is_there():
+    rows = [epoch("a", k, k - 1, k, "d0") for k in (1, 2, 3, 4)]
+    rows += [epoch("b", k, k - 1, k, "d1") for k in (1, 2)]
+    rows += [epoch("b", k, k + 1, k + 2, "d0") for k in (3, 4)]
+    assert used(FULL, rows, 6.0).over_bound == pytest.approx(6 / 4)
+    for state in ("draining", "drained", "left", "held"):
+        gone = SimpleNamespace(device=SimpleNamespace(name="d1"), state=state, at=1.5)
+        # It ended its second epoch: 2 s of d1 and 6 s of d0 are the 8 s that there were to do.
+        found = used(FULL, rows, 6.0, devices=[gone])
+        assert found.over_bound == pytest.approx(6 / 6, rel=2e-3)
+        assert found.idle["device"] == pytest.approx(4.0)
+    gone.at = 7.0
+    assert used(FULL, rows, 6.0, devices=[gone]).over_bound == pytest.approx(6 / 4)
+
+
 def test_what_other_studies_had_is_not_idle_and_a_device_that_left_is():
     rows = [epoch("a", 1, 0, 2, "d0"), epoch("b", 1, 0, 3, "d1")]
     gone = SimpleNamespace(device=SimpleNamespace(name="d0"), state="left", at=6.0)
@@ -67,4 +82,17 @@ def test_what_other_studies_had_is_not_idle_and_a_device_that_left_is():
     assert found.others == pytest.approx(3.0)
     assert found.idle["device"] == pytest.approx(2.0)
     assert found.idle["no work"] == pytest.approx(1.0 + 5.0)
-    assert words(found).startswith("training 38 % of 2 slots; idle: no work 46 %, device 15 %")
+    assert words(found).startswith("training 39 % of 2 slots; idle: no work 46 %, device 15 %")
+
+
+@pytest.mark.parametrize(
+    "parts", [(1, 1, 1), (2, 2, 2, 2, 2, 2, 1), (995, 5), (0.4,), (49.5, 50.5, 0), (8.5, 8.5, 83)]
+)
+def test_percents_add_up_to_100_and_none_is_off_by_one(parts):
+    found = percents(parts)
+    assert sum(found) == 100
+    assert all(abs(a - 100 * b / sum(parts)) < 1 for a, b in zip(found, parts, strict=True))
+
+
+def test_percents_of_nothing_are_0():
+    assert percents([0.0, 0.0]) == [0, 0]

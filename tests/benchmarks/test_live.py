@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from optuna.distributions import FloatDistribution, distribution_to_json
 from penstock.app.rows import EpochRow
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.app.workload import study_spec
+from penstock.scheduler.study import StrategySpec
 
 from benchmarks._live import DEVICES, Costs, Ran, bound, costs, foretold
 from benchmarks.placement_live import mismatches, spread
 
 
 def spec(trials, strategy):
-    number = distribution_to_json(FloatDistribution(0.0, 1.0))
-    return StudySpec(
-        id="s",
-        name="s",
-        contract="torch",
-        code=Code("simulated:work", "", ""),
-        metric="loss",
-        direction="minimize",
-        n_trials=trials,
-        space=(("x", number),),
-        strategy=strategy,
-        shards=DEVICES,
-        max_width=DEVICES,
-    )
+    return study_spec("live", trials, DEVICES, strategy=strategy)
 
 
 def epoch(number, epoch, seconds, at, devices=("a",), state="same"):

@@ -15,6 +15,7 @@ def running(tmp_path_factory):
 
 @pytest.fixture
 def site(running):
-    """The installation, and the environment of its user."""
+    """The installation, and the environment of its user; no study is left on its devices."""
     with variables_of(running):
         yield running
+    running.cancel_all()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.integration
 
 def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_path):
     space = {"lr": Float(1e-3, 1e-1, log=True), "pace": [0.15], "until": [str(tmp_path / "go")]}
-    kind = {"metric": "loss", "sampler": "random", "strategy": FullBudget(6)}
+    kind = {"metric": "loss", "sampler": "random", "strategy": FullBudget(2)}
     # Loading torch takes longer than all the rest: who waited for it meanwhile would be owed that.
     warm = create_study(study_name="warm", **kind)
     warm.optimize(Paced, space, 2, show_progress=False)
@@ -26,8 +26,9 @@ def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_pat
     before = len(rows(light.id)), len(rows(heavy.id))
     site.until(lambda: len(rows(heavy.id)) >= before[1] + 54, 180, "the heavy study goes on")
     had = len(rows(heavy.id)) - before[1], len(rows(light.id)) - before[0]
-    # 3, give or take: a slot changes hands where a trial ends, after 6 epochs.
-    assert 2.0 < had[0] / had[1] < 6.0, had
+    # 3, give or take a trial of the light study at either end: a slot changes hands where one ends.
+    print(f"epochs of the heavy and the light study: {had}")
+    assert 2.5 < had[0] / had[1] < 3.75, had
     assert "0.001" in site.penstock("weight", "light", "0", status=2)
     assert "priority 1" in site.penstock("weight", "light", "--priority", "1")
     begun = len(rows(heavy.id)), len(rows(light.id))

@@ -329,8 +329,8 @@ def test_the_policy_orders_who_waits_and_is_called_more_rarely_for_many_trials(w
     ("policy", "trouble"),
     [
         (lambda snapshot: 1 / 0, "division by zero"),
-        (lambda snapshot: Plan(()), "dropped or invented"),
-        (lambda snapshot: Plan(tuple(t.trial for t in snapshot.waiting) * 2), "dropped or"),
+        (lambda snapshot: Plan(()), "out of its order"),
+        (lambda snapshot: Plan(tuple(t.trial for t in snapshot.waiting) * 2), "twice in its order"),
     ],
 )
 def test_a_policy_that_fails_is_noted_and_the_plan_before_stands(

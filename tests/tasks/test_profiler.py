@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from penstock import UsageError
 from penstock.profiling.counters.reading import LOOP, UNITS, Reading
 from penstock.profiling.counters.sources import Readings
 from penstock.profiling.counters.windows import Count
+from penstock.tasks import profiler as module
 from penstock.tasks.profiler import Profiler
 
 
@@ -62,12 +64,23 @@ def test_a_window_says_what_the_process_did_in_it(profiler):
     assert taken.dropped == {}
 
 
-def test_its_thread_samples_by_itself(profiler):
-    profiler.mark()
-    until = time.monotonic() + 20
-    while not profiler._window.seconds and time.monotonic() < until:
-        time.sleep(0.05)
-    assert profiler._window.seconds > 0
+def test_its_thread_samples_by_itself_until_it_is_stopped(monkeypatch):
+    read = threading.Semaphore(0)
+
+    class Noted(Scripted):
+        def read(self, now):
+            read.release()
+            return Readings({})
+
+    monkeypatch.setattr(module, "PERIOD", 0.01)
+    monkeypatch.setattr(module, "open_sources", lambda now: (Noted(),))
+    profiler = Profiler.start()
+    for _ in range(4):
+        assert read.acquire(timeout=20), "its start, and three times its thread"
+    profiler.stop()
+    while read.acquire(blocking=False):
+        pass
+    assert not read.acquire(timeout=0.1)
 
 
 def test_a_window_starts_at_its_mark():

@@ -1,0 +1,49 @@
+"""How likely a trial is to be promoted at its next rung, from its rank at the last one.
+
+Theory of operation. At each rung results are turned into normal scores z of their ranks. If z at
+one rung and the next are jointly normal with correlation rho, a trial with score z is among the
+best 1/eta of the next rung with probability Phi((rho z - q) / sqrt(1 - rho^2)), q the quantile at
+1 - 1/eta. rho is measured in the study on trials that are at both rungs, with a prior; those are
+the better ones of the lower rung, which makes it too small: promises are then nearer to 1/eta.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist, correlation
+
+#: What rho is taken for before anything is measured, and how many pairs that counts as.
+PRIOR, PAIRS = 0.6, 6
+_NORMAL = NormalDist()
+
+
+def promises_of(
+    scores: Mapping[str, Mapping[int, float]], levels: Sequence[int], eta: int
+) -> dict[str, float]:
+    """The probability of promotion (above 0, below 1) of each trial, by what is known of it.
+
+    ``scores`` are by trial and epoch, larger is better; ``levels`` are the rungs' epochs.
+    """
+    found = dict.fromkeys(scores, 1.0 / eta)
+    quantile = _NORMAL.inv_cdf(1.0 - 1.0 / eta)
+    for level, above in itertools.pairwise(levels):
+        here = _normal_scores(scores, level)
+        there = _normal_scores(scores, above)
+        rho = _correlation([(here[trial], there[trial]) for trial in here.keys() & there.keys()])
+        spread = (1.0 - rho * rho) ** 0.5
+        found |= {trial: _NORMAL.cdf((rho * z - quantile) / spread) for trial, z in here.items()}
+    return found
+
+
+def _normal_scores(scores: Mapping[str, Mapping[int, float]], level: int) -> dict[str, float]:
+    ranking = sorted((curve[level], trial) for trial, curve in scores.items() if level in curve)
+    return {
+        trial: _NORMAL.inv_cdf((at + 0.5) / len(ranking)) for at, (_, trial) in enumerate(ranking)
+    }
+
+
+def _correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    measured = correlation(*zip(*pairs, strict=True)) if len(pairs) > 2 else 0.0
+    weight = len(pairs) if len(pairs) > 2 else 0
+    return min(0.95, max(0.0, (PAIRS * PRIOR + weight * measured) / (PAIRS + weight)))
