@@ -33,7 +33,7 @@ from ..profiling.errors import BackendError, UsageError
 from ..tasks.identity import listen
 from . import broker, locks, protocol, store
 from .keeper import AGENT_VARIABLE
-from .machine import devices_of
+from .machine import devices_of, metered
 from .reviver import Reviver
 from .settings import Settings
 
@@ -96,7 +96,8 @@ class Agent:
         self._wake = wake
         if settings.address is not None:
             _check_address(settings.address)
-        self._served = [Served(device) for device in devices_of(settings)]
+        found = metered(devices_of(settings), settings.powercap)
+        self._served = [Served(device) for device in found]
         self._url = broker.broker_url(settings)
         # Nothing is ever written: that the writing end closes is the message.
         self._pipe, self._writing_end = os.pipe()

@@ -58,6 +58,7 @@ class Epoch(Body):
     members: list[tuple[str, Whole]]
     fence: Whole
     at: Moment
+    joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class Checkpoint(Body):

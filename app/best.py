@@ -10,11 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import UsageError
+from .energy import energy_words, joules_of
 from .standing import final_metrics, front_of, number, reached, so_far
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..scheduler.state import DeviceRecord
     from .queries import Reader
     from .rows import DurableRow, EpochRow, StudyRow, TrialRow
 
@@ -24,7 +26,8 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
 
     Of several objectives it is the first of the front, and ``front`` has all of it. ``checkpoint``
     is its newest state in the store: after which epoch, and where; None where there is none (an
-    objective has none). A metric that is no number is None.
+    objective has none). A metric that is no number is None, and so is ``energy_j`` (joules) where
+    an epoch of the trial was not measured; ``energy`` says why.
     """
     trials = reader.trials(study.id)
     front = front_of(study, trials)
@@ -35,7 +38,8 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
         )
         raise UsageError(f"no trial of {study.name} {why}, of {len(trials)}")
     epochs, durables = reader.epochs(study.id), reader.durables(study.id)
-    facts = [_trial(trial, epochs, durables) for trial in front]
+    devices = reader.devices()
+    facts = [_trial(trial, epochs, durables, devices) for trial in front]
     several = {
         "directions": [each.direction for each in study.objectives],
         "metrics_of_front": [each.metric for each in study.objectives],
@@ -53,10 +57,14 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
 
 
 def _trial(
-    best: TrialRow, epochs: Sequence[EpochRow], durables: Sequence[DurableRow]
+    best: TrialRow,
+    epochs: Sequence[EpochRow],
+    durables: Sequence[DurableRow],
+    devices: Sequence[DeviceRecord],
 ) -> dict[str, Any]:
     metrics = final_metrics(best, epochs)
     states = [state for state in durables if state.trial == best.id]
+    own = [row for row in epochs if row.trial == best.id]
     newest = max(states, key=lambda state: state.epoch, default=None)
     return {
         "trial": best.number,
@@ -67,6 +75,8 @@ def _trial(
         "values": list(best.values),
         "params": best.params,
         "metrics": {n: v if math.isfinite(v) else None for n, v in metrics.items()},
+        "energy_j": joules_of(own),
+        "energy": energy_words(own, devices),
         "checkpoint": newest and {"epoch": newest.epoch, "uri": newest.uri},
     }
 
@@ -89,7 +99,8 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
             grid.add_row(Text("" if at else f"  {title}", style="dim"), Text(name), Text(shown))
     state = facts["checkpoint"]
     where = "none in the store" if state is None else f"epoch {state['epoch']}  {state['uri']}"
-    return Group(head, grid, Text.assemble(("  checkpoint  ", "dim"), where))
+    energy = Text.assemble(("  energy      ", "dim"), facts["energy"])
+    return Group(head, grid, energy, Text.assemble(("  checkpoint  ", "dim"), where))
 
 
 def _front_view(facts: dict[str, Any]) -> RenderableType:

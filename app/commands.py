@@ -44,6 +44,7 @@ from ..scheduler.study import (
 )
 from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
+from .energy_weight import check_metered
 from .imports import check_imported
 from .objectives import DIRECTIONS, check_strategy
 from .sampler_options import SAMPLERS, check_space
@@ -161,6 +162,8 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     spec = spec_from_json(json.dumps(body.get("study")))
     _check_name(spec, state)
     _check_known(spec)
+    there = [each.device for each in state.devices.values()]
+    check_metered(spec.energy_weight, there)
     enqueued = tuple(
         check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
     )

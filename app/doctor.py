@@ -140,8 +140,8 @@ def _counters(_: Settings) -> Iterator[Finding]:
         yield Finding(f"counters: {source}", "ok", what)
 
 
-def _energy(_: Settings) -> Iterator[Finding]:
-    meters, missing = open_meters(time.monotonic(), _gpus())
+def _energy(settings: Settings) -> Iterator[Finding]:
+    meters, missing = open_meters(time.monotonic(), _gpus(), powercap=settings.powercap)
     read = ", ".join(meter.name for meter in meters) or "not measured"
     reasons = "".join(f"; {name}: {reason}" for name, reason in missing.items())
     yield Finding("energy", "ok", read + reasons)

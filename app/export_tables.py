@@ -1,7 +1,7 @@
 """A study's trials, or its epochs, as a table: CSV, or Parquet for data frames.
 
 A column holds values of one kind. The values of a parameter that is now a number and now a word are
-words in all rows; what a trial does not have is empty.
+words in all rows; what a trial does not have is empty, as joules that were not measured.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
 from ..profiling.extras import lacking
+from .energy import joules_of
 
 if TYPE_CHECKING:
     from .archive import Archive, TrialBody
@@ -39,6 +40,7 @@ def trial_table(archive: Archive) -> Table:
             **{f"params_{name}": value for name, value in trial.params.items()},
             **{f"metrics_{name}": value for name, value in _last(trial).items()},
             **({f"origin_{name}": n for name, n in trial.origin} if trial.origin else {}),
+            "energy_j": joules_of(trial.epochs),
             "device": trial.members[0][0] if trial.members else None,
             "slot": trial.members[0][1] if trial.members else None,
             "created_at": _time(trial.created_at),
@@ -60,6 +62,7 @@ def epoch_table(archive: Archive) -> Table:
             "value": epoch.value,
             **{f"metrics_{name}": value for name, value in epoch.metrics.items()},
             "seconds": epoch.seconds,
+            "energy_j": epoch.joules,
             "device": epoch.device,
             "slot": epoch.slot,
             "width": max(1, len(epoch.members)),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..scheduler.trial import TrialState
 from .charts import colours
+from .energy import joules_of
 from .standing import count, duration, front_of, number, ranked, violated
 
 if TYPE_CHECKING:
@@ -102,8 +103,11 @@ def _columns(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> list[Column]:
     seconds: defaultdict[str, float] = defaultdict(float)
+    of_trial: defaultdict[str, list[EpochRow]] = defaultdict(list)
     for row in epochs:
         seconds[row.trial] += row.seconds
+        of_trial[row.trial].append(row)
+    joules = {name: joules_of(rows) for name, rows in of_trial.items()}
     colour = colours(study, trials)
 
     def named(trial: TrialRow) -> str:
@@ -125,6 +129,10 @@ def _columns(
         Column("Training", lambda t: seconds.get(t.id), trained, "n", "descending"),
         Column("Device", lambda t: t.device or None, lambda t: escape(t.device) or NOTHING),
     ]
+    if any(each is not None for each in joules.values()):
+        columns.append(
+            Column("J", lambda t: joules.get(t.id), lambda t: _value(joules.get(t.id)), "n")
+        )
     if any(trial.constraints for trial in trials):
         columns.append(Column("Violates", lambda t: violated(t) or None, _violated))
     if any(trial.failure_kind for trial in trials):

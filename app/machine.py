@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 
 from ..profiling.devices import Device
 from ..profiling.discovery import Machine, find, look
@@ -24,3 +28,15 @@ def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...
     # CPU specs must not wait for a driver.
     nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
     return find(spec, machine(settings, nvml))
+
+
+def metered(devices: Iterable[Device], powercap: Path) -> tuple[Device, ...]:
+    """``devices`` of this machine, each with what is known of its meters (``unmetered``)."""
+    # Here, because it brings the driver's library.
+    from ..profiling.energy import device_energy
+
+    now = time.monotonic()
+    return tuple(
+        replace(device, unmetered=device_energy(device.uuid, powercap, now)[1])
+        for device in devices
+    )

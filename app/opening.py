@@ -41,6 +41,7 @@ def create_study(
     on_signature_change: str | None = None,
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
+    system_objective: str | float = "time",
     probing: str = "race",
     memory_limit: int | None = None,
     weight: float = 1.0,
@@ -88,6 +89,8 @@ def create_study(
             knows better than the default. ``tune``: they are measured, too, and also those that
             change the order of sums; a bitwise trial keeps these for life. ``off``: never.
         knobs: which system parameters may be turned (docs/system.md); None: the usual ones.
+        system_objective: what they are chosen by. ``time`` of a step; its ``energy``, where that is
+            measured; or a weight w of energy from 0 to 1: the least time^(1 - w) * joules^w.
         probing: how they are tried where ``system`` is ``tune``: ``race``, ``bandit``, ``bayesian``
             or ``grid`` (docs/system.md).
         memory_limit: bytes that the process of a ``TorchTrainable``'s trial may have on its host
@@ -120,6 +123,7 @@ def create_study(
         on_signature_change=on_signature_change,
         system=system,
         knobs=knobs,
+        system_objective=system_objective,
         probing=probing,
         memory_limit=memory_limit,
         directions=directions,

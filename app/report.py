@@ -15,6 +15,7 @@ from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
 from . import figures, lineage, shared
 from .codec import spec_from_json
+from .energy import energy_words
 from .fragments import Markup, pairs, table
 from .importances import LEAST, Importances, importances
 from .page import moment, page
@@ -32,7 +33,7 @@ from .standing import (
     scores,
     standing,
 )
-from .system_view import energy, section, turned
+from .system_view import SystemSection, system_section, turned
 from .usage import beside, usage_of, words
 from .whole_file import write_whole
 
@@ -64,8 +65,10 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
     shares = _importances(reader, study, trials, epochs)
     used = usage_of(reader, study)
-    sections = section(reader, study.id) + _shared(reader, study, epochs)
-    text = render(study, trials, epochs, shares, datetime.now(UTC), used, sections)
+    sharing = _shared(reader, study, epochs)
+    system = system_section(reader, spec_from_json(study.spec_json), trials)
+    energy = energy_words(epochs, reader.devices())
+    text = render(study, trials, epochs, shares, datetime.now(UTC), used, system, energy, sharing)
     write_whole(path, text, "report")
     return path
 
@@ -98,12 +101,16 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     shares: Importances | None,
     now: datetime,
     used: Usage | None = None,
-    sections: str = "",
+    system: SystemSection | None = None,
+    energy: str = "",
+    sharing: str = "",
 ) -> str:
-    """The page as text; ``now`` is when it was made, ``sections`` HTML that is made elsewhere."""
+    """The page as text; ``now`` is when it was made, ``sharing`` HTML of who shared a device."""
     spec = spec_from_json(study.spec_json)
     stand = standing(study, spec.strategy, trials, epochs)
+    system = system or SystemSection()
     charts = {
+        **system.charts,
         "history_time": figures.history(study, trials, epochs, by="time"),
         "history_trial": figures.history(study, trials, epochs, by="trial"),
         "pareto": figures.pareto(study, trials),
@@ -124,10 +131,10 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "best_title": best_words(study).capitalize(),
         "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
         "pareto": PARETO if study.further else "",
-        "facts": _facts(study, spec, trials, epochs, used),
+        "facts": _facts(study, spec, trials, epochs, used, energy),
         "shares": _shares(study, shares),
         "lineage": lineage.SECTION if charts["lineage"] else "",
-        "sections": sections,
+        "sections": system.html + sharing,
         "table": table(study, trials, epochs),
     }
     return page("report.html", parts, charts, now)
@@ -226,12 +233,13 @@ def _shares(study: StudyRow, shares: Importances | None) -> str:
     )
 
 
-def _facts(
+def _facts(  # noqa: PLR0917 - all that it tells of
     study: StudyRow,
     spec: StudySpec,
     trials: Sequence[TrialRow],
     epochs: Sequence[EpochRow],
     used: Usage | None,
+    energy: str,
 ) -> str:
     devices = sorted({row.device for row in epochs})
     shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
@@ -248,7 +256,7 @@ def _facts(
         "Devices": shown or "none yet",
         **({"Use": words(used)} if used is not None else {}),
         **({"System parameters": turned(spec, trials)} if spec.contract == "torch" else {}),
-        "Energy": energy(epochs),
+        **({"Energy": energy} if energy else {}),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
     return pairs(facts)

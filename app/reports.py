@@ -75,12 +75,13 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         metrics=metrics,
         state_hash=_text(body, "state_hash"),
         signature=_text(body, "signature"),
-        seconds=_seconds(body["seconds"]),
+        seconds=_amount(body["seconds"]),
         closes=bool(body["closes"]),
         holder=_text(body, "holder"),
         uri=_text(body, "uri"),
-        claimed=_seconds(body.get("claimed", 0.0)),
+        claimed=_amount(body.get("claimed", 0.0)),
         memory=_bytes(body.get("memory", 0)),
+        joules=None if body.get("joules") is None else _amount(body["joules"]),
     )
 
 
@@ -108,10 +109,12 @@ def _replayed(body: Mapping[str, Any], at: float) -> Event:
 
 def _windows(body: Mapping[str, Any], at: float) -> Event:
     windows = []
-    for config, ratio, wasted in body["windows"]:
-        if not 0 < float(ratio) < inf:
-            raise ValueError(f"ratio = {ratio}")
-        windows.append(Window(_config(config), float(ratio), _seconds(wasted)))
+    for config, ratio, wasted, joules in body["windows"]:
+        for each in (ratio, 1.0 if joules is None else joules):
+            if not 0 < float(each) < inf:
+                raise ValueError(f"ratio = {each}")
+        saved = None if joules is None else float(joules)
+        windows.append(Window(_config(config), float(ratio), _amount(wasted), saved))
     return WindowsMeasured(
         **_attempt(body, at),
         windows=tuple(windows),
@@ -170,11 +173,11 @@ def _lost(body: Mapping[str, Any], at: float) -> Event:
     )
 
 
-def _seconds(value: Any) -> float:
-    seconds = float(value)
-    if not isfinite(seconds) or seconds < 0:
-        raise ValueError(f"seconds = {seconds}")
-    return seconds
+def _amount(value: Any) -> float:
+    amount = float(value)
+    if not isfinite(amount) or amount < 0:
+        raise ValueError(f"{amount} is no amount")
+    return amount
 
 
 def _bytes(value: Any) -> int:

@@ -57,6 +57,7 @@ class Results:
         self._values: dict[str, dict[int, float]] = {}
         self._metrics: dict[str, Mapping[str, float]] = {}
         self._began: dict[str, float] = {}
+        self._joules: dict[str, float | None] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
         self._drawn = Drawn(reader, study)
@@ -84,6 +85,9 @@ class Results:
             self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
             self._metrics[epoch.trial] = epoch.metrics
             self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
+            before = self._joules.get(epoch.trial, 0.0)
+            whole = None if before is None or epoch.joules is None else before + epoch.joules
+            self._joules[epoch.trial] = whole
 
     def _freeze(self, row: TrialRow) -> FrozenTrial:
         state = STATES[TrialState(row.state)]
@@ -93,6 +97,8 @@ class Results:
         attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
         if row.id in self._metrics:
             attrs["metrics"] = dict(self._metrics[row.id])
+        if (joules := self._joules.get(row.id)) is not None:
+            attrs["energy_j"] = joules
         if row.constraints:
             attrs["constraints"] = dict(row.constraints)
         if row.device:

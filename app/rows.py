@@ -100,7 +100,8 @@ class TrialRow:
 class EpochRow:
     """An accepted epoch. ``rowid`` grows in the order of acceptance, over all studies.
 
-    ``device`` and ``slot`` are the first member's; ``members`` are all of them.
+    ``device`` and ``slot`` are the first member's; ``members`` are all of them. ``joules`` are None
+    where they were not measured.
     """
 
     rowid: int
@@ -116,6 +117,7 @@ class EpochRow:
     fence: int
     at: float
     members: tuple[tuple[str, int], ...]
+    joules: float | None = None
 
     @property
     def width(self) -> int:
@@ -213,5 +215,6 @@ def device_of(row: Row[Any]) -> DeviceRecord:
         slots=row.slots,
         uuid=row.uuid,
         model=row.model,
+        unmetered=row.unmetered,
     )
     return DeviceRecord(device, row.incarnation, row.state, row.at, row.reason)

@@ -331,6 +331,6 @@ class Session:
 
 
 _EPOCH_FIELDS = (
-    *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri"),
+    *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules"),
     "memory",  # of the whole trainer
 )

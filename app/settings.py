@@ -114,6 +114,9 @@ class Settings(BaseSettings):
     idle_stop: float = Field(
         default=60.0, ge=0.5, le=1e9, description="0.5 to 1e9 seconds of idleness"
     )
+    powercap: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default=Path("/sys/class/powercap"), description="the folder of Linux' powercap zones"
+    )
     flower_port: int = Field(default=5555, ge=1, le=65535, description="a port, 1 to 65535")
 
     @property

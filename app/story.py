@@ -17,13 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import UsageError
-from ..profiling.knobs import SystemConfig, words
+from ..profiling.knobs import words
 from ..scheduler import events as happened
 from ..scheduler.planning import ASIDE
 from ..scheduler.retry import KINDS
 from .lineage import origins
 from .plugin import instead
 from .standing import duration, final_metrics, number
+from .system_view import tried
 
 if TYPE_CHECKING:
     from ..scheduler.events import Event
@@ -153,14 +154,14 @@ def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
     """What was counted, or measured of each system configuration beside the default."""
     if isinstance(event, happened.Profiled):
         return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
-    ratios: dict[SystemConfig, list[float]] = {}
-    for window in event.windows:
-        ratios.setdefault(window.config, []).append(window.ratio)
+    found = tried([event])
     told = [
-        f"{words(config)} took {median(found):.2f} of the default's seconds a step"
-        for config, found in ratios.items()
+        f"{words(each.config)} took {median(each.ratios):.2f} of the default's seconds a step"
+        + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
+        for each in found
+        if each.ratios
     ]
-    told += [f"{words(config)} cannot be run: {why}" for config, why in event.failed]
+    told += [f"{words(each.config)} cannot be run: {each.failed}" for each in found if each.failed]
     wasted = sum(window.wasted for window in event.windows)
     return f"system parameters were tried for {duration(wasted)}: {'; '.join(told)}"
 

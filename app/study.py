@@ -20,7 +20,9 @@ from ..scheduler.trial import TrialState
 from .askable import AskableStudy
 from .boundary import to_the_user
 from .changes import differences
+from .energy_weight import check_metered
 from .handle import DETACH, SUBMITTED, refuse_in_trainer
+from .machine import devices_of, metered
 from .space import check_params, whole
 from .submission import make_spec, seconds
 from .warm_start import fitting, observation, of_frozen, of_study
@@ -128,6 +130,9 @@ class Study(AskableStudy):
         if len(wishes) > spec.n_trials:
             allowed = f"at least the {len(wishes)} configurations that were enqueued"
             raise UsageError.refuse("n_trials", n_trials, allowed)
+        if spec.energy_weight and self._settings.broker is None:
+            here = metered(devices_of(self._settings, devices), self._settings.powercap)
+            check_metered(spec.energy_weight, here)
         self._ensure_up(devices)
         self._send(spec, wishes)
         self._spec, self._enqueued = spec, []

@@ -27,6 +27,7 @@ from ..scheduler.study import (
 from ..tasks.load import reference
 from .conditions import parse_conditions
 from .contracts import check_asked, check_contract, contract_of
+from .energy_weight import ALLOWED, FIELD, energy_weight
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
 from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
@@ -64,6 +65,7 @@ class Plan:
     constraints: tuple[tuple[str, float], ...] = ()
     system: str = "off"
     knobs: tuple[str, ...] | None = None
+    energy_weight: float = 0.0
     probing: str = "race"
     memory_limit: int | None = None
     space: Space | None = None
@@ -95,6 +97,7 @@ def make_plan(
     constraints: Mapping[str, float] | None = None,
     system: str = "reuse",
     knobs: Sequence[str] | None = None,
+    system_objective: str | float = "time",
     probing: str = "race",
     memory_limit: int | None = None,
     weight: float = 1.0,
@@ -144,6 +147,7 @@ def make_plan(
         constraints=parse_constraints(constraints),
         system=system,
         knobs=check_knobs(knobs, exactness or "bitwise"),
+        energy_weight=energy_weight(system_objective, system),
         probing=check_probing(probing),
         memory_limit=None
         if memory_limit is None
@@ -161,6 +165,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     checked, conditions = _space(plan, space)
     strategy = plan.strategy or StrategySpec()
     check_contract(plan, contract, target, checked, strategy)
+    if plan.energy_weight and contract != "torch":
+        allowed = f"time of {target}: its loop is its own; for a TorchTrainable {ALLOWED}"
+        raise UsageError.refuse(FIELD, plan.energy_weight, allowed)
     if contract == "torch":
         _check_shards(plan.shards, checked, code.batch_size)
     exactness = plan.exactness or ("statistical" if contract == "epochs" else "bitwise")
@@ -192,6 +199,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         conditions=conditions,
         system=plan.system if contract == "torch" else "off",
         knobs=plan.knobs,
+        energy_weight=plan.energy_weight,
         probing=plan.probing,
         memory_limit=plan.memory_limit,
         weight=plan.weight,

@@ -1,50 +1,65 @@
-"""What was done with system parameters in a study: for the report."""
+"""What was done with system parameters in a study: the report's section, with its pictures."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
-from statistics import median
 from typing import TYPE_CHECKING
 
+from ..profiling.history import digest, machine_class
 from ..profiling.knobs import SystemConfig, words
-from ..scheduler.events import WindowsMeasured
+from ..scheduler.events import Profiled, WindowsMeasured
+from .charts import Figure
 from .standing import count, duration
+from .system_figures import Tried, bought, by_batch, clusters, heat
 
 if TYPE_CHECKING:
     from ..scheduler.study import StudySpec
     from .queries import Reader
-    from .rows import EpochRow, TrialRow
+    from .rows import TrialRow
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A configuration as it was measured: windows, and the median of seconds a step in them over
-    the default's (None: none was measured). ``failed`` is why it cannot be run, or empty.
-    """
+class SystemSection:
+    """HTML of the section, and the charts that its places are filled with, by name."""
 
-    config: SystemConfig
-    windows: int
-    ratio: float | None
-    failed: str
+    html: str = ""
+    charts: dict[str, Figure | None] = field(default_factory=dict)
+
+
+#: The section's pictures, each with what it is of.
+PICTURES = {
+    "system_bought": "Steps an hour under each configuration over those under the default.",
+    "system_batch": "The same against the batch size.",
+    "system_heat": "What was counted in each profiled epoch; a row by its largest value.",
+    "system_clusters": "Workloads of this installation's history, a dot each, by cluster; squares"
+    " are this study's. Profiles in the plane in which they differ most.",
+}
 
 
 def tried(events: Sequence[WindowsMeasured]) -> list[Tried]:
     """All configurations that were measured, the fastest first."""
     ratios: dict[SystemConfig, list[float]] = {}
+    joules: defaultdict[SystemConfig, list[float]] = defaultdict(list)
     failed: dict[SystemConfig, str] = {}
     for event in events:
         for window in event.windows:
             ratios.setdefault(window.config, []).append(window.ratio)
+            if window.joules is not None:
+                joules[window.config].append(window.joules)
         failed |= dict(event.failed)
     found = [
-        Tried(config, len(each), median(each), failed.get(config, ""))
-        for config, each in ratios.items()
+        Tried(
+            config,
+            tuple(ratios.get(config, ())),
+            tuple(joules[config]),
+            failed.get(config, ""),
+        )
+        for config in dict.fromkeys([*ratios, *failed])
     ]
-    found += [Tried(config, 0, None, why) for config, why in failed.items() if config not in ratios]
-    return sorted(found, key=lambda each: (each.ratio is None, each.ratio or 0.0))
+    return sorted(found, key=lambda each: -(each.speed or 0.0))
 
 
 def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
@@ -55,29 +70,88 @@ def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     return f"{how}: {'; '.join(told) or 'no trial yet'}"
 
 
-def energy(epochs: Sequence[EpochRow]) -> str:
-    """Device-seconds, and that joules are not known: no trainer reads a meter so far."""
-    seconds = sum(row.seconds * row.width for row in epochs)
-    return f"not measured; {duration(seconds)} of device time"
+def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> SystemSection:
+    """What was profiled and tried; where nothing was, a line that says so."""
+    windows = [event for _, event in reader.of_trials(spec.id, WindowsMeasured)]
+    profiles = [event for _, event in reader.of_trials(spec.id, Profiled)]
+    if not windows and not profiles:
+        why = f"system={spec.system}" if spec.contract == "torch" else "the loop is the user's own"
+        return SystemSection(
+            _head("")
+            + f'<p class="none">No epoch was profiled and nothing was tried: {why}.</p></section>'
+        )
+    found = tried(windows)
+    charts = {
+        "system_bought": bought(found),
+        "system_batch": by_batch(_by_batch(windows, spec, trials)),
+        "system_heat": heat(profiles),
+        "system_clusters": _clusters(reader, spec, trials) if profiles else None,
+    }
+    wasted = sum(window.wasted for event in windows for window in event.windows)
+    lead = (
+        "Measured side by side in windows of a few steps; what of that was no training took"
+        f" {duration(wasted)}."
+        if windows
+        else "Profiled; nothing was tried."
+    )
+    shown = "".join(
+        f'<p>{PICTURES[name]}</p><div class="chart" data-figure="{name}"></div>'
+        for name, chart in charts.items()
+        if chart
+    )
+    return SystemSection(_head(lead) + shown + _table(found) + "</section>", charts)
 
 
-def section(reader: Reader, study: str) -> str:
-    """HTML of what was tried; empty where nothing was."""
-    events = [event for _, event in reader.of_trials(study, WindowsMeasured)]
-    found = tried(events)
+def _head(lead: str) -> str:
+    head = '<section id="system"><div class="head"><h2>System parameters</h2>'
+    return f"{head}<p>{lead}</p></div>" if lead else f"{head}</div>"
+
+
+def _table(found: Sequence[Tried]) -> str:
     if not found:
         return ""
-    wasted = sum(window.wasted for event in events for window in event.windows)
+    energy = any(each.joules for each in found)
+    titles = ("configuration", "windows", "speed", *(["joules"] if energy else []), "cannot be run")
     rows = "".join(
-        f"<tr><td>{escape(words(each.config))}</td><td>{each.windows or ''}</td>"
-        f"<td>{'' if each.ratio is None else f'{1 / each.ratio:.2f}'}</td>"
-        f"<td>{escape(each.failed)}</td></tr>"
+        f"<tr><td>{escape(words(each.config))}</td><td>{len(each.ratios) or ''}</td>"
+        f"<td>{_ratio(each.speed)}</td>"
+        + (f"<td>{_ratio(each.energy)}</td>" if energy else "")
+        + f"<td>{escape(each.failed)}</td></tr>"
         for each in found
     )
-    return (
-        '<section id="system"><div class="head"><h2>System parameters</h2><p>Steps an hour under'
-        " each configuration over those under the default, measured side by side in windows of a"
-        f" few steps; what of that was no training took {duration(wasted)}.</p></div>"
-        "<table><thead><tr><th>configuration</th><th>windows</th><th>speed</th><th>cannot be run"
-        f"</th></tr></thead><tbody>{rows}</tbody></table></section>"
-    )
+    heads = "".join(f"<th>{title}</th>" for title in titles)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _by_batch(
+    events: Sequence[WindowsMeasured], spec: StudySpec, trials: Sequence[TrialRow]
+) -> dict[SystemConfig, dict[int, list[float]]]:
+    """Windows' ratios by configuration and by the batch size of the trial that measured."""
+    params = {trial.id: trial.params for trial in trials}
+    found: dict[SystemConfig, dict[int, list[float]]] = {}
+    for event in events:
+        size = params.get(event.trial, {}).get("batch_size", spec.batch_size)
+        if not isinstance(size, (int, float)):
+            continue
+        for window in event.windows:
+            found.setdefault(window.config, {}).setdefault(int(size), []).append(window.ratio)
+    return found
+
+
+def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Figure | None:
+    """The history of the class of machine that most of the study's trials were on."""
+    where = Counter(trial.device for trial in trials if trial.device)
+    devices = {record.device.name: record.device for record in reader.devices()}
+    there = [devices[name] for name, _ in where.most_common() if name in devices]
+    if not there:
+        return None
+    # Here, because they bring scikit-learn, which takes a second.
+    from ..profiling.similarity import Similarity
+
+    entries = reader.history(machine_class(there[0]))
+    own = frozenset(entry.workload for entry in entries if entry.source == digest("study", spec.id))
+    return clusters(Similarity.fit(entries), own)

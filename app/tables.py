@@ -28,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration that makes exactly these tables.
-HEAD = "0006"
+HEAD = "0007"
 
 METADATA = MetaData(
     naming_convention={
@@ -113,6 +113,7 @@ EPOCH = Table(
     Column("fence", INTEGER, nullable=False),
     Column("at", Float, nullable=False),
     Column("members", TEXT, nullable=False, server_default="[]"),
+    Column("joules", Float),
     UniqueConstraint("trial", "epoch"),
 )
 
@@ -141,6 +142,8 @@ DEVICE = Table(
     Column("state", TEXT, nullable=False),
     Column("at", Float, nullable=False),
     Column("reason", TEXT, nullable=False),
+    # Why its energy cannot be measured; empty where it can.
+    Column("unmetered", TEXT, nullable=False, server_default="nobody has looked for meters"),
 )
 
 COMMAND = Table(

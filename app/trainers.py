@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 FD_VARIABLE = "PENSTOCK_TRAINER_FD"
 LISTEN_VARIABLE = "PENSTOCK_TRAINER_LISTEN"
 IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
+#: Where powercap zones are; not there where the device's energy is not measured.
+POWERCAP_VARIABLE = "PENSTOCK_TRAINER_POWERCAP"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
 #: Contracts whose trials are paused in the middle of the user's code.
 STAND_STILL = ("objective", "epochs")
@@ -79,7 +81,10 @@ def environment(device: Device) -> dict[str, str]:
 class Trainer:
     """One trainer process. One thread at a time reads (``reading``), any thread may send."""
 
-    def __init__(self, device: Device, output: Path, address: str) -> None:
+    def __init__(
+        self, device: Device, output: Path, address: str, powercap: Path | None = None
+    ) -> None:
+        """It measures its energy with the meters in ``powercap``; not at all where that is None."""
         ours, theirs = socket.socketpair()
         with theirs, listen(address) as listening, output.open("ab") as file:
             port = listening.getsockname()[1]
@@ -89,6 +94,8 @@ class Trainer:
                 LISTEN_VARIABLE: str(listening.fileno()),
                 IDENTITY_VARIABLE: self.identity,
             }
+            if powercap is not None:
+                variables[POWERCAP_VARIABLE] = str(powercap)
             self._process = subprocess.Popen(
                 COMMAND,
                 env={**environment(device), **variables},
@@ -195,8 +202,19 @@ class Trainer:
 class Slot:
     """The trainers of one slot. One segment runs at a time, under ``lock``."""
 
-    def __init__(self, device: Device, index: int, logs: Path, address: str) -> None:
-        """``address`` is where this node's trainers listen to those of other slots and nodes."""
+    def __init__(
+        self,
+        device: Device,
+        index: int,
+        logs: Path,
+        address: str,
+        powercap: Path | None = None,
+    ) -> None:
+        """``address`` is where this node's trainers listen to those of other slots and nodes.
+
+        ``powercap``: as of ``Trainer``.
+        """
+        self._powercap = powercap
         self.device = device
         self.address = address
         self.queue = device.queue(index)
@@ -208,7 +226,8 @@ class Slot:
         """The trainer of a study, or the shared one; a new one where it has ended or never was."""
         trainer = self._trainers.get(name)
         if trainer is None or not trainer.alive:
-            trainer = self._trainers[name] = Trainer(self.device, self.output, self.address)
+            trainer = Trainer(self.device, self.output, self.address, self._powercap)
+            self._trainers[name] = trainer
         self._trainers.move_to_end(name)
         return trainer
 

@@ -264,6 +264,7 @@ class RedisTransport:
                 system=dispatch.system,
                 probe=dispatch.probe if rank == 0 else (),
                 probe_seconds=dispatch.probe_seconds,
+                energy=spec.energy_weight > 0,
                 profile=dispatch.profile and rank == 0,
                 memory_limit=spec.memory_limit,
                 epoch_timeout=spec.epoch_timeout,

@@ -50,10 +50,13 @@ class Worker:
         self._link = Link(url)
         self._keeper = Keeper(device, url, settings.lease_ms, self)
         address = settings.address or self._link.address()
-        slots = [Slot(device, i, settings.logs, address) for i in range(device.slots)]
+        powercap = None if device.unmetered else settings.powercap
+        slots = [Slot(device, i, settings.logs, address, powercap) for i in range(device.slots)]
         self._slots = {slot.queue: slot for slot in slots}
         self._count = itertools.count()
         self._idle = threading.Condition()
+        self._at_work: list[Trainer] = []
+        self._sharing = threading.Lock()
 
     def start(self) -> None:
         """Register the device and start the shared trainers: they load while nothing waits."""
@@ -143,8 +146,12 @@ class Worker:
 
     def _in_slot(self, session: Session, slot: Slot, trainer: Trainer) -> Result:
         self._keeper.leave(trainer)
-        with trainer.reading:
-            result = session.run(trainer)
+        self._shares(trainer, at_work=True)
+        try:
+            with trainer.reading:
+                result = session.run(trainer)
+        finally:
+            self._shares(trainer, at_work=False)
         trainer.idle_since = time.monotonic()
         # What it has said after its last word is read already, so that no event will tell of it.
         self._keeper.hear(slot, trainer)
@@ -154,6 +161,13 @@ class Worker:
             self._renew(slot, trainer)
         self._tidy(slot)
         return result
+
+    def _shares(self, trainer: Trainer, *, at_work: bool) -> None:
+        """Tell the trainers at work how many they are: the device's joules are shared by that."""
+        with self._sharing:
+            (self._at_work.append if at_work else self._at_work.remove)(trainer)
+            for each in self._at_work if len(self._slots) > 1 else ():
+                each.send({"op": "share", "trials": len(self._at_work)})
 
     def _renew(self, slot: Slot, trainer: Trainer) -> None:
         """Close a trainer; a shared one is replaced, unless it never came up."""

@@ -184,6 +184,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "fence": epoch.fence,
         "at": epoch.at,
         "members": _members(epoch.members),
+        "joules": epoch.joules,
     }
 
 
@@ -216,4 +217,5 @@ def _device(record: DeviceRecord) -> dict[str, Any]:
         "state": record.state,
         "at": record.at,
         "reason": record.reason,
+        "unmetered": device.unmetered,
     }

@@ -23,6 +23,7 @@ from typing import Any
 from penstock import BackendError, FullBudget, SuccessiveHalving
 from penstock.app import broker, locks, services
 from penstock.app.queries import Reader
+from penstock.app.reviver import Reviver
 from penstock.app.rows import EpochRow
 from penstock.app.settings import Settings
 from penstock.app.study import Study
@@ -205,7 +206,7 @@ def start_agent(node: Settings, undo: ExitStack) -> None:
     agents = [service for service in services.roster(node.devices) if service.name == "agent"]
     services.ensure_up(node, services=agents)
     # The operating system's own supervisor would revive the agent there.
-    undo.enter_context(services.Keeper(node))
+    undo.enter_context(Reviver(node))
 
 
 def joined(reader: Reader) -> set[str]:

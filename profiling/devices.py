@@ -19,6 +19,7 @@ class Device:
     ``name`` is unique in the installation (``cpu.<node>.<cores>`` or ``cuda.<node>.<uuid8>``);
     ``cores`` are the CPU cores its processes are bound to; ``memory`` is in bytes (None: unknown);
     ``uuid`` names a GPU for ``CUDA_VISIBLE_DEVICES``; ``model`` is the hardware's own name.
+    ``unmetered`` is why its energy cannot be measured, empty where it can.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Device:
     slots: int = 1
     uuid: str | None = None
     model: str = ""
+    unmetered: str = "nobody has looked for meters"
 
     def queue(self, slot: int) -> str:
         """The Celery queue that feeds ``slot`` (0 to ``slots`` - 1)."""

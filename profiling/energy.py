@@ -7,15 +7,18 @@ such a counter since Volta, without an end; of an older one the power is read, a
 integral taken. One reading that is lost makes its window None: a part of the energy is not passed
 off as all of it, and no model is passed off as a reading.
 
-A device's joules are those of everything that ran on it. They are shared among the trials there by
-CPU-seconds, or GPU-seconds; that is an allocation, and reports call it so.
+A meter's joules are those of everything that ran on its part of the machine. A trial's are shared
+out of them by CPU-seconds or GPU-seconds (``Energy``); that is an allocation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any, Protocol
 
 from pynvml import NVMLError
@@ -125,46 +128,112 @@ class PowerMeter:
         return (before + watts) / 2 * seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment of a process's energy, to be compared with a later one.
+
+    ``joules`` are the device's since the start; ``own`` and ``all`` CPU-seconds of the process and
+    of the machine; ``lost`` readings that failed. Not ``whole``: one failed right here, so that the
+    next one will have joules from before it.
+    """
+
+    joules: float
+    own: float
+    all: float
+    lost: int
+    whole: bool
+
+
 class Energy:
-    """Windows over meters; to be sampled every second or two."""
+    """What a device's ``meters`` count, and a process's part of it. To be sampled each second.
 
-    def __init__(self, meters: Sequence[Meter]) -> None:
+    The part in a window is joules * own / all CPU-seconds where ``use`` tells them; idle power is
+    shared with the rest. Where it is None, as for a GPU, each reading's joules are shared equally
+    by the trials that are at work on the device (``trials``): each has its GPU-seconds then.
+    """
+
+    def __init__(
+        self, meters: Sequence[Meter], use: Callable[[], tuple[float, float]] | None
+    ) -> None:
         self._meters = meters
-        self._joules: dict[str, float | None] = {}
+        self._use = use
+        self._joules = 0.0
+        self._lost = 0
+        self._trials = 1
 
-    def mark(self, now: float) -> None:
-        """Begin a window here."""
-        self._joules = {
-            # Not read here, the next reading would have what was used before the mark too.
-            meter.name: None if meter.read(now) is None else 0.0
-            for meter in self._meters
-        }
+    def sample(self, now: float) -> Mark:
+        """Read all meters at ``now`` (seconds of a steady clock)."""
+        read = [meter.read(now) for meter in self._meters]
+        self._joules += math.fsum(joules for joules in read if joules is not None) / self._trials
+        failed = read.count(None)
+        self._lost += failed
+        own, all_ = (0.0, 0.0) if self._use is None else self._use()
+        return Mark(self._joules, own, all_, self._lost, not failed)
 
-    def sample(self, now: float) -> None:
-        """Read all meters once."""
-        for meter in self._meters:
-            used, before = meter.read(now), self._joules.get(meter.name)
-            whole = None if used is None or before is None else before + used
-            self._joules[meter.name] = whole
+    def share(self, trials: int, now: float) -> None:
+        """From ``now`` on so many trials are at work on the device; CPU-seconds tell it anyway."""
+        if self._use is None:
+            self.sample(now)
+            self._trials = trials
 
-    def take(self, now: float) -> dict[str, float | None]:
-        """Joules by meter since the mark; None of one that was not read all the time."""
-        self.sample(now)
-        return dict(self._joules)
+    def between(self, begin: Mark, end: Mark) -> float | None:
+        """The process's joules in a window; None where a reading was lost or nothing ran."""
+        if not begin.whole or begin.lost != end.lost:
+            return None
+        joules, own, all_ = end.joules - begin.joules, end.own - begin.own, end.all - begin.all
+        if self._use is None:
+            return joules
+        # Both are counted in ticks of their own: a part may seem to be more than the whole.
+        return joules * min(1.0, own / all_) if all_ > 0 else None
+
+
+def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
+    """CPU-seconds of this process and its children that ended, and of all on the machine.
+
+    The latter come in ticks (10 ms, as a rule), without idle time, waits and what a hypervisor took
+    (proc(5), ``/proc/stat``). Raises OSError.
+    """
+    ticks = [int(each) for each in stat.read_text().split("\n", 1)[0].split()[1:8]]
+    user, nice, system, _, _, irq, softirq = ticks
+    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    own = math.fsum(each.ru_utime + each.ru_stime for each in used)
+    return own, (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def device_energy(gpu: str | None, powercap: Path, now: float) -> tuple[Energy | None, str]:
+    """The energy of the GPU of this UUID, or of the CPUs; None, and why, where it is not measured.
+
+    Half of the meters are no measurement: all must be there.
+    """
+    if gpu:
+        meters, missing = open_meters(now, (gpu,), powercap=None)
+    else:
+        meters, missing = open_meters(now, powercap=powercap)
+    if not gpu:
+        try:
+            cpu_seconds()
+        except (OSError, ValueError) as error:
+            missing["CPU-seconds"] = str(error)
+    if missing:
+        return None, "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+    return Energy(meters, None if gpu else cpu_seconds), ""
 
 
 def open_meters(
     now: float,
     gpus: Iterable[str] = (),
     *,
-    powercap: Path = POWERCAP,
+    powercap: Path | None = POWERCAP,
     start: Callable[[], Any] = start_nvml,
 ) -> tuple[list[Meter], dict[str, str]]:
-    """The meters that can be read, and why others cannot (name: reason)."""
+    """The meters that can be read, and why others cannot (name: reason).
+
+    Those of the CPUs are not asked where ``powercap`` is None.
+    """
     meters: list[Meter] = []
     missing: dict[str, str] = {}
-    zones = sorted(filter(_counts, powercap.glob("intel-rapl:*")))
-    if not zones:
+    zones = sorted(filter(_counts, powercap.glob("intel-rapl:*"))) if powercap else []
+    if powercap and not zones:
         missing["RAPL"] = f"{powercap} has no zones: a virtual machine, or a CPU without RAPL"
     for zone in zones:
         try:
@@ -174,8 +243,7 @@ def open_meters(
     if zones and not meters:
         through_zeus, reason = zeus_meters()
         meters += through_zeus
-        if reason:
-            missing["Zeus"] = reason
+        missing = {"Zeus": reason, **missing} if reason else {}
     for uuid in gpus:
         try:
             meters.append(_gpu_meter(uuid, start(), now))
@@ -207,25 +275,3 @@ def _gpu_meter(uuid: str, nvml: Any, now: float) -> Meter:
 
         nvml.nvmlDeviceGetPowerUsage(gpu)  # neither a counter nor power: the caller hears why
         return PowerMeter(uuid, watts, now)
-
-
-def shared(joules: float | None, seconds: Mapping[str, float]) -> dict[str, float | None]:
-    """A device's ``joules`` among the trials that ran on it, by their seconds of it.
-
-    ``seconds`` are CPU-seconds of a CPU package and its memory, GPU-seconds of a GPU, by trial and
-    over the window of the joules. Each gets joules * its seconds / the sum of all; the idle power
-    is shared with the rest. None where nothing was read or nothing ran. Raises UsageError.
-    """
-    for trial, each in seconds.items():
-        if not (math.isfinite(each) and each >= 0):
-            raise UsageError.refuse(f"seconds[{trial!r}]", each, "0 or more")
-    whole = math.fsum(seconds.values())
-    if joules is None or not whole:
-        return dict.fromkeys(seconds)
-    return {trial: joules * each / whole for trial, each in seconds.items()}
-
-
-def in_words(joules: float | None, device_seconds: float) -> str:
-    """What a report says; joules that were shared are called so by who shared them."""
-    energy = "energy not measured" if joules is None else f"{joules:,.1f} J"
-    return f"{energy}, {device_seconds:,.1f} device-seconds"

@@ -154,3 +154,17 @@ def _median(rows: Rows) -> Rows:
         for column in rows.T
     ]
     return np.array(found)
+
+
+def principal(rows: Rows) -> Rows:
+    """Each row's place in the plane of the two largest principal components (n x 2).
+
+    Of the features that all rows have; rows that are few lie on a line, or in one point (Jolliffe,
+    "Principal Component Analysis", 2002).
+    """
+    whole = rows[:, ~np.isnan(rows).any(axis=0)]
+    left, sizes, _ = np.linalg.svd(whole - whole.mean(axis=0), full_matrices=False)
+    places: Rows = np.zeros((len(rows), 2))
+    n = min(2, len(sizes))
+    places[:, :n] = left[:, :n] * sizes[:n]
+    return places

@@ -29,7 +29,7 @@ import numpy as np
 
 from .clusters import KMEANS, check_method, cluster
 from .errors import UsageError
-from .features import Rows, Scales, impossible, medians, rows_of, scales, sound
+from .features import Rows, Scales, impossible, medians, principal, rows_of, scales, sound
 from .history import Config, HistoryEntry, Profile
 
 #: A window of a known workload is called unknown with at most this chance.
@@ -126,6 +126,14 @@ class Similarity:
     @property
     def windows(self) -> int:
         return len(self._profiles)
+
+    def plane(self) -> dict[str, tuple[float, float]]:
+        """Where each workload lies, by the median of its windows, in scales of the features."""
+        workloads, points = medians(self._rows, self._workloads)
+        if not workloads:
+            return {}
+        places = principal(points / self._scales.spread)
+        return {name: (float(x), float(y)) for name, (x, y) in zip(workloads, places, strict=True)}
 
     def ask(self, profile: Profile) -> Answer:
         """What is known of workloads like the one that ``profile`` was taken of."""

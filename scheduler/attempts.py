@@ -121,6 +121,7 @@ class Attempts(Numerics):
                 fence=event.fence,
                 at=event.at,
                 members=members,
+                joules=event.joules,
             )
         )
         if event.uri:

@@ -209,6 +209,7 @@ class EpochReported(Event):
     trainer that has this state in memory. ``uri``: the state is in the store already, under it.
     ``claimed``: seconds from the claim to this report, by the worker's clock; 0 where not known.
     ``memory``: the most that its trainer has used up to now (bytes), 0 where not known.
+    ``joules`` are its part of what its devices drew in that time, None where not measured.
     """
 
     trial: str
@@ -223,19 +224,22 @@ class EpochReported(Event):
     uri: str = ""
     claimed: float = 0.0
     memory: int = 0
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Some training steps under ``config`` between others under the default.
 
-    ``ratio`` is seconds a step over the default's there; ``wasted`` are the seconds that the window
-    and its share of the default's took beyond the training itself.
+    ``ratio`` is seconds a step over the default's there, ``joules`` joules a step likewise (None:
+    not measured); ``wasted`` are the seconds that the window and its share of the default's took
+    beyond the training itself.
     """
 
     config: SystemConfig
     ratio: float
     wasted: float
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,17 +34,15 @@ class Room(NamedTuple):
 
 def places(state: EngineState) -> list[Member]:
     """One free slot of each device that may take a trial (more): empty devices first."""
-    empty, shared = [], []
-    gang = any(len(each.segment.members) > 1 for each in state.attempts.values())
+    empty, shared = list[Member](), list[Member]()
     for name, device in state.devices.items():
-        if not state.usable(name) or all(device.fences):
+        if all(device.fences) or not state.usable(name):  # mostly there is none
             continue
         slot = Member(name, device.fences.index(0))
-        if state.is_free(name):
-            empty.append(slot)
-        elif not gang and _may_take_more(state, name):
-            shared.append(slot)
-    return empty + shared
+        (shared if any(device.fences) else empty).append(slot)
+    if shared and any(len(each.segment.members) > 1 for each in state.attempts.values()):
+        return empty
+    return empty + [slot for slot in shared if _may_take_more(state, slot.device)]
 
 
 def capacity(state: EngineState, name: str) -> int:

@@ -136,8 +136,10 @@ class Probing(Planning):
             self._tell(spec, trial, tuned)
 
     def _tell(self, spec: StudySpec, trial: Trial, tuned: Tuned) -> None:
-        """Have the history know a winner, or that there is none, once."""
-        if not tuned.over or tuned.remembered == tuned.chosen or not tuned.profile:
+        """Have the history know a winner, or that there is none, once; it knows of speed only."""
+        if spec.energy_weight or not tuned.over or not tuned.profile:
+            return
+        if tuned.remembered == tuned.chosen:
             return
         tuned.remembered = tuned.chosen
         everyone = [arm for race in tuned.races for arm in race.arms]

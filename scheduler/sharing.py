@@ -99,8 +99,9 @@ class Sharing(Durables):
                 study.due += study.share * (self._at - self.state.shared_at)
             else:
                 study.due = self._used(study)
-        self.state.shared_at = self._at
-        self._write_off(rivals)
+        if self.state.shared_at != self._at:
+            self.state.shared_at = self._at
+            self._write_off(rivals)
         usable = (name for name in self.state.devices if self.state.usable(name))
         slots = sum(capacity(self.state, name) for name in usable)
         claims = []

@@ -109,8 +109,9 @@ class StudySpec:
     ``further`` are its objectives besides ``metric``; ``constraints`` the metrics that must not be
     above a bound in a trial that counts; ``conditions`` say which parameters are not always there.
     ``observations`` were there before it (warm start). ``system`` is one of ``SYSTEM``, ``knobs``
-    which system parameters may be turned (None: the usual ones), ``probing`` by which strategy they
-    are tried (``profiling.racing.PROBING``). ``memory_limit``: bytes that the trainer of a
+    which system parameters may be turned (None: the usual ones), ``energy_weight`` (0 to 1) is the
+    part of joules, and not of time, in what they are chosen by, and ``probing`` by which strategy
+    they are tried (``profiling.racing.PROBING``). ``memory_limit``: bytes that the trainer of a
     trial may take, None for all there are. ``weight`` (above 0) and ``priority`` (the higher goes
     first) are how it shares devices with other studies (``sharing``).
     """
@@ -142,6 +143,7 @@ class StudySpec:
     conditions: tuple[Condition, ...] = ()
     system: str = "off"
     knobs: tuple[str, ...] | None = None
+    energy_weight: float = 0.0
     probing: str = "race"
     memory_limit: int | None = None
     weight: float = 1.0

@@ -79,7 +79,8 @@ FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 class AcceptedEpoch:
     """One accepted epoch: its result, its bits, and where and when it was computed.
 
-    ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock.
+    ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock;
+    ``joules`` its part of what its devices drew, None where not measured.
     ``device`` and ``slot`` are the first member's; ``members`` are all of them.
     """
 
@@ -95,6 +96,7 @@ class AcceptedEpoch:
     fence: int
     at: float
     members: tuple[Member, ...] = ()
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

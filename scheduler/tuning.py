@@ -4,7 +4,8 @@ Theory of operation. Trials of one *workload* (code, batch bucket, shards; on on
 one another's neighbours: what is the fastest system configuration for one is it for all. So there
 is one race a workload (``profiling.racing``). A trial that begins may be given configurations to
 try: its trainer measures windows of steps under each of them between windows under the default, and
-says what came out. Exact knobs are tried inside the epoch; others before the first one, on a copy
+says what came out. What counts is the time of a step, its joules, or both, as the study says. Exact
+knobs are tried inside the epoch; others before the first one, on a copy
 that is thrown away, at no more than ``PROBE_SHARE`` of the workload's seconds. The winner is what
 later trials begin with, and running ones too as far as it is exact: a bitwise trial keeps the
 others for life, and its signature says which. That is ``race``; ``probing`` has the other
@@ -19,13 +20,14 @@ then ends the configuration is infeasible; if not, the trial has failed of its o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ..profiling.knobs import SystemConfig, merged, part
 from ..profiling.racing import Race
 from .decisions import Consult, Member, Remember
-from .events import Advised, AttemptFailed, Profiled, WindowsMeasured
+from .events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
 from .probing import Probing
 from .record import Refused
 from .study import StudySpec
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 #: away; and seconds below which a probe is not begun.
 PROBE_SHARE = 0.02
 PROBE_LEAST = 0.02
+#: The same where joules count: a window of them takes 0.2 s, and three make a comparison.
+PROBE_LEAST_JOULES = 0.6
 #: Probes in a row that nothing came of, after which none is sent: the code cannot be measured.
 SILENT = 3
 #: Epochs of a workload that are profiled, of as many trials: how far they are apart tells what is
@@ -100,7 +104,8 @@ class Tuning(Probing):
         if tuned.over and tuned.begun > RECHECK:
             probe = tuple(race.chosen for race in tuned.races if race.chosen)
         seconds = self._probe_seconds(tuned, study, trial)
-        if probe and tuned.silent < SILENT and seconds >= PROBE_LEAST:
+        least = PROBE_LEAST_JOULES if spec.energy_weight else PROBE_LEAST
+        if probe and tuned.silent < SILENT and seconds >= least:
             tuned.probing = trial.id
             # Measured against the default, so the trial that measures begins with that.
             tried = [tuned.race_of(config) for config in probe]
@@ -116,14 +121,15 @@ class Tuning(Probing):
             raise Refused("no window was measured")
         study = self.state.studies[trial.study]
         _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
-        tuned.probing, tuned.silent = "", 0
-        if tuned.over and self._has_had_its_day(tuned, event):
+        found = [(w.config, worth) for w in event.windows if (worth := _worth(study.spec, w))]
+        tuned.probing, tuned.silent = "", 0 if found or event.failed else tuned.silent + 1
+        tuned.spent += sum(window.wasted for window in event.windows)
+        if tuned.over and self._has_had_its_day(tuned, found):
             tuned.exact, tuned.others = Race(study.spec.probing), Race(study.spec.probing)
             tuned.remembered = None
             return
-        for window in event.windows:
-            tuned.race_of(window.config).saw(window.config, window.ratio)
-            tuned.spent += window.wasted
+        for config, worth in found:
+            tuned.race_of(config).saw(config, worth)
         for config, why in event.failed:
             tuned.race_of(config).fails(config, why)
         for race in tuned.races:
@@ -217,11 +223,21 @@ class Tuning(Probing):
         ahead += unborn * (first or spec.strategy.min_epochs)
         return PROBE_SHARE * (tuned.trained + each * ahead) - tuned.spent
 
-    def _has_had_its_day(self, tuned: Tuned, event: WindowsMeasured) -> bool:
-        """Whether a winner is slower than the default in every new window."""
+    def _has_had_its_day(self, tuned: Tuned, found: Sequence[tuple[SystemConfig, float]]) -> bool:
+        """Whether a winner is worse than the default in every new window."""
         tuned.begun = 0
-        own = [w.ratio for w in event.windows if w.config == tuned.race_of(w.config).chosen]
+        own = [worth for config, worth in found if config == tuned.race_of(config).chosen]
         return bool(own) and min(own) > 1
+
+
+def _worth(spec: StudySpec, window: Window) -> float | None:
+    """Time^(1 - w) * joules^w of a step over the default's; None where its joules are not known."""
+    if not spec.energy_weight:
+        return window.ratio
+    if window.joules is None:
+        return None
+    weight = spec.energy_weight
+    return cast(float, window.ratio ** (1 - weight) * window.joules**weight)
 
 
 def _tunes(spec: StudySpec) -> bool:

@@ -97,5 +97,7 @@ def workload_of(spec: StudySpec, trial: Trial) -> str:
         ",".join(spec.knobs or ("usual",)),
         spec.probing,
         spec.exactness,
+        # Named only where it is there: a workload keeps the digest that histories know it by.
+        *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),
     )
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]

@@ -29,6 +29,7 @@ from .pipe import Run
 from .turns import Function, Paused, Report
 
 if TYPE_CHECKING:
+    from ..profiling.energy import Mark
     from .checkpoint import Store
 
 
@@ -84,6 +85,7 @@ class Session(Function):
         self._epoch = 0
         self._open = False
         self._since = 0.0
+        self._drawn: Mark | None = None
         self._reported: Report | None = None
         super().__init__("epoch function", run)
 
@@ -165,6 +167,7 @@ class Session(Function):
         generators.seed(key("function", *self._names, self._epoch))
         self._open = True
         self._since = time.perf_counter()
+        self._drawn = self.run.pipe.metering.now()
 
     def _close(self, *, returned: bool = False) -> None:
         """Say what was reported of the epoch, and wait where its segment ends with it."""
@@ -178,7 +181,11 @@ class Session(Function):
             return  # what was accepted stands
         seconds = time.perf_counter() - self._since
         self.reports[self._epoch] = Report(
-            reported.metrics, seconds, reported.state_hash, reported.uri
+            reported.metrics,
+            seconds,
+            reported.state_hash,
+            reported.uri,
+            self.run.pipe.metering.since(self._drawn),
         )
         # One that has returned closes its segment by saying so.
         if self.send(self._epoch, closes=False if returned else None):

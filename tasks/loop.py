@@ -25,6 +25,7 @@ from torch.utils.data import Dataset
 from ..profiling.errors import TrialFailed
 from .backward import backward
 from .keys import key
+from .metering import Metering
 from .operator_calls import operator_calls
 from .reading import in_memory, length, read, seed_cpu
 from .shards import Sums, cut, refuse
@@ -49,7 +50,8 @@ class Training:
 
     ``stretches`` are those of the next epoch's steps that are run under other configurations than
     ``system``, to be measured; none at other times. ``counts`` of its operators are taken of one
-    step where it is not None, and ``waited`` are seconds in which batches were read.
+    step where it is not None, and ``waited`` are seconds in which batches were read. ``metering``
+    is the trainer's.
     """
 
     code: TorchTrainable
@@ -69,6 +71,7 @@ class Training:
     stretches: list[Stretch] = field(default_factory=list)
     counts: dict[str, int] | None = None
     waited: float = 0.0
+    metering: Metering = field(default_factory=lambda: Metering(None))
 
     def state(self) -> dict[str, Any]:
         """The state after ``epoch``: references to live tensors, copy before training goes on."""
@@ -220,14 +223,14 @@ def _train(run: Training, tick: Tick) -> float:
                 tick(run.epoch, step + 1, len(batches))
                 if step == stretch.first:  # after the tick, which says what is tried
                     held.enter_context(stretch.system.stepping())
-                stretch.tick()
+                stretch.tick(run.metering)
                 if run.counts == {} and step == min(1, len(batches) - 1):
                     run.counts, loss = operator_calls(partial(_step, run, gradients))
                 else:
                     loss = _step(run, gradients)
                 total += loss * len(batches[step])
             next(gradients, None)
-            stretch.tick()
+            stretch.tick(run.metering)
     return float(total.item()) / examples
 
 

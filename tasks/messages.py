@@ -78,6 +78,8 @@ class SegmentTask(_Frozen):
     system: SystemConfig = ()
     probe: tuple[SystemConfig, ...] = ()
     probe_seconds: float = Field(default=0.0, ge=0)
+    #: Windows are so long that their joules can be told.
+    energy: bool = False
     profile: bool = False
     #: Bytes of data that its process may have (``memory.bounded``).
     memory_limit: int | None = Field(default=None, gt=0)

@@ -16,7 +16,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.distributions import (
@@ -34,6 +34,9 @@ from .keys import key
 from .messages import Scalar
 from .pipe import Run
 from .turns import Function, Paused, Report
+
+if TYPE_CHECKING:
+    from ..profiling.energy import Mark
 
 Objective = Callable[["ObjectiveTrial"], Any]
 
@@ -82,6 +85,7 @@ class Session(Function):
     def __init__(self, objective: Objective, run: Run) -> None:
         self._objective = objective
         self._since = 0.0
+        self._drawn: Mark | None = None
         self._seed = key("objective", run.task.seed, run.task.number)
         #: The values that it returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
@@ -92,7 +96,7 @@ class Session(Function):
         super().__init__("objective", run)
 
     def call(self) -> None:
-        self._since = time.perf_counter()
+        self._begin()
         generators.seed(self._seed)
         trial = ObjectiveTrial(self)
         try:
@@ -110,7 +114,8 @@ class Session(Function):
         run = self.run
         metrics = {run.task.metric: _finite(value, f"reported at step {step}"), "step": float(step)}
         epoch = len(self.reports) + 1
-        self.reports[epoch] = Report(metrics, time.perf_counter() - self._since)
+        seconds, joules = time.perf_counter() - self._since, run.pipe.metering.since(self._drawn)
+        self.reports[epoch] = Report(metrics, seconds, joules=joules)
         if epoch < run.task.first:
             run.replaying(epoch)
         elif self.send(epoch):
@@ -119,7 +124,12 @@ class Session(Function):
                 self.wait()
             finally:
                 generators.restore(states, self._seed)
+        self._begin()
+
+    def _begin(self) -> None:
+        """The next epoch begins."""
         self._since = time.perf_counter()
+        self._drawn = self.run.pipe.metering.now()
 
     def _values(self, returned: object) -> list[float]:
         n = 1 + len(self.run.task.also)

@@ -21,6 +21,11 @@ from typing import Any
 from ..profiling.knobs import SystemConfig
 from .memory import peak_memory
 from .messages import Scalar, SegmentTask, dumps
+from .metering import Metering
+
+#: Some steps under a configuration: their seconds over the default's, the seconds wasted, and
+#: their joules over the default's (None: not measured).
+Window = tuple[SystemConfig, float, float, float | None]
 
 
 class Abandoned(BaseException):
@@ -78,6 +83,7 @@ class Run:
         signature: str = "",
         closes: bool | None = None,
         uri: str = "",
+        joules: float | None = None,
     ) -> bool:
         """Report an epoch, whose state is durable if it has a ``uri``; true if it closed.
 
@@ -95,6 +101,7 @@ class Run:
             seconds=seconds,
             closes=closes,
             uri=uri,
+            joules=joules,
             memory=peak_memory(),
         )
         return closes
@@ -108,10 +115,10 @@ class Run:
 
     def windows(
         self,
-        found: Sequence[tuple[SystemConfig, float, float]],
+        found: Sequence[Window],
         failed: Sequence[tuple[SystemConfig, str]],
     ) -> None:
-        """Report windows (configuration, ratio, seconds wasted), and configurations that failed."""
+        """Report windows, and configurations that failed, and why."""
         self.say("windows", windows=found, failed=failed)
 
     def closes(self, epoch: int) -> bool:
@@ -166,7 +173,9 @@ class Run:
 class Pipe:
     """The socket to the worker. ``inbox`` holds what the main thread is to do, in order."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, metering: Metering | None = None) -> None:
+        """``metering`` of this process; None measures nothing."""
+        self.metering = metering or Metering(None)
         self._socket = sock
         self._sending = threading.Lock()
         self.inbox: SimpleQueue[Run | Release] = SimpleQueue()
@@ -204,6 +213,8 @@ class Pipe:
                     task = SegmentTask.model_validate(message["task"])
                     current = Run(task, self, tuple(message["members"]))
                     self.inbox.put(current)
+                case "share":
+                    self.metering.share(message["trials"])
                 case "release":
                     self.inbox.put(Release(message["trial"]))
                 case "cut" if current:

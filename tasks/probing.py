@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Protocol
 
@@ -22,7 +23,10 @@ from .backward import backward
 from .failure import failure_of
 from .keys import key
 from .loop import Training
+from .metering import SHORTEST
+from .pipe import Window
 from .reading import length, read
+from .stretches import relative
 from .system import System
 
 #: Passes of a window: the first is not counted.
@@ -41,17 +45,24 @@ class Watch(Protocol):
         """``config`` is tried from here on; (): nothing is."""
 
 
-Windows = list[tuple[SystemConfig, float, float]]
 Failed = list[tuple[SystemConfig, str]]
 
 
 def probe(
-    run: Training, tried: Sequence[SystemConfig], seconds: float, watch: Watch
-) -> tuple[Windows, Failed]:
-    """Windows of each configuration as in ``stretches.windows``, and those that raised, and why."""
+    run: Training,
+    tried: Sequence[SystemConfig],
+    seconds: float,
+    watch: Watch,
+    *,
+    energy: bool = False,
+) -> tuple[list[Window], Failed]:
+    """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
+
+    ``energy``: windows are so long that their joules can be told.
+    """
     until = time.perf_counter() + seconds
-    copies = _Copies(run, watch.check)
-    found: Windows = []
+    copies = _Copies(run, watch.check, SHORTEST if energy else 0.0)
+    found: list[Window] = []
     failed: Failed = []
     try:
         before = copies.window(())
@@ -71,7 +82,9 @@ def probe(
             finally:
                 watch.tries(())
             after = copies.window(())
-            found.append((config, here / ((before + after) / 2), time.perf_counter() - began))
+            ratio = here.seconds / ((before.seconds + after.seconds) / 2)
+            joules = relative(here.joules, before.joules, after.joules)
+            found.append((config, ratio, time.perf_counter() - began, joules))
             before = after
     finally:
         run.system.enter()
@@ -83,19 +96,29 @@ def _why(error: Exception) -> str:
     return f"{failure.kind}: {str(failure).partition(chr(10))[0]}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """The median of some passes' seconds, and the mean of their joules (None: not known)."""
+
+    seconds: float
+    joules: float | None
+
+
 class _Copies:
     """A copy of the model for each configuration, made when it is first wanted."""
 
-    def __init__(self, run: Training, check: Callable[[], None]) -> None:
+    def __init__(self, run: Training, check: Callable[[], None], least: float) -> None:
+        """``least``: seconds of a window."""
         self._run = run
         self._check = check
+        self._least = least
         self._models: dict[SystemConfig, torch.nn.Module] = {}
         generator = torch.Generator().manual_seed(key("probe", run.seed, run.number))
         order = torch.randperm(length(run.data.train), generator=generator)
         self._parts = torch.split(order, run.batch_size)
 
-    def window(self, config: SystemConfig) -> float:
-        """The median of a few passes' seconds under ``config``."""
+    def window(self, config: SystemConfig) -> _Passes:
+        """A few passes under ``config``."""
         try:
             return self._window(config)
         except Exception as error:
@@ -104,7 +127,7 @@ class _Copies:
         self._models.clear()  # what copies for the others take is not this one's fault
         return self._window(config)
 
-    def _window(self, config: SystemConfig) -> float:
+    def _window(self, config: SystemConfig) -> _Passes:
         run, system = self._run, System(config)
         system.enter()
         if config not in self._models:
@@ -112,15 +135,23 @@ class _Copies:
             system.shape(self._models[config], run.shards)
         model = self._models[config].train()
         passes = self._passes(model, system)
-        times = []
-        for _ in range(WARM_UP + COUNTED):
-            self._check()
-            began = time.perf_counter()
-            next(passes)
-            if run.device.type == "cuda":
-                torch.cuda.synchronize(run.device)
-            times.append(time.perf_counter() - began)
-        return median(times[WARM_UP:])
+        for _ in range(WARM_UP):
+            self._timed(passes)
+        times: list[float] = []
+        begin = run.metering.now()
+        while len(times) < COUNTED or sum(times) < self._least:
+            times.append(self._timed(passes))
+        joules = run.metering.since(begin) if sum(times) >= SHORTEST else None
+        return _Passes(median(times), None if joules is None else joules / len(times))
+
+    def _timed(self, passes: Iterator[None]) -> float:
+        """Seconds of the next pass."""
+        self._check()
+        began = time.perf_counter()
+        next(passes)
+        if self._run.device.type == "cuda":
+            torch.cuda.synchronize(self._run.device)
+        return time.perf_counter() - began
 
     def drop(self, config: SystemConfig) -> None:
         """Let go of a copy that is of no use."""
@@ -129,10 +160,15 @@ class _Copies:
     def _passes(self, model: torch.nn.Module, system: System) -> Iterator[None]:
         run = self._run
         parts = (self._parts * (1 + WARM_UP + COUNTED))[: WARM_UP + COUNTED]
-        batches: Iterator[tuple[Any, int]] = read(
-            run.data.train, parts, range(len(parts)), run.device, channels_last=system.channels_last
-        )
-        for batch, size in batches:
-            model.zero_grad(set_to_none=True)
-            backward(run, model, batch, size, system)
-            yield
+        while True:
+            batches: Iterator[tuple[Any, int]] = read(
+                run.data.train,
+                parts,
+                range(len(parts)),
+                run.device,
+                channels_last=system.channels_last,
+            )
+            for batch, size in batches:
+                model.zero_grad(set_to_none=True)
+                backward(run, model, batch, size, system)
+                yield

@@ -83,6 +83,7 @@ class Segments:
         try:
             with exact.explained(), bounded(task.memory_limit):
                 warm = self._state_before(run, code)
+                warm.training.metering = run.pipe.metering
                 _try_out(run, warm.training)
                 run.prepared()
                 self._train(run, warm)
@@ -105,10 +106,12 @@ class Segments:
         closed = False
         while not closed:
             epoch = training.epoch + 1
+            begin = training.metering.now()
             profiled = task.profile and epoch == task.first
             if profiled:
                 self._profiles.begin(training)
             result = loop.run_epoch(training, _ticks(run, training))
+            joules = training.metering.since(begin)
             if profiled:
                 values = dict(self._profiles.end(training, result))
                 run.say("profiled", epoch=epoch, values=values)
@@ -121,7 +124,9 @@ class Segments:
             warm.state_hash = training.hash()
             closed = run.closes(epoch)
             if training.gang is not None:
-                closed = _agree(training.gang, task, warm.state_hash, closes=closed, epoch=epoch)
+                closed, joules = _agree(
+                    training.gang, task, warm.state_hash, closes=closed, joules=joules, epoch=epoch
+                )
             uri = ""
             kept = task.exactness == "statistical" or (task.durable and epoch == task.last)
             if kept and task.rank == 0:
@@ -136,6 +141,7 @@ class Segments:
                 signature=warm.signature + warm.beside,
                 closes=closed,
                 uri=uri,
+                joules=joules,
             )
 
     def keeps(self, trial: str) -> bool:
@@ -305,7 +311,7 @@ def _try_out(run: Run, training: loop.Training) -> None:
     others = [c for c in run.task.probe if c not in exact_ones]
     own = run.task.system
     if others and training.epoch == run.task.origin and not run.members:
-        found, failed = probe(training, others, run.task.probe_seconds, run)
+        found, failed = probe(training, others, run.task.probe_seconds, run, energy=run.task.energy)
         if found or failed:
             run.windows(found, failed)
     if in_memory(training.data.train) is not None:
@@ -333,19 +339,29 @@ def _ticks(run: Run, training: loop.Training) -> loop.Tick:
     return tick
 
 
-def _agree(gang: Gang, task: SegmentTask, state_hash: str, *, closes: bool, epoch: int) -> bool:
+def _agree(
+    gang: Gang,
+    task: SegmentTask,
+    state_hash: str,
+    *,
+    closes: bool,
+    joules: float | None,
+    epoch: int,
+) -> tuple[bool, float | None]:
     """Whether the segment ends after this epoch, as rank 0 says; all members must have its bits.
 
-    Where they may have others it ends: before the next one they take over what rank 0 has.
+    Where they may have others it ends: before the next one they take over what rank 0 has. And the
+    joules of all members: None where one does not know its own.
     """
-    said = gang.collect([[state_hash, closes]])
-    hashes = [each for each, _ in said]
+    said = gang.collect([[state_hash, closes, joules]])
+    hashes = [each for each, _, _ in said]
+    known = [each for _, _, each in said if each is not None]
     alike = len(set(hashes)) == 1
     if not alike and not exact.may_differ(task):
         raise TrialFailed(
             "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
         )
-    return bool(said[0][1]) or not alike
+    return bool(said[0][1]) or not alike, sum(known) if len(known) == len(said) else None
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:

@@ -4,7 +4,8 @@ Theory of operation. An epoch in which exact configurations are tried is cut int
 alternately under the trial's own configuration and under one that is tried; what is tried takes
 turns. Its steps are the epoch's own, so no work is thrown away but what a slow configuration costs.
 A stretch's seconds a step are the median over its steps, the first ones left out (workers start,
-buffers fill); those of a stretch that is tried are compared with the mean of its two neighbours.
+buffers fill); those of a stretch that is tried are compared with the mean of its two neighbours. So
+are its joules a step, the mean over the same steps, where the stretch is long enough for them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from ..profiling.energy import Mark
 from ..profiling.knobs import SystemConfig
+from .metering import SHORTEST, Metering
+from .pipe import Window
 from .system import System
 
 #: Steps of a stretch that are not counted, and the fewest that are.
@@ -36,10 +40,24 @@ class Stretch:
     stop: int
     config: SystemConfig | None = None
     _times: list[float] = field(default_factory=list)
+    _begin: Mark | None = None
+    _joules: float | None = None
 
-    def tick(self) -> None:
+    def tick(self, metering: Metering) -> None:
         """A step begins, or the last one has ended."""
         self._times.append(time.perf_counter())
+        if len(self._times) == WARM_UP + 1:
+            self._begin = metering.now()
+        elif len(self._times) == self.stop - self.first + 1:
+            self._joules = metering.since(self._begin)
+
+    @property
+    def step_joules(self) -> float | None:
+        """The mean of the same steps' joules; None where they are not measured, or too short."""
+        times = self._times[WARM_UP:]
+        if self._joules is None or times[-1] - times[0] < SHORTEST:
+            return None
+        return self._joules / (len(times) - 1)
 
     @property
     def step_seconds(self) -> float:
@@ -67,12 +85,21 @@ def stretches(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> l
     return found
 
 
-def windows(done: Sequence[Stretch]) -> list[tuple[SystemConfig, float, float]]:
-    """(configuration, ratio, seconds wasted) of each stretch that tried one, its epoch over."""
+def windows(done: Sequence[Stretch]) -> list[Window]:
+    """One for each stretch that tried a configuration, its epoch over."""
     found = []
     for before, tried, after in zip(done[::2], done[1::2], done[2::2], strict=False):
         assert tried.config is not None
         usual = (before.step_seconds + after.step_seconds) / 2
         ratio = tried.step_seconds / usual
-        found.append((tried.config, ratio, max(0.0, tried.seconds * (1 - 1 / ratio))))
+        wasted = max(0.0, tried.seconds * (1 - 1 / ratio))
+        joules = relative(tried.step_joules, before.step_joules, after.step_joules)
+        found.append((tried.config, ratio, wasted, joules))
     return found
+
+
+def relative(tried: float | None, before: float | None, after: float | None) -> float | None:
+    """A window's joules over the mean of its neighbours'; None where any is not known, or 0."""
+    if not tried or not before or not after:
+        return None
+    return tried / ((before + after) / 2)

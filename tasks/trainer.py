@@ -17,11 +17,13 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
 from .failure import Lost, Unlike, failure_of
 from .load import Workspace
+from .metering import Metering
 from .pipe import Abandoned, Pipe, Release, Run
 
 if TYPE_CHECKING:
@@ -176,7 +178,12 @@ def main() -> None:
     pipe.set_inheritable(False)
     listen = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_LISTEN")))
     listen.set_inheritable(False)
-    Trainer(Pipe(pipe), os.environ.pop("PENSTOCK_TRAINER_IDENTITY"), listen).serve()
+    metering, powercap = None, os.environ.pop("PENSTOCK_TRAINER_POWERCAP", None)
+    if powercap is not None:
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or None
+        metering = Metering.start(gpu, Path(powercap))
+    identity = os.environ.pop("PENSTOCK_TRAINER_IDENTITY")
+    Trainer(Pipe(pipe, metering), identity, listen).serve()
 
 
 if __name__ == "__main__":

@@ -32,12 +32,16 @@ UNWIND = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a function said of one epoch, and where the state after it is durable, if it is."""
+    """What a function said of one epoch, and where the state after it is durable, if it is.
+
+    ``joules`` are None where they were not measured.
+    """
 
     metrics: dict[str, float]
     seconds: float
     state_hash: str = ""
     uri: str = ""
+    joules: float | None = None
 
 
 class Function(ABC):
@@ -93,6 +97,7 @@ class Function(ABC):
             seconds=said.seconds,
             state_hash=said.state_hash,
             uri=said.uri,
+            joules=said.joules,
             closes=closes,
         )
 

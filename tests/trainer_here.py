@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 
+from penstock.tasks.metering import Metering
 from penstock.tasks.pipe import Run
 from penstock.tasks.segment import Segments
 from trainer_process import segment
@@ -13,12 +14,13 @@ from trainer_process import segment
 class Trainer:
     """The torch side of a trainer in this process; what it says is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, metering: Metering | None = None) -> None:
+        self.metering = metering or Metering(None)
         self.said: list[dict] = []
         self.durable: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self.listen = socket.create_server(("127.0.0.1", 0))
         self.identity = f"127.0.0.1:{self.listen.getsockname()[1]}:word"
-        # It uses nothing of a pipe but say().
+        # It uses nothing of a pipe but say() and the metering.
         self.segments = Segments(self, self.identity, self.listen)
 
     def say(self, op: str, **fields) -> None:

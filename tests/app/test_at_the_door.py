@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +15,11 @@ from optuna.study import MaxTrialsCallback
 from penstock import FullBudget, UsageError, create_study
 from penstock.app import commands
 from penstock.app.best import best_facts
+from penstock.app.codec import spec_to_json
 from penstock.app.simulate import SimulatedTransport
 from penstock.app.space import parse_space
+from penstock.profiling.devices import Device
+from penstock.scheduler.events import DeviceJoined
 from penstock.scheduler.study import StrategySpec
 from study_ledger import make_study, study_spec
 
@@ -34,6 +38,13 @@ def objective(trial):
         ({"sampler_options": "multivariate"}, "sampler_options = 'multivariate' is refused"),
         ({"exactness": ["bitwise"]}, "exactness = ['bitwise'] is refused"),
         ({"exactness": 1}, "exactness = 1 is refused: allowed is bitwise, statistical or None"),
+        ({"system_objective": "joules"}, "allowed is time, energy, or a weight of energy from 0"),
+        ({"system_objective": 1.5}, "system_objective = 1.5 is refused"),
+        ({"system_objective": True}, "system_objective = True is refused"),
+        (
+            {"system_objective": "energy", "system": "off"},
+            "system_objective = 'energy' is refused: allowed is time where system=\"off\"",
+        ),
     ],
 )
 def test_a_study_of_wrong_types_is_refused(settings, arguments, words):
@@ -111,6 +122,29 @@ def test_a_result_that_a_submitted_study_does_not_have_is_refused(settings, star
             study.add_trial(params={"x": 1.0}, value=0.75)
         with pytest.raises(UsageError, match=r"add_trials\(\) is for a study that was not"):
             study.add_trials(study.trials)
+
+
+def test_an_objectives_loop_has_nothing_to_be_chosen_by_energy(settings):
+    with pytest.raises(UsageError, match=r"0\.5 is refused.*its loop is its own"):
+        create_study(system_objective=0.5).optimize(objective, n_trials=1)
+
+
+@pytest.mark.parametrize(
+    ("unmetered", "refused"),
+    [((), False), (("no zones", ""), False), (("no zones", "only root"), True)],
+)
+def test_the_scheduler_refuses_least_energy_where_no_device_measures_it(unmetered, refused):
+    world = World()
+    for n, why in enumerate(unmetered):
+        device = Device(f"cpu.a.{n}", "a", "cpu", (n,), None, unmetered=why)
+        world.send(DeviceJoined(at=0.0, device=device, incarnation="i"))
+    made = study_spec(energy_weight=1.0)
+    body = command(1, "submit", study=json.loads(spec_to_json(made)), enqueued=[]).body
+    if refused:
+        with pytest.raises(UsageError, match=r"\(cpu\.a\.0: no zones; cpu\.a\.1: only root\)"):
+            commands.to_event(body, world.engine.state, 1.0, past=None)
+    else:
+        assert commands.to_event(body, world.engine.state, 1.0, past=None).study == made
 
 
 FULL = spec(StrategySpec("full", max_epochs=2), n_trials=4, sampler="random")

@@ -84,9 +84,9 @@ def test_a_body_from_before_a_field_was_added_decodes_with_the_default():
 def test_an_unknown_field_is_an_error_that_names_field_kind_and_version():
     kind, text = codec.encode(EPOCH)
     with pytest.raises(
-        BackendError, match=rf"EpochReported .*event format {codec.VERSION}: joules"
+        BackendError, match=rf"EpochReported .*event format {codec.VERSION}: lumens"
     ) as refused:
-        codec.decode(kind, with_fields(text, joules=3.0))
+        codec.decode(kind, with_fields(text, lumens=3.0))
     assert "unexpected" in str(refused.value).lower()
 
 

@@ -1,49 +1,165 @@
-"""What a report says of system parameters."""
+"""What a report says of system parameters, and what it draws."""
 
+import numpy as np
+import pytest
 from drive_world import spec
 from penstock.app.rows import TrialRow
-from penstock.app.system_view import section, tried, turned
-from penstock.scheduler.events import Window, WindowsMeasured
+from penstock.app.system_figures import bought, by_batch, clusters, heat
+from penstock.app.system_view import system_section, tried, turned
+from penstock.profiling.devices import Device
+from penstock.profiling.features import principal
+from penstock.profiling.history import HistoryEntry, digest, machine_class
+from penstock.profiling.similarity import Similarity
+from penstock.scheduler.events import Profiled, Window, WindowsMeasured
+from penstock.scheduler.state import DeviceRecord
 
 ONE, TWO = (("threads", 1),), (("loader_workers", 2),)
+DEVICE = Device("d", "node", "cpu", (0, 1), None)
 
 
-def measured(*windows, failed=()):
-    return WindowsMeasured(at=0.0, trial="s-1-0000", fence=1, windows=windows, failed=failed)
+def measured(*windows, failed=(), trial="s-1-0000"):
+    return WindowsMeasured(at=0.0, trial=trial, fence=1, windows=windows, failed=failed)
+
+
+def profiled(trial, epoch, **values):
+    values = tuple(values.items())
+    return Profiled(at=0.0, trial=trial, fence=1, epoch=epoch, values=values)
 
 
 EVENTS = [
     measured(Window(ONE, 0.5, 0.25), Window(ONE, 0.7, 0.25)),
     measured(Window(ONE, 0.6, 0.5), failed=((TWO, "there is <nothing> to load"),)),
 ]
+PROFILES = [
+    profiled("s-1-0000", 1, samples_s=50.0, user_share=0.5),
+    profiled("s-1-0002", 1, samples_s=100.0, cache_miss_ratio=0.1),
+]
 
 
 class Ledger:
-    def __init__(self, events):
-        self.events = events
+    def __init__(self, *events, history=()):
+        self.events, self.entries = events, history
 
     def of_trials(self, study, kind):
-        return list(enumerate(self.events))
+        return [(n, event) for n, event in enumerate(self.events) if isinstance(event, kind)]
+
+    def devices(self):
+        return [DeviceRecord(DEVICE, "i", "joined", 0.0, "")]
+
+    def history(self, machine):
+        assert machine == machine_class(DEVICE)
+        return self.entries
 
 
-def trial(number, epoch, system=()):
+def trial(number, epoch, system=(), **params):
     return TrialRow(
-        f"s-1-{number:04d}", number, "completed", {}, epoch, 3, 0.1, "d", 0, 0.0, 1.0, system=system
+        f"s-1-{number:04d}",
+        number,
+        "completed",
+        params,
+        epoch,
+        3,
+        0.1,
+        "d",
+        0,
+        0.0,
+        1.0,
+        system=system,
     )
+
+
+def entry(workload, source="other", **values):
+    profile = tuple(values.items())
+    return HistoryEntry(workload, machine_class(DEVICE), source, profile, (), 1.0, None, 1, 0.0)
 
 
 def test_windows_are_summed_up_by_configuration():
     first, second = tried(EVENTS)
-    assert (first.config, first.windows, first.ratio, first.failed) == (ONE, 3, 0.6, "")
-    assert (second.config, second.ratio) == (TWO, None)
+    assert (first.config, first.ratios, first.failed) == (ONE, (0.5, 0.7, 0.6), "")
+    assert first.speed == pytest.approx(1 / 0.6)
+    assert first.energy is None
+    assert (second.config, second.speed) == (TWO, None)
 
 
-def test_the_section_is_there_only_where_something_was_tried():
-    assert section(Ledger([]), "s-1") == ""
-    html = section(Ledger(EVENTS), "s-1")
+def test_joules_stand_beside_speed_where_they_were_measured():
+    html = system_section(Ledger(measured(Window(ONE, 1.25, 0.0, 0.5))), spec(), []).html
+    assert "<td>threads 1</td><td>1</td><td>0.80</td><td>0.50</td>" in html
+    assert "joules" not in system_section(Ledger(*EVENTS), spec(), []).html
+
+
+def test_a_study_without_profiles_says_so_in_a_line():
+    found = system_section(Ledger(), spec(contract="torch", system="off"), [])
+    assert "No epoch was profiled and nothing was tried: system=off." in found.html
+    assert found.charts == {}
+    assert "the loop is the user's own" in system_section(Ledger(), spec(), []).html
+
+
+def test_the_section_tells_what_was_tried():
+    html = system_section(Ledger(*EVENTS), spec(), []).html
     assert "<td>threads 1</td><td>3</td><td>1.67</td>" in html
     assert "there is &lt;nothing&gt; to load" in html
     assert "1.0 s" in html
+
+
+def test_each_place_for_a_picture_has_one():
+    sizes = [trial(0, 3, batch_size=16), trial(1, 3, batch_size=64)]
+    events = [*EVENTS, measured(Window(ONE, 0.9, 0.0), trial="s-1-0001"), *PROFILES]
+    near = {"a_s": 1.0, "b_s": 2.0, "c_s": 3.0, "d_s": 4.0}
+    far = {name: value * 50 for name, value in near.items()}
+    history = [entry("w1", digest("study", "s-1"), **near), entry("w2", **far)]
+    found = system_section(Ledger(*events, history=history), spec(id="s-1"), sizes)
+    drawn = {name for name, chart in found.charts.items() if chart}
+    assert drawn == {"system_bought", "system_batch", "system_heat", "system_clusters"}
+    assert all(f'data-figure="{name}"' in found.html for name in drawn)
+    assert found.charts["system_clusters"]["data"][0]["marker"]["symbol"] == ["square", "circle"]
+
+
+def test_a_row_of_the_heat_map_is_by_its_largest_value_and_the_unmeasured_is_empty():
+    [drawn] = heat(PROFILES)["data"]
+    rows = dict(zip(drawn["y"], drawn["z"], strict=True))
+    assert rows == {
+        "samples_s": [0.5, 1.0],
+        "user_share": [1.0, None],
+        "cache_miss_ratio": [None, 1.0],
+    }
+    assert drawn["x"] == ["trial 0<br>epoch 1", "trial 2<br>epoch 1"]
+    assert heat([]) is None
+
+
+def test_a_knob_is_drawn_against_batch_sizes_where_there_are_several():
+    [line] = by_batch({ONE: {64: [0.5, 0.5], 16: [2.0]}})["data"]
+    assert (line["x"], line["y"]) == ([16, 64], [0.5, 2.0])
+    assert by_batch({ONE: {64: [0.5]}, TWO: {64: [0.7]}}) is None
+
+
+def test_what_a_configuration_bought_is_a_bar_from_the_default():
+    [bars] = bought(tried(EVENTS))["data"]
+    assert bars["y"] == ["threads 1"]
+    assert bars["base"] + bars["x"][0] == pytest.approx(1 / 0.6)
+    assert bought(tried(EVENTS[1:])[1:]) is None
+
+
+def test_workloads_of_one_cluster_have_one_colour():
+    near = [{"a_s": 1.0 + n / 50, "b_s": 9.0, "c_s": 3.0, "d_s": 4.0} for n in range(4)]
+    far = [{name: value * 80 for name, value in each.items()} for each in near]
+    service = Similarity.fit([entry(f"w{n}", **values) for n, values in enumerate([*near, *far])])
+    [drawn] = clusters(service, frozenset())["data"]
+    colours = drawn["marker"]["color"]
+    assert colours == [colours[0]] * 4 + [colours[4]] * 4
+    assert colours[0] != colours[4]
+
+
+def test_the_plane_keeps_the_distances_of_points_in_it_and_leaves_out_what_some_lack():
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(5, 5)))[0]
+    flat = np.random.default_rng(2).normal(size=(6, 2))
+    points = np.hstack([flat, np.zeros((6, 3))]) @ turn
+    lacking = np.hstack([points, np.full((6, 1), np.nan)])
+    for given in (points, lacking):
+        found = principal(given)
+        for one in range(6):
+            far = np.linalg.norm(flat - flat[one], axis=1)
+            assert np.linalg.norm(found - found[one], axis=1) == pytest.approx(far)
+    assert principal(points[:1]).tolist() == [[0.0, 0.0]]
 
 
 def test_a_line_says_what_trials_ran_with():

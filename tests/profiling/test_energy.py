@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +14,9 @@ from penstock.profiling.energy import (
     Energy,
     PowerMeter,
     RaplMeter,
-    in_words,
+    cpu_seconds,
+    device_energy,
     open_meters,
-    shared,
     wrapped_difference,
 )
 from penstock.profiling.zeusd import ZeusMeter
@@ -53,15 +54,11 @@ def test_packages_and_memory_are_read_and_nothing_twice(powercap):
         "intel-rapl:0:1 dram",
         "intel-rapl:1 package-1",
     ]
-    energy = Energy(meters)
-    energy.mark(0.0)
+    energy = Energy(meters, None)
+    begin = energy.sample(0.0)
     put(powercap, "intel-rapl:0", 51_000_000)
     put(powercap, "intel-rapl:0:1", 6_500_000)
-    assert energy.take(1.0) == {
-        "intel-rapl:0 package-0": 50.0,
-        "intel-rapl:0:1 dram": 5.5,
-        "intel-rapl:1 package-1": 0.0,
-    }
+    assert energy.between(begin, energy.sample(1.0)) == 50.0 + 5.5
 
 
 def test_a_counter_that_comes_round_goes_on(powercap):
@@ -90,19 +87,19 @@ def test_a_counter_that_began_anew_or_jumped_is_not_believed(powercap):
 
 def test_one_lost_reading_makes_its_window_unknown_and_not_the_next(powercap):
     meters, _ = open_meters(0.0, powercap=powercap)
-    energy = Energy(meters[:1])
-    energy.mark(0.0)
+    energy = Energy(meters[:1], None)
+    begin = energy.sample(0.0)
     (powercap / "intel-rapl:0" / "energy_uj").write_text("")
     energy.sample(1.0)
     put(powercap, "intel-rapl:0", 9_000_000)
-    assert energy.take(2.0) == {"intel-rapl:0 package-0": None}
-    energy.mark(2.0)
+    end = energy.sample(2.0)
+    assert energy.between(begin, end) is None
     put(powercap, "intel-rapl:0", 10_000_000)
-    assert energy.take(3.0) == {"intel-rapl:0 package-0": 1.0}
+    assert energy.between(end, energy.sample(3.0)) == 1.0
     put(powercap, "intel-rapl:0", "")
-    energy.mark(4.0)
+    begin = energy.sample(4.0)
     put(powercap, "intel-rapl:0", 11_000_000)
-    assert energy.take(5.0) == {"intel-rapl:0 package-0": None}, "some of it was before the mark"
+    assert energy.between(begin, energy.sample(5.0)) is None, "some of it was before the mark"
 
 
 def test_zones_that_only_root_may_read_say_so(powercap):
@@ -136,7 +133,6 @@ def test_without_zones_there_is_no_energy_and_a_reason(tmp_path):
     meters, missing = open_meters(0.0, powercap=tmp_path / "none")
     assert meters == []
     assert "virtual machine" in missing["RAPL"]
-    assert Energy(meters).take(1.0) == {}
 
 
 @given(st.integers(1, 2**63), st.data())
@@ -209,20 +205,76 @@ def test_a_gpus_counter_is_read_and_its_power_where_it_has_none(tmp_path):
     assert "refuses" in missing["GPU-a"]
 
 
-@given(st.floats(0, 1e9), st.dictionaries(st.text(), st.floats(1e-3, 1e6), min_size=1))
-def test_what_is_shared_is_all_of_it(joules, seconds):
-    parts = shared(joules, seconds)
-    assert math.fsum(parts.values()) == pytest.approx(joules)
+class Counter:
+    """A meter and CPU-seconds that say what they are told, a reading after another."""
+
+    name = "counter"
+
+    def __init__(self, joules, seconds=()):
+        self.joules, self.seconds = list(joules), list(seconds)
+
+    def read(self, now):
+        return self.joules.pop(0)
+
+    def use(self):
+        return self.seconds.pop(0)
 
 
-def test_joules_are_shared_by_seconds_and_none_stays_none():
-    assert shared(90.0, {"a": 1.0, "b": 2.0}) == {"a": 30.0, "b": 60.0}
-    assert shared(None, {"a": 1.0}) == {"a": None}
-    assert shared(5.0, {"a": 0.0}) == {"a": None}
-    with pytest.raises(UsageError, match="seconds"):
-        shared(1.0, {"a": -1.0})
+def test_a_process_has_its_part_of_the_cpu_seconds_of_a_window():
+    counter = Counter([5.0, 60.0, 30.0], [(1.0, 10.0), (1.5, 11.0), (3.0, 14.0)])
+    energy = Energy([counter], counter.use)
+    begin = energy.sample(0.0)
+    energy.sample(1.0)
+    assert energy.between(begin, energy.sample(2.0)) == 90.0 * 2.0 / 4.0
 
 
-def test_what_was_not_read_is_said():
-    assert in_words(None, 12.34) == "energy not measured, 12.3 device-seconds"
-    assert in_words(1234.5, 12.34) == "1,234.5 J, 12.3 device-seconds"
+def test_no_process_has_more_than_all_and_none_of_what_nobody_used():
+    counter = Counter([0.0, 8.0, 8.0], [(0.0, 0.0), (0.013, 0.01), (0.013, 0.01)])
+    energy = Energy([counter], counter.use)
+    begin = energy.sample(0.0)
+    middle = energy.sample(1.0)
+    assert energy.between(begin, middle) == 8.0
+    assert energy.between(middle, energy.sample(2.0)) is None
+
+
+def test_trials_on_a_gpu_have_equal_parts_while_they_are_at_work_together():
+    energy = Energy([Counter([0.0, 100.0, 60.0, 10.0, 7.0])], None)
+    begin = energy.sample(0.0)
+    energy.share(2, 1.0)  # 100 J alone until here
+    energy.share(1, 2.0)  # 60 J of two
+    energy.sample(3.0)
+    assert energy.between(begin, energy.sample(4.0)) == 100.0 + 30.0 + 10.0 + 7.0
+
+
+def test_how_many_share_a_cpu_is_told_by_its_seconds_alone():
+    counter = Counter([0.0, 10.0], [(0.0, 0.0), (1.0, 1.0)])
+    energy = Energy([counter], counter.use)
+    begin = energy.sample(0.0)
+    energy.share(2, 0.5)
+    assert energy.between(begin, energy.sample(1.0)) == 10.0
+
+
+def test_own_cpu_seconds_are_part_of_the_machines():
+    before, all_before = cpu_seconds()
+    while cpu_seconds()[0] < before + 0.3:
+        pass
+    own, all_ = cpu_seconds()
+    assert 0.3 <= own - before <= all_ - all_before + 0.1
+
+
+def test_ticks_without_idle_time_are_the_machines_seconds(tmp_path):
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 20 30 99999 777 4 6 500 100 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+    assert cpu_seconds(stat)[1] == 160 / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_device_has_all_of_its_meters_or_says_which_it_lacks(powercap, tmp_path):
+    energy, why = device_energy(None, powercap, 0.0)
+    assert energy is not None
+    assert why == ""
+    (powercap / "intel-rapl:1" / "energy_uj").unlink()
+    (powercap / "intel-rapl:1" / "energy_uj").mkdir()
+    energy, why = device_energy(None, powercap, 0.0)
+    assert energy is None
+    assert why.startswith("intel-rapl:1: ")
+    assert "virtual machine" in device_energy(None, tmp_path / "none", 0.0)[1]

@@ -19,7 +19,9 @@ from penstock.scheduler.events import (
 )
 from penstock.scheduler.probing import PROPOSALS
 from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.trial import Trial
 from penstock.scheduler.tuning import PROBE_SHARE, RECHECK, SILENT
+from penstock.scheduler.workloads import workload_of
 
 LOADERS = ((("loader_workers", 1),), (("loader_workers", 2),))
 ONE, LAST = (("threads", 1),), (("memory_format", "channels_last"),)
@@ -122,6 +124,87 @@ def measure_all(at):
                     windows=windows,
                 )
             )
+
+
+def saves(at, joules):
+    """Windows that take as long as the default's, at these joules a step by configuration."""
+    dispatch = now(at)
+    windows = tuple(Window(c, 1.0, 0.001, joules.get(c, 1.0)) for c in dispatch.probe)
+    at.send(
+        WindowsMeasured(
+            at=at.at,
+            trial=dispatch.segment.trial,
+            fence=dispatch.segment.fence,
+            windows=windows * 4,
+        )
+    )
+
+
+def test_where_energy_is_what_counts_the_least_joules_win():
+    at = world(energy_weight=1.0)
+    trial(at)
+    saves(at, {ONE: 0.6, LAST: 1.3, BOTH: 1.2})
+    trial(at)
+    assert now(at).system == ONE
+
+
+def test_joules_that_cost_time_win_by_their_weight_only():
+    for weight, winner in ((0.2, ()), (0.8, ONE)):
+        at = world(energy_weight=weight)
+        trial(at)
+        dispatch = now(at)
+        # Twice the time at half the joules: (2^(1 - w)) * (0.5^w) is below 1 for w above a half.
+        windows = tuple(Window(c, 2.0, 0.001, 0.5 if c == ONE else 2.0) for c in dispatch.probe)
+        at.send(
+            WindowsMeasured(
+                at=at.at,
+                trial=dispatch.segment.trial,
+                fence=dispatch.segment.fence,
+                windows=windows * 4,
+            )
+        )
+        trial(at)
+        assert now(at).system == winner
+
+
+def test_windows_without_joules_decide_nothing_and_are_not_asked_for_for_ever():
+    at = world(energy_weight=1.0)
+    for _ in range(SILENT + 1):
+        trial(at)
+        if now(at).probe:
+            measure(at, CLEAR)
+    trial(at)
+    assert now(at).system == ()
+    assert now(at).probe == ()
+
+
+def test_what_was_chosen_by_energy_is_no_speed_for_the_history():
+    at = world(energy_weight=1.0)
+    epoch(at)
+    profile = Profiled(
+        at=at.at,
+        trial=now(at).segment.trial,
+        fence=now(at).segment.fence,
+        epoch=2,
+        values=(("samples_s", 1.0),),
+    )
+    at.send(profile)
+    trial(at)
+    saves(at, {ONE: 0.6, LAST: 1.3, BOTH: 1.2})
+    trial(at)
+    assert now(at).system == ONE
+    told = [each for each in at.trace if isinstance(each, Remember)]
+    assert [each.config for each in told] == [()]
+
+
+def test_races_for_time_and_for_energy_are_apart():
+    names = [
+        workload_of(
+            spec(contract="torch", energy_weight=weight), Trial("s-1-0000", "s-1", 0, (), 0.0)
+        )
+        for weight in (0.0, 0.5, 1.0)
+    ]
+    assert len(set(names)) == 3
 
 
 def test_a_statistical_trial_changes_after_any_epoch():

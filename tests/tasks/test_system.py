@@ -1,6 +1,7 @@
 """Knobs in a trainer: the exact ones change no bit, the others show in the signature."""
 
 import os
+import time
 
 import pytest
 import torch
@@ -10,12 +11,14 @@ from penstock.profiling.knobs import merged
 from penstock.profiling.signature import machine_of
 from penstock.tasks import loop
 from penstock.tasks.backward import _piece
+from penstock.tasks.metering import SHORTEST, Metering
 from penstock.tasks.pipe import Abandoned
 from penstock.tasks.probing import probe
 from penstock.tasks.reading import length, materialise
 from penstock.tasks.state import signature
 from penstock.tasks.stretches import stretches, windows
 from penstock.tasks.system import System
+from powercap import burning
 from torch import nn
 from torch.utils.data import Dataset, get_worker_info
 from trainer_here import Trainer
@@ -110,10 +113,11 @@ def test_an_epoch_cut_to_try_configurations_has_the_same_bits():
     run.stretches = stretches((), [WORKERS], 20)
     assert [s.config for s in run.stretches] == [None, WORKERS, None]
     assert epochs(run, 1) == alone
-    [(config, ratio, wasted)] = windows(run.stretches)
+    [(config, ratio, wasted, joules)] = windows(run.stretches)
     assert config == WORKERS
     assert ratio > 0
     assert wasted >= 0
+    assert joules is None
 
 
 def test_an_epoch_too_short_to_be_cut_is_left_whole():
@@ -136,10 +140,35 @@ def test_a_probe_measures_on_copies_and_leaves_the_trial_as_it_was():
     found, failed = probe(run, [ONE, LAST, merged(ONE, LAST)], 60.0, Watch())
     assert {config for config, *_ in found} == {ONE, LAST, merged(ONE, LAST)}
     assert failed == []
-    assert all(ratio > 0 and wasted > 0 for _, ratio, wasted in found)
+    assert all(ratio > 0 and wasted > 0 and joules is None for _, ratio, wasted, joules in found)
     assert run.hash() == before
     assert torch.get_num_threads() == 2
     assert epochs(run, 1) == alone
+
+
+@pytest.fixture
+def package(tmp_path):
+    with burning(tmp_path / "powercap", 80.0) as folder:
+        yield Metering.start(None, folder)
+
+
+def test_windows_that_energy_counts_in_are_long_enough_to_tell_it(package):
+    run = training(Pictures)
+    run.metering = package
+    began = time.monotonic()
+    found, failed = probe(run, [ONE], 0.01, lambda: None, energy=True)
+    assert (found, failed) == ([], []), "the default's window took all the time that there was"
+    assert time.monotonic() - began >= SHORTEST
+    found, _ = probe(run, [ONE], 60.0, Watch(), energy=True)
+    assert all(joules is not None and joules > 0 for *_, joules in found)
+
+
+def test_windows_that_are_too_short_say_nothing_of_joules(package):
+    run = training(Pictures)
+    run.metering = package
+    found, _ = probe(run, [ONE], 60.0, Watch())
+    assert found
+    assert all(joules is None for *_, joules in found)
 
 
 def test_a_configuration_that_cannot_run_is_told_and_the_others_are_measured():

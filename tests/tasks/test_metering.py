@@ -1,0 +1,54 @@
+"""A trainer's joules, by the real parser of a powercap folder whose counter grows steadily."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trainees
+from penstock.tasks.metering import Metering
+from powercap import burning
+from trainer_here import Trainer
+
+WATTS = 80.0
+
+
+@pytest.fixture
+def metering(tmp_path):
+    with burning(tmp_path / "powercap", WATTS) as folder:
+        yield Metering.start(None, folder)
+
+
+def work(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_who_works_has_joules_and_never_more_than_the_package(metering):
+    begin, began = metering.now(), time.monotonic()
+    work(0.5)
+    joules, seconds = metering.since(begin), time.monotonic() - began
+    assert 0 < joules <= WATTS * (seconds + 0.1)
+
+
+def test_who_waits_has_next_to_nothing(metering):
+    begin, began = metering.now(), time.monotonic()
+    time.sleep(0.5)
+    joules = metering.since(begin)
+    # Nobody else may have worked either: then it is not known whose they were.
+    assert joules is None or joules <= 0.2 * WATTS * (time.monotonic() - began)
+
+
+def test_without_meters_nothing_is_known_and_nothing_runs(tmp_path):
+    metering = Metering.start(None, tmp_path / "none")
+    begin = metering.now()
+    assert begin is None
+    assert metering.since(begin) is None
+
+
+def test_a_segment_reports_the_joules_of_each_epoch(metering):
+    said = Trainer(metering).train(trainees.Small, 1, 3)
+    assert all(epoch["joules"] is not None and epoch["joules"] >= 0 for epoch in said)
+    assert sum(epoch["joules"] for epoch in said) > 0
+    assert [epoch["joules"] for epoch in Trainer().train(trainees.Small, 1, 2)] == [None, None]
