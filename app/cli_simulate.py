@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,11 +57,14 @@ def simulate(
 
     Nothing is trained, and no time passes but the planning's.
     """
+    from . import answers
     from .simulation import COMPARED, run, simulated_devices
     from .simulation_view import Progress, simulation_view
 
     there = simulated_devices(devices)
     found = _workload(workload, len(there), max_width=max_width, seed=seed, count=count)
+    # What a policy of the user's did instead of a plan is told beside its figures, once.
+    logging.getLogger(answers.__name__).addHandler(logging.NullHandler())
     with Progress() as progress:
         simulation = run(found, there, tuple(policy or COMPARED), known=known, tell=progress.tell)
     if report is not None:

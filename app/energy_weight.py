@@ -17,7 +17,7 @@ FIELD = "system_objective"
 ALLOWED = "time, energy, or a weight of energy from 0 to 1"
 
 
-def energy_weight(objective: object, system: str) -> float:
+def energy_weight(objective: object, system: str, probing: str) -> float:
     """The weight of energy (0 to 1) that ``objective`` means. Raises UsageError."""
     named = NAMED.get(objective) if isinstance(objective, str) else None
     weight = finite(FIELD, objective, ALLOWED) if named is None else named
@@ -25,6 +25,8 @@ def energy_weight(objective: object, system: str) -> float:
         raise UsageError.refuse(FIELD, objective, ALLOWED)
     if weight and system == "off":
         raise UsageError.refuse(FIELD, objective, 'time where system="off": nothing is chosen')
+    if weight and probing == "grid":
+        raise UsageError.refuse(FIELD, objective, 'time where probing="grid", the paper\'s')
     return weight
 
 

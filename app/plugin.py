@@ -185,6 +185,9 @@ def main() -> None:
 
     try:
         policy = _imported(sys.argv[1])
+    except UsageError as error:
+        say(error=str(error))
+        return
     except Exception as error:
         traceback.print_exc()
         say(error=repr(error))
@@ -222,9 +225,14 @@ def _where(error: Exception, file: str) -> str:
 
 def _imported(policy: str) -> Policy:
     module, _, name = policy.partition(":")
-    found: Policy = getattr(importlib.import_module(module), name)
+    try:
+        found: Policy | None = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise UsageError(f"there is no module {error.name} in PYTHONPATH") from None
     if not callable(found):
-        raise TypeError(f"{name} is no function")
+        raise UsageError(f"{module} has no function {name}")
     return found
 
 

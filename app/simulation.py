@@ -33,7 +33,7 @@ from .workload import KnownCosts, Training, Workload
 COMPARED = tuple(name for name in POLICIES if name != "shuffle")
 MOST_DEVICES = 100_000
 _ALLOWED = (
-    f"cpu:<devices>x<cores> or gpu:<devices>, each with *<slots> if wanted, 1 to {MOST_DEVICES}"
+    f"cpu:<devices>x<cores> or gpu:<devices>, each with *<slots> if wanted, at most {MOST_DEVICES}"
 )
 
 

@@ -147,7 +147,7 @@ def make_plan(
         constraints=parse_constraints(constraints),
         system=system,
         knobs=check_knobs(knobs, exactness or "bitwise"),
-        energy_weight=energy_weight(system_objective, system),
+        energy_weight=energy_weight(system_objective, system, probing),
         probing=check_probing(probing),
         memory_limit=None
         if memory_limit is None

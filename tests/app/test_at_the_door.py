@@ -42,6 +42,10 @@ def objective(trial):
         ({"system_objective": 1.5}, "system_objective = 1.5 is refused"),
         ({"system_objective": True}, "system_objective = True is refused"),
         (
+            {"system_objective": 0.3, "system": "tune", "probing": "grid"},
+            'system_objective = 0.3 is refused: allowed is time where probing="grid"',
+        ),
+        (
             {"system_objective": "energy", "system": "off"},
             "system_objective = 'energy' is refused: allowed is time where system=\"off\"",
         ),

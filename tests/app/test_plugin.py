@@ -58,11 +58,17 @@ def test_a_policy_is_asked_in_a_process_of_its_own(host):
 
 
 @pytest.mark.parametrize(
-    "name", ["no_such_module:f", "users_policies:missing", "users_policies:constant"]
+    ("name", "words"),
+    [
+        ("no_such_module:f", "there is no module no_such_module in PYTHONPATH"),
+        ("users_policies:missing", "users_policies has no function missing"),
+        ("users_policies:constant", "users_policies has no function constant"),
+    ],
 )
-def test_what_cannot_be_loaded_is_refused_with_the_reason(host, name):
-    with pytest.raises(UsageError, match=r"policy = .*is refused"):
+def test_what_cannot_be_loaded_is_refused_with_the_reason(host, capfd, name, words):
+    with pytest.raises(UsageError, match=rf"policy = .*is refused: .*\({words}\)"):
         host.load(name)
+    assert capfd.readouterr().err == "", "the one line says all"
 
 
 @pytest.mark.parametrize(

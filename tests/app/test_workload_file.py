@@ -93,7 +93,34 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path, old, new, words):
     assert "work.yaml, line" in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "studies: {}", "resize: 1", "[]"])
-def test_a_file_without_studies_is_refused(tmp_path, text):
-    with pytest.raises(UsageError, match=r"work\.yaml"):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ": studies is missing: allowed is a mapping of names to studies, at least one"),
+        ("resize: 1", ": studies is missing: allowed is a mapping of names"),
+        (
+            "resize: 1\nstudies:",
+            ", line 2: studies = None is refused: allowed is a mapping of names",
+        ),
+        ("resize: 1\n\nstudies: {}", ", line 3: studies = {} is refused: allowed is a mapping of"),
+        ("studies:\n  a:", ", line 2: studies.a is a mapping of names to values, not None"),
+        ("studies:\n  a:\n    trials:", ", line 3: studies.a.trials = None is refused: allowed is"),
+        ("[]", ": the workload is a mapping of names to values"),
+    ],
+)
+def test_a_file_without_studies_is_refused_with_line_and_field(tmp_path, text, words):
+    with pytest.raises(UsageError) as refused:
         read(tmp_path, text)
+    assert f"work.yaml{words}" in str(refused.value)
+
+
+@pytest.mark.parametrize("given", ["[0.5]", "[2, 1.5]", "[x]", "1.3", "[.inf]"])
+def test_sharing_that_cannot_be_is_refused(tmp_path, given):
+    with pytest.raises(UsageError, match=r"line 1: sharing = .* is refused: allowed is how many"):
+        read(tmp_path, f"sharing: {given}\n{FILE}")
+
+
+def test_more_trials_share_a_device_than_the_file_says_in_proportion(tmp_path):
+    found = read(tmp_path, f"sharing: [1.2, 2.4]\n{FILE}")
+    assert [found.stretch(at_work) for at_work in (1, 2, 3, 6)] == [1.0, 1.2, 2.4, 4.8]
+    assert [read(tmp_path, FILE).stretch(at_work) for at_work in (1, 2, 3)] == [1.0, 2.0, 3.0]

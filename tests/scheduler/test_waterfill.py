@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
 from penstock.scheduler.courses import Course, Job, cheapest_course, curve_of, steady
+from penstock.scheduler.drafts import PROGRESS, drafts
 from penstock.scheduler.forecast import forecast
 from penstock.scheduler.snapshot import Candidate, Snapshot
-from penstock.scheduler.waterfill import PROGRESS, drafts, waterfill
+from penstock.scheduler.waterfill import waterfill
 
 #: 1, 1.8 and 2.4 times as fast on 1, 2 and 3 devices; four are slower than two (another node).
 SHAPE = ((1, 1.0), (2, 1 / 1.8), (3, 1 / 2.4), (4, 1 / 1.5))
