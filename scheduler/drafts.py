@@ -123,7 +123,9 @@ def drafts(
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
     as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
-    for rule in ("longest", "shortest") if aim.completion else ("longest",):
+    # Who is equal in promise takes turns: the shortest first would have some never begin (PBT).
+    unequal = aim.completion and len({job.weight for job in jobs}) > 1
+    for rule in ("longest", "shortest") if unequal else ("longest",):
         plain = draft_of(jobs, devices, as_they_are, rule, bound)
         if plain is not None and aim.cost(plain.forecast) < best * (1 - 1e-9):
             best = aim.cost(plain.forecast)

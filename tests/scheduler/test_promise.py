@@ -45,3 +45,13 @@ def test_of_trials_alike_the_most_promising_goes_first_where_results_decide_what
     staged = Snapshot(0.0, waiting, 1, free_devices=1, devices=1, staged=True)
     assert waterfill(staged).order == ("c", "b", "a")
     assert waterfill(replace(staged, staged=False)).order == ("a", "b", "c")
+
+
+def test_trials_of_equal_promise_are_not_overtaken_for_ever_by_shorter_ones():
+    """A PBT population on one device: the short trials come back after every interval."""
+    waiting = tuple(
+        Candidate(name, "s", 2, 4, float(at), level=level)
+        for at, (name, level) in enumerate([("short", 1.0), ("long", 5.0), ("shorter", 0.5)])
+    )
+    snapshot = Snapshot(0.0, waiting, 1, free_devices=1, devices=1, staged=True)
+    assert waterfill(snapshot).order == ("long", "short", "shorter")
