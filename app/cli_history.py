@@ -24,8 +24,8 @@ def similar(
     from .story import find_trial
 
     reader = reader_of()
-    _, found = find_trial(reader, trial)
-    present(look(reader, found), as_json, likeness_view, likeness_facts)
+    study, found = find_trial(reader, trial)
+    present(look(reader, study, found), as_json, likeness_view, likeness_facts)
 
 
 @history.command("export")
@@ -54,10 +54,14 @@ def import_history(
     settings = settings_of()
     entries = read_file(file)
     client_of(settings).remember(entries)
-    here = {machine_class(record.device) for record in reader_of(settings).devices()}
+    reader = reader_of(settings)
+    ids = {entry.id for entry in entries}
+    known = Counter(entry.machine for entry in reader.history() if entry.id in ids)
+    here = {machine_class(record.device) for record in reader.devices()}
     for machine, n in sorted(Counter(entry.machine for entry in entries).items()):
         apart = "" if machine in here else ": kept apart, no device here is of that class"
-        typer.echo(f"{_entries(n)} of {machine}{apart}")
+        kept = "" if known[machine] == n else f", {known[machine]} of them kept"
+        typer.echo(f"{_entries(n)} of {machine}{kept}{apart}")
 
 
 def _entries(n: int) -> str:

@@ -30,6 +30,11 @@ def energy_weight(objective: object, system: str, probing: str) -> float:
     return weight
 
 
+def in_words(weight: float) -> object:
+    """As the user may have written it."""
+    return next((name for name, each in NAMED.items() if each == weight), weight)
+
+
 def check_metered(weight: float, devices: Iterable[Device]) -> None:
     """Refuse a ``weight`` of energy where it is measured on none of ``devices``, and say why.
 
@@ -38,4 +43,5 @@ def check_metered(weight: float, devices: Iterable[Device]) -> None:
     reasons = {device.unmetered: device.name for device in devices}
     if weight and reasons and "" not in reasons:
         why = "; ".join(f"{name}: {reason}" for reason, name in reasons.items())
-        raise UsageError.refuse(FIELD, weight, f"time: energy is not measured here ({why})")
+        allowed = f"time: energy is not measured here ({why})"
+        raise UsageError.refuse(FIELD, in_words(weight), allowed)

@@ -42,11 +42,11 @@ def to_text(content: Body) -> str:
 def read_own(file: Path, kind: Kind, form: type[File]) -> File:
     """What ``file`` holds. Raises UsageError for any other file, and for another format."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
         content = json.loads(text, parse_constant=_no_json)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is no {kind.name}: it is no JSON ({error})") from error
     if not isinstance(content, dict) or kind.mark not in content:
         raise UsageError(f"{file} is no {kind.name}: make one with {kind.writer}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from .queries import Reader
-    from .rows import TrialRow
+    from .rows import StudyRow, TrialRow
 
 #: Features shown of each neighbour: those that mattered most.
 SHOWN = 3
@@ -39,16 +39,24 @@ def profile_of_trial(reader: Reader, trial: TrialRow) -> Profile | None:
     return tuple(sorted(found[0].values)) if found else None
 
 
-def look(reader: Reader, trial: TrialRow) -> Likeness:
-    """Ask the history about ``trial``. Raises UsageError where it has no profile."""
+def look(reader: Reader, study: StudyRow, trial: TrialRow) -> Likeness:
+    """Ask the history about a ``trial`` of ``study``. Raises UsageError where it has no profile."""
     profile = profile_of_trial(reader, trial)
     if profile is None:
-        raise UsageError(f"{trial.id} has no profile: system= was off, or it has not run so long")
+        raise UsageError(f"{trial.id} has no profile: {_why_none(reader, study)}")
     device = next((d.device for d in reader.devices() if d.device.name == trial.device), None)
     if device is None:
         raise UsageError(f"{trial.id} has run on no device yet")
     machine = machine_class(device)
     return likeness(trial.id, machine, reader.history(machine), profile)
+
+
+def _why_none(reader: Reader, study: StudyRow) -> str:
+    profiled = [event.trial for _, event in reader.of_trials(study.id, Profiled)]
+    if not profiled:
+        return "of its study none has, as system= was off or none has run so long"
+    others = ", ".join(list(dict.fromkeys(profiled))[:SHOWN])
+    return f"only the first trials of a workload are profiled, here {others}"
 
 
 def likeness(

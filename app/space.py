@@ -226,14 +226,19 @@ def check_params(
     )
 
 
-def whole(field: str, value: Any, low: int | None = None) -> int:
-    """``value`` if it is a whole number (of at least ``low``), else UsageError naming ``field``."""
+def whole(field: str, value: Any, low: int | None = None, high: int = 2**63 - 1) -> int:
+    """``value`` if it is a whole number from ``low`` to ``high``, else UsageError naming ``field``.
+
+    The highest is what every database can keep.
+    """
     allowed = "a whole number" if low is None else f"a whole number >= {low}"
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise UsageError.refuse(field, value, allowed)
     number = int(value)
     if low is not None and number < low:
         raise UsageError.refuse(field, value, allowed)
+    if abs(number) > high:
+        raise UsageError.refuse(field, value, f"{allowed}, at most {high}")
     return number
 
 

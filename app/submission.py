@@ -27,7 +27,7 @@ from ..scheduler.study import (
 from ..tasks.load import reference
 from .conditions import parse_conditions
 from .contracts import check_asked, check_contract, contract_of
-from .energy_weight import ALLOWED, FIELD, energy_weight
+from .energy_weight import ALLOWED, FIELD, energy_weight, in_words
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
 from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
@@ -125,6 +125,11 @@ def make_plan(
         raise UsageError.refuse("on_signature_change", on_signature_change, known)
     if system not in SYSTEM:
         raise UsageError.refuse("system", system, ", ".join(SYSTEM))
+    if check_probing(probing) != "race" and system != "tune":
+        allowed = f'race where system="{system}": nothing is tried'
+        raise UsageError.refuse("probing", probing, allowed)
+    if system == "off" and knobs is not None:
+        raise UsageError.refuse("knobs", knobs, 'None where system="off": nothing is turned')
     if not 0 <= whole("seed", seed) < 2**63:
         raise UsageError.refuse("seed", seed, "0 to 2**63 - 1")
     return Plan(
@@ -148,7 +153,7 @@ def make_plan(
         system=system,
         knobs=check_knobs(knobs, exactness or "bitwise"),
         energy_weight=energy_weight(system_objective, system, probing),
-        probing=check_probing(probing),
+        probing=probing,
         memory_limit=None
         if memory_limit is None
         else whole("memory_limit", memory_limit, low=LEAST_MEMORY),
@@ -167,7 +172,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     check_contract(plan, contract, target, checked, strategy)
     if plan.energy_weight and contract != "torch":
         allowed = f"time of {target}: its loop is its own; for a TorchTrainable {ALLOWED}"
-        raise UsageError.refuse(FIELD, plan.energy_weight, allowed)
+        raise UsageError.refuse(FIELD, in_words(plan.energy_weight), allowed)
     if contract == "torch":
         _check_shards(plan.shards, checked, code.batch_size)
     exactness = plan.exactness or ("statistical" if contract == "epochs" else "bitwise")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log10
+from math import exp, log10
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..profiling.arm import FEWEST_WINDOWS, Arm
 from ..profiling.knobs import SystemConfig, words
 from ..scheduler.study import number_of
 from .charts import LANE, MARGIN, STUDIES, UNRANKED, Figure, axis, escape, lanes_height, shade
@@ -37,6 +38,15 @@ class Tried:
     def speed(self) -> float | None:
         """Steps an hour over those under the default, the median; None: no window was measured."""
         return 1 / median(self.ratios) if self.ratios else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the mean speed, 95 %: each bound is wrong in one of forty; None: too few windows."""
+        arm = Arm(self.config)
+        for ratio in self.ratios:
+            arm.saw(ratio)
+        low, high = arm.interval(0.025)
+        return (exp(-high), exp(-low)) if arm.n >= FEWEST_WINDOWS else None
 
     @property
     def energy(self) -> float | None:

@@ -90,7 +90,7 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     wasted = sum(window.wasted for event in windows for window in event.windows)
     lead = (
         "Measured side by side in windows of a few steps; what of that was no training took"
-        f" {duration(wasted)}."
+        f" {duration(wasted)}. Only what is surely faster is used; intervals are of 95 %."
         if windows
         else "Profiled; nothing was tried."
     )
@@ -114,13 +114,17 @@ def _table(found: Sequence[Tried]) -> str:
     titles = ("configuration", "windows", "speed", *(["joules"] if energy else []), "cannot be run")
     rows = "".join(
         f"<tr><td>{escape(words(each.config))}</td><td>{len(each.ratios) or ''}</td>"
-        f"<td>{_ratio(each.speed)}</td>"
+        f"<td>{_ratio(each.speed)}{_between(each.interval)}</td>"
         + (f"<td>{_ratio(each.energy)}</td>" if energy else "")
         + f"<td>{escape(each.failed)}</td></tr>"
         for each in found
     )
     heads = "".join(f"<th>{title}</th>" for title in titles)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})"
 
 
 def _ratio(value: float | None) -> str:

@@ -68,7 +68,8 @@ def _labels(rows: Rows, method: str) -> list[int]:
     if "n_clusters" not in inspect.signature(kind).parameters:
         return _fitted(kind(), rows)
     best, best_score = [0] * len(rows), STRUCTURE
-    for k in range(2, min(MOST_CLUSTERS, len(rows) - 1) + 1):
+    most = min(MOST_CLUSTERS, len(rows) - 1, len(np.unique(rows, axis=0)))
+    for k in range(2, most + 1):
         labels = _fitted(kind(n_clusters=k, **_seed(kind)), rows)
         if 1 < len(set(labels)) < len(rows):
             score = float(silhouette_score(rows, labels))

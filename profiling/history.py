@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from .devices import Device
 from .errors import UsageError
+from .knobs import KNOBS, possible
 
 Profile = tuple[tuple[str, float], ...]
 Knob = str | int | float | bool
@@ -29,6 +30,8 @@ Config = tuple[tuple[str, Knob], ...]
 PER_WORKLOAD, PER_SOURCE, PER_MACHINE = 32, 256, 2048
 #: Features and knobs of one entry, and letters of a name or digest, at most.
 MOST_FEATURES, MOST_LETTERS = 128, 200
+#: Windows of one entry, and seconds of a time, at most: what every ledger can keep.
+MOST_WINDOWS, LATEST = 10**9, 1e12
 #: A speed-up or a ratio of energy outside 1 / ``WIDEST`` to ``WIDEST`` is no measurement.
 WIDEST = 1000.0
 
@@ -104,10 +107,13 @@ def check(entry: HistoryEntry) -> None:
     for field, ratio in (("speedup", entry.speedup), ("joules", entry.joules)):
         if ratio is not None and not 1 / WIDEST <= ratio <= WIDEST:
             raise UsageError.refuse(field, ratio, f"a ratio of {1 / WIDEST:g} to {WIDEST:g}")
-    if entry.windows < 1:
-        raise UsageError.refuse("windows", entry.windows, "at least 1")
-    if not math.isfinite(entry.at):
-        raise UsageError.refuse("at", entry.at, "a time in seconds")
+    for name, value in entry.config:
+        if not possible(name, value):
+            raise UsageError.refuse(f"config.{name}", value, f"a value of {', '.join(KNOBS)}")
+    if not 1 <= entry.windows <= MOST_WINDOWS:
+        raise UsageError.refuse("windows", entry.windows, f"1 to {MOST_WINDOWS}")
+    if not 0 <= entry.at <= LATEST:
+        raise UsageError.refuse("at", entry.at, f"a time from 0 to {LATEST:g} seconds")
 
 
 def trimmed(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:

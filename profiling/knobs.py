@@ -9,7 +9,7 @@ again; numerics only where the user names them, in a statistical study.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import log2
@@ -92,6 +92,8 @@ def check_knobs(names: Iterable[str] | None, exactness: str) -> tuple[str, ...] 
     """
     if names is None:
         return None
+    if isinstance(names, Mapping) or not isinstance(names, Iterable):
+        raise UsageError.refuse("knobs", names, f"a list of {', '.join(KNOBS)}, or None")
     given = (names,) if isinstance(names, str) else tuple(names)
     for name in given:
         if name not in KNOBS:
@@ -100,6 +102,14 @@ def check_knobs(names: Iterable[str] | None, exactness: str) -> tuple[str, ...] 
             allowed = f'no {name} in a bitwise study: create_study(exactness="statistical")'
             raise UsageError.refuse("knobs", names, allowed)
     return tuple(dict.fromkeys(given))
+
+
+def possible(name: str, value: object) -> bool:
+    """Whether there is a slot on which this knob may have that value."""
+    if name not in KNOBS:
+        return False
+    known = [each for kind in ("cpu", "cuda") for each in KNOBS[name].values(Spot(kind, 2**16))]
+    return any(value == each and type(value) is type(each) for each in known)
 
 
 def choices(spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None) -> Choices:

@@ -46,6 +46,13 @@ def objective(trial):
             'system_objective = 0.3 is refused: allowed is time where probing="grid"',
         ),
         (
+            {"probing": "grid"},
+            "probing = 'grid' is refused: allowed is race where system=\"reuse\"",
+        ),
+        ({"knobs": ["threads"], "system": "off"}, 'allowed is None where system="off"'),
+        ({"knobs": {"threads": 2}, "system": "tune"}, "knobs = {'threads': 2} is refused"),
+        ({"knobs": 2}, "knobs = 2 is refused: allowed is a list of threads, "),
+        (
             {"system_objective": "energy", "system": "off"},
             "system_objective = 'energy' is refused: allowed is time where system=\"off\"",
         ),

@@ -69,7 +69,7 @@ def plan(**fields):
 
 def test_a_study_says_how_its_system_parameters_are_probed():
     assert plan().probing == "race" == spec().probing
-    assert plan(probing="grid").probing == "grid"
+    assert plan(system="tune", probing="grid").probing == "grid"
     with pytest.raises(UsageError, match=r"probing = 'greedy' .*race, bandit, bayesian, grid"):
         plan(probing="greedy")
 
@@ -78,4 +78,6 @@ def test_a_study_says_how_its_system_parameters_are_probed():
 def test_a_memory_limit_that_no_trainer_can_keep_is_refused(given):
     with pytest.raises(UsageError, match=r"memory_limit = .* whole number >= 536870912"):
         plan(memory_limit=given)
+    with pytest.raises(UsageError, match=r"memory_limit = 10+ is refused: .*, at most 922"):
+        plan(memory_limit=10**30)
     assert plan(memory_limit=2**30).memory_limit == 2**30

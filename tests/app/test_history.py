@@ -18,7 +18,7 @@ ENTRY = HistoryEntry(
     machine="cpu x 2 cores",
     source="s",
     profile=(("steps", 10), ("conv_share", 0.1 + 0.2)),
-    config=(("threads", 2), ("pinned", True), ("format", "last"), ("share", 0.5)),
+    config=(("threads", 2), ("pin_memory", True), ("memory_format", "channels_last")),
     speedup=1.5,
     joules=None,
     windows=3,
@@ -34,7 +34,7 @@ def test_what_is_appended_is_read_back_by_machine(ledger):
     assert ledger.history("cuda A100 8 cores") == (ELSEWHERE,)
     assert set(ledger.history()) == {ENTRY, ELSEWHERE}
     assert [type(value) for _, value in ledger.history("cpu x 2 cores")[0].config] == [
-        *(str, bool, float, int)
+        *(str, bool, int)
     ]
 
 
@@ -81,6 +81,8 @@ def test_a_file_holds_all_of_it(tmp_path):
             "NaN is no number of JSON",
         ),
         (lambda f: f["entries"][0].pop("workload"), "entries.0.workload"),
+        (lambda f: f["entries"][0].update(windows=10**30), "windows = 1"),
+        (lambda f: f["entries"][0].update(config={"rm -rf": 1}), "config.rm -rf = 1 is refused"),
     ],
 )
 def test_a_file_that_is_no_history_is_refused_whole(tmp_path, change, words):
@@ -93,13 +95,19 @@ def test_a_file_that_is_no_history_is_refused_whole(tmp_path, change, words):
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("content", [None, "", "[1]", '{"a'])
+@pytest.mark.parametrize("content", [None, "", "[1]", '{"a', "[" * 200_000])
 def test_what_is_no_json_or_not_there_is_refused(tmp_path, content):
     path = tmp_path / "history.json"
     if content is not None:
         path.write_text(content)
     with pytest.raises(UsageError, match=r"history\.json"):
         files.read_file(path)
+
+
+def test_a_byte_order_mark_says_nothing(tmp_path):
+    path = tmp_path / "history.json"
+    path.write_text(files.to_json([ENTRY]), encoding="utf-8-sig")
+    assert files.read_file(path) == [ENTRY]
 
 
 @pytest.mark.parametrize("bodies", [None, [{}], [{"workload": 3}]])

@@ -66,5 +66,5 @@ def test_a_trial_without_a_profile_says_why(sqlite_url):
     ledger.close()
     reader = Reader(sqlite_url)
     [trial] = reader.trials("digits-1")
-    with pytest.raises(UsageError, match="digits-1-0000 has no profile: system= was off"):
-        look(reader, trial)
+    with pytest.raises(UsageError, match="digits-1-0000 has no profile: of its study none has"):
+        look(reader, reader.study("digits-1"), trial)

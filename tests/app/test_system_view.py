@@ -97,7 +97,8 @@ def test_a_study_without_profiles_says_so_in_a_line():
 
 def test_the_section_tells_what_was_tried():
     html = system_section(Ledger(*EVENTS), spec(), []).html
-    assert "<td>threads 1</td><td>3</td><td>1.67</td>" in html
+    # Of the logarithms' mean, 0.520 +- 4.303 * 0.168 / sqrt(3).
+    assert "<td>threads 1</td><td>3</td><td>1.67 (1.11 to 2.56)</td>" in html
     assert "there is &lt;nothing&gt; to load" in html
     assert "1.0 s" in html
 

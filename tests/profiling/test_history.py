@@ -36,8 +36,15 @@ ENTRY = HistoryEntry(
         ("speedup", {"speedup": 0.0}),
         ("speedup", {"speedup": float("inf")}),
         ("joules", {"joules": -1.0}),
+        ("config.threads", {"config": (("threads", "two"),)}),
+        ("config.threads", {"config": (("threads", 10**400),)}),
+        ("config.loader_workers", {"config": (("loader_workers", 1000),)}),
+        ("config.compile", {"config": (("compile", 1),)}),
+        ("config.nice", {"config": (("nice", 1),)}),
         ("windows", {"windows": 0}),
+        ("windows", {"windows": 10**30}),
         ("at", {"at": float("nan")}),
+        ("at", {"at": 1e300}),
     ],
 )
 def test_an_entry_that_says_nothing_true_is_refused_by_its_field(field, change):

@@ -232,3 +232,10 @@ def test_clusters_are_made_anew_only_when_the_history_has_grown(service):
     assert little.windows == service.windows + 3
     more = [*before, *history([f"new{n}" for n in range(5)])]
     assert service.grown(more).clusters == Similarity.fit(more).clusters
+
+
+def test_workloads_with_the_same_profile_are_one_point():
+    """scikit-learn warns, on the user's terminal, of more clusters than there are points."""
+    kinds = {name: family(name, 1)[0] for name in NAMES[:3]}
+    service = Similarity.fit(entry(f"{name} {n}", p) for name, p in kinds.items() for n in range(6))
+    assert len(set(service.clusters.values())) == 3
