@@ -107,9 +107,9 @@ def check(entry: HistoryEntry) -> None:
     for field, ratio in (("speedup", entry.speedup), ("joules", entry.joules)):
         if ratio is not None and not 1 / WIDEST <= ratio <= WIDEST:
             raise UsageError.refuse(field, ratio, f"a ratio of {1 / WIDEST:g} to {WIDEST:g}")
-    for name, value in entry.config:
-        if not possible(name, value):
-            raise UsageError.refuse(f"config.{name}", value, f"a value of {', '.join(KNOBS)}")
+    for name, turned in entry.config:
+        if not possible(name, turned):
+            raise UsageError.refuse(f"config.{name}", turned, f"a value of {', '.join(KNOBS)}")
     if not 1 <= entry.windows <= MOST_WINDOWS:
         raise UsageError.refuse("windows", entry.windows, f"1 to {MOST_WINDOWS}")
     if not 0 <= entry.at <= LATEST:
