@@ -11,7 +11,7 @@ taken to cost a third of a step for each batch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from statistics import fmean, median
 from typing import Any
@@ -36,6 +36,8 @@ LAYOUT: SystemConfig = (("memory_format", "channels_last"),)
 ALL: tuple[SystemConfig, ...] = ((), ONE_THREAD, LAYOUT, merged(LAYOUT, ONE_THREAD))
 #: Steps of a window, with those that warm up, thrown away beside as many of the default.
 WINDOW_STEPS = 8
+#: Studies of one workload after which it counts as seen, also where a race goes on.
+MOST_STUDIES = 50
 #: A tenth as many validation batches as training batches, forward only.
 VALIDATION = 1 / 9 / 3
 
@@ -162,7 +164,7 @@ class Published(Fixed):
 class Raced(Fixed):
     """Ours: a slot a core, rounding knobs raced before first epochs, a race a batch bucket.
 
-    ``races`` may be those of an earlier study (warm).
+    As in the engine, races and what was spent on them outlive a study (``again``).
     """
 
     packed: bool = True
@@ -170,9 +172,13 @@ class Raced(Fixed):
     chance: np.random.Generator = field(default_factory=np.random.default_rng)
     races: dict[int, Race] = field(default_factory=dict)
     probed: float = 0.0
-    _trained: dict[int, float] = field(default_factory=dict)
-    _wasted: dict[int, float] = field(default_factory=dict)
+    trained: dict[int, float] = field(default_factory=dict)
+    wasted: dict[int, float] = field(default_factory=dict)
     _systems: dict[int, SystemConfig] = field(default_factory=dict)
+
+    def again(self) -> Raced:
+        """The system in the next study of this workload."""
+        return Raced(chance=self.chance, races=self.races, trained=self.trained, wasted=self.wasted)
 
     def turn(self, number: int, m: Measured, epoch: int) -> tuple[SystemConfig, float]:
         extra = 0.0
@@ -180,18 +186,18 @@ class Raced(Fixed):
             race = self.races.setdefault(m.batch, Race())
             race.enter((LAYOUT,))
             self._systems[number] = merged(race.chosen, ONE_THREAD)
-            if not race.over and m.batch in self._trained:
+            if not race.over and m.batch in self.trained:
                 extra = self._probe(race, m, number)
         config = self._systems[number]
         seconds = m.epoch(config)
-        self._trained[m.batch] = self._trained.get(m.batch, 0.0) + seconds
+        self.trained[m.batch] = self.trained.get(m.batch, 0.0) + seconds
         return config, extra
 
     def _probe(self, race: Race, m: Measured, number: int) -> float:
         """Windows before the first epoch, as many as the limit allows; what they took."""
         ahead = m.epoch(ONE_THREAD) * max(1, TRIALS - number)
-        wasted = self._wasted.get(m.batch, 0.0)
-        allowed = PROBE_SHARE * (self._trained[m.batch] + ahead) - wasted
+        wasted = self.wasted.get(m.batch, 0.0)
+        allowed = PROBE_SHARE * (self.trained[m.batch] + ahead) - wasted
         if allowed < PROBE_LEAST:
             return 0.0
         spent, config = 0.0, merged(LAYOUT, ONE_THREAD)
@@ -204,7 +210,7 @@ class Raced(Fixed):
             spent += cost
             race.saw(LAYOUT, theirs / default)
             race.judge()
-        self._wasted[m.batch] = wasted + spent
+        self.wasted[m.batch] = wasted + spent
         self.probed += spent
         return spent
 
@@ -235,13 +241,17 @@ class _Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one tuning: seconds until it ended, seconds that trials held a core, the best model's."""
+    """Of one tuning: seconds until it ended, seconds that trials held a core, the best model's.
+
+    ``studies_before`` are studies of the workload that came before, where there were any.
+    """
 
     tuning_time: float
     core_seconds: float
     accuracy: float
     training_time: float
     probed: float = 0.0
+    studies_before: int = 0
 
 
 def replay(system: Any, drawn: list[Measured], beside: float) -> Outcome:
@@ -306,9 +316,12 @@ def tunings(pool: list[Measured], seed: int) -> dict[str, Outcome]:
         "ours": ours,
     }
     found = {name: replay(system, drawn, beside) for name, system in systems.items()}
-    # The same study once more where the races are over: a workload that was seen.
-    warm = Raced(chance=np.random.default_rng(seed), races=ours.races)
-    found["ours_warm"] = replay(warm, drawn, beside)
+    # The same study again until all races are over: a workload that is seen day after day.
+    warm, before = ours.again(), 1
+    while not all(race.over for race in warm.races.values()) and before < MOST_STUDIES:
+        replay(warm, drawn, beside)
+        warm, before = warm.again(), before + 1
+    found["ours_warm"] = replace(replay(warm, drawn, beside), studies_before=before)
     for name, system in constants().items():
         found[name] = replay(system, drawn, beside)
     known = [

@@ -116,6 +116,9 @@ def verdict(found: Tunings) -> dict[str, Any]:
             "gap": compared(found, names, "best_constant", "oracle"),
             "gap_won": interval([won]) if won else None,
             "ours_vs_oracle": compared(found, names, "ours_warm", "oracle"),
+            "studies_until_known": interval(
+                [[float(s["ours_warm"].studies_before) for s in found[n]] for n in names]
+            ),
             "pipetune_vs_v1.tuning_time": compared(found, names, "pipetune", "v1"),
             "pipetune_vs_best_constant": compared(found, names, "pipetune", "best_constant"),
             "probe_share": interval(

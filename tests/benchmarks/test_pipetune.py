@@ -77,7 +77,7 @@ def test_what_is_thrown_away_is_counted_and_pays_off_later():
     drawn = [measured(number, steps=2000) for number in range(17)]
     ours = replay.Raced()
     cold = replay.replay(ours, drawn, 1.0)
-    warm = replay.replay(replay.Raced(races=ours.races), drawn, 1.0)
+    warm = replay.replay(ours.again(), drawn, 1.0)
     assert ours.races[32].chosen == replay.LAYOUT
     assert 0 < cold.probed <= replay.PROBE_SHARE * cold.core_seconds
     assert warm.probed == 0
