@@ -1,13 +1,15 @@
 """What the history says of a workload, asked in a process of its own.
 
-A service is fitted to the history for each question, which takes a second and libraries that a
-scheduler does without otherwise; meanwhile its loop goes on. An empty history is answered at once.
+A service is fitted to the history for each question, which takes two seconds of a core and
+libraries that a scheduler does without otherwise. So its process has what trials leave of the
+cores, and a history in which nothing was faster than the default is answered for at once.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ from .history import entries_from_bodies, entries_to_bodies
 log = logging.getLogger(__name__)
 
 #: Seconds that an answer may take.
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 class Advice(NamedTuple):
@@ -44,7 +46,7 @@ class Advisor:
 
     def consult(self, question: Consult, entries: Sequence[HistoryEntry]) -> None:
         """Have ``entries`` asked; ``answers`` has it when it is there."""
-        if not any(entry.config for entry in entries):
+        if not any(_worth_having(entry) for entry in entries):
             done: Future[Advice] = Future()
             why = f"the history of {question.machine} knows nothing to reuse"
             done.set_result(Advice(question.id, question.workload, (), why))
@@ -59,6 +61,10 @@ class Advisor:
         done = [each for each in self._asked if each.done()]
         self._asked = [each for each in self._asked if not each.done()]
         return [each.result() for each in done]
+
+
+def _worth_having(entry: HistoryEntry) -> bool:
+    return bool(entry.config) and not entry.infeasible and entry.speedup > 1
 
 
 def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
@@ -84,6 +90,7 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
 
 def main() -> None:
     """The process: one question on its standard input, one answer on its output."""
+    os.nice(19)
     from ..profiling.similarity import Similarity
 
     asked = json.load(sys.stdin)

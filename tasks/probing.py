@@ -58,17 +58,23 @@ def probe(
 ) -> tuple[list[Window], Failed]:
     """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
 
-    ``energy``: windows are so long that their joules can be told.
+    No window is begun that would not end within ``seconds``; where not even one with two of the
+    default does, it costs two passes to know. ``energy``: windows are so long that their joules can
+    be told.
     """
-    until = time.perf_counter() + seconds
+    counted = time.perf_counter()
+    until = counted + seconds
     copies = _Copies(run, watch.check, SHORTEST if energy else 0.0)
     found: list[Window] = []
     failed: Failed = []
     try:
+        pair = 2 * copies.least_seconds()
+        if time.perf_counter() + 1.5 * pair > until:
+            return found, failed
         before = copies.window(())
         for config in tuple(tried) * ROUNDS:
             began = time.perf_counter()
-            if began >= until:
+            if began + pair > until:
                 break
             if any(config == bad for bad, _ in failed):
                 continue
@@ -84,8 +90,9 @@ def probe(
             after = copies.window(())
             ratio = here.seconds / ((before.seconds + after.seconds) / 2)
             joules = relative(here.joules, before.joules, after.joules)
-            found.append((config, ratio, time.perf_counter() - began, joules))
-            before = after
+            ended = time.perf_counter()
+            found.append((config, ratio, ended - counted, joules))
+            before, pair, counted = after, ended - began, ended
     finally:
         run.system.enter()
     return found, failed
@@ -117,6 +124,12 @@ class _Copies:
         order = torch.randperm(length(run.data.train), generator=generator)
         self._parts = torch.split(order, run.batch_size)
 
+    def least_seconds(self) -> float:
+        """What a window under the default takes at least, by its second pass."""
+        passes = self._ready(())
+        self._timed(passes)
+        return max(self._least, (WARM_UP + COUNTED) * self._timed(passes))
+
     def window(self, config: SystemConfig) -> _Passes:
         """A few passes under ``config``."""
         try:
@@ -128,13 +141,7 @@ class _Copies:
         return self._window(config)
 
     def _window(self, config: SystemConfig) -> _Passes:
-        run, system = self._run, System(config)
-        system.enter()
-        if config not in self._models:
-            self._models[config] = copy.deepcopy(run.model)
-            system.shape(self._models[config], run.shards)
-        model = self._models[config].train()
-        passes = self._passes(model, system)
+        run, passes = self._run, self._ready(config)
         for _ in range(WARM_UP):
             self._timed(passes)
         times: list[float] = []
@@ -143,6 +150,15 @@ class _Copies:
             times.append(self._timed(passes))
         joules = run.metering.since(begin) if sum(times) >= SHORTEST else None
         return _Passes(median(times), None if joules is None else joules / len(times))
+
+    def _ready(self, config: SystemConfig) -> Iterator[None]:
+        """Passes under ``config``, which is on from here on."""
+        run, system = self._run, System(config)
+        system.enter()
+        if config not in self._models:
+            self._models[config] = copy.deepcopy(run.model)
+            system.shape(self._models[config], run.shards)
+        return self._passes(self._models[config].train(), system)
 
     def _timed(self, passes: Iterator[None]) -> float:
         """Seconds of the next pass."""

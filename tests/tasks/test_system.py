@@ -156,10 +156,11 @@ def test_windows_that_energy_counts_in_are_long_enough_to_tell_it(package):
     run = training(Pictures)
     run.metering = package
     began = time.monotonic()
-    found, failed = probe(run, [ONE], 0.01, Watch(), energy=True)
-    assert (found, failed) == ([], []), "the default's window took all the time that there was"
-    assert time.monotonic() - began >= SHORTEST
+    assert probe(run, [ONE], 2 * SHORTEST, Watch(), energy=True) == ([], []), "three do not fit"
+    assert time.monotonic() - began < SHORTEST
     found, _ = probe(run, [ONE], 60.0, Watch(), energy=True)
+    assert time.monotonic() - began >= SHORTEST * (1 + 2 * len(found))
+    assert found
     assert all(joules is not None and joules > 0 for *_, joules in found)
 
 
@@ -169,6 +170,25 @@ def test_windows_that_are_too_short_say_nothing_of_joules(package):
     found, _ = probe(run, [ONE], 60.0, Watch())
     assert found
     assert all(joules is None for *_, joules in found)
+
+
+class Slow(Pictures):
+    passes = 0
+
+    def loss(self, model, batch):
+        Slow.passes += 1
+        time.sleep(0.05)
+        return super().loss(model, batch)
+
+
+def test_windows_that_would_not_end_in_time_are_not_begun():
+    Slow.passes = 0
+    assert probe(training(Slow), [ONE], 0.3, Watch()) == ([], [])
+    assert Slow.passes == 2, "of twelve that one comparison takes"
+    began = time.monotonic()
+    found, _ = probe(training(Slow), [ONE], 1.5, Watch())
+    assert found
+    assert sum(wasted for _, _, wasted, _ in found) <= time.monotonic() - began < 2.0
 
 
 def test_a_configuration_that_cannot_run_is_told_and_the_others_are_measured():
