@@ -263,7 +263,7 @@ class RedisTransport:
                 durable=dispatch.durable,
                 system=dispatch.system,
                 probe=dispatch.probe if rank == 0 else (),
-                probe_seconds=dispatch.probe_seconds,
+                probe_epochs=dispatch.probe_epochs,
                 energy=spec.energy_weight > 0,
                 profile=dispatch.profile and rank == 0,
                 memory_limit=spec.memory_limit,

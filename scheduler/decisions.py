@@ -65,8 +65,8 @@ class Dispatch(Decision):
     ``origin``: the epoch that a forked trial begins after, 0 where it is not one; the state there
     among ``parents`` is another trial's. ``durable``: the segment's last epoch counts only once its
     state is in the store. ``system`` is the system configuration that it runs with; ``probe`` are
-    those that it tries, for at most ``probe_seconds``, and ``profile`` says that its first epoch is
-    profiled (``tuning``).
+    those that it tries, with at most what ``probe_epochs`` epochs take, and ``profile`` says that
+    its first epoch is profiled (``tuning``).
     """
 
     study: str
@@ -84,7 +84,7 @@ class Dispatch(Decision):
     durable: bool = False
     system: SystemConfig = ()
     probe: tuple[SystemConfig, ...] = ()
-    probe_seconds: float = 0.0
+    probe_epochs: float = 0.0
     profile: bool = False
 
 

@@ -267,7 +267,7 @@ class Placing(Packing):
             durable=self._to_be_durable(study, trial, segment.last),
             system=orders.system,
             probe=orders.probe,
-            probe_seconds=orders.seconds,
+            probe_epochs=orders.epochs,
             profile=orders.profile,
         )
         self.state.attempts[segment.fence] = Attempt(

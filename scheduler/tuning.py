@@ -43,7 +43,8 @@ PROBE_SHARE = 0.02
 PROBE_LEAST = 0.02
 #: The same where joules count: a window of them takes 0.2 s, and three make a comparison.
 PROBE_LEAST_JOULES = 0.6
-#: Probes in a row that nothing came of, after which none is sent: the code cannot be measured.
+#: Probes in a row that nothing came of, after which none is sent until twice as much is allowed:
+#: the code cannot be measured, or not in so few steps.
 SILENT = 3
 #: Epochs of a workload that are profiled, of as many trials: how far they are apart tells what is
 #: near (``profiling.similarity``).
@@ -56,14 +57,14 @@ BLAMED = frozenset({"exception", "memory", "died", "system", "timeout"})
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a segment runs with, what it tries for how many seconds, whether it is profiled.
+    """What a segment runs with, what it tries for how many epochs' worth, whether it is profiled.
 
     ``whole``: its one epoch is measured as a whole.
     """
 
     system: SystemConfig = ()
     probe: tuple[SystemConfig, ...] = ()
-    seconds: float = 0.0
+    epochs: float = 0.0
     profile: bool = False
     whole: bool = False
 
@@ -105,13 +106,15 @@ class Tuning(Probing):
             probe = tuple(race.chosen for race in tuned.races if race.chosen)
         seconds = self._probe_seconds(tuned, study, trial)
         least = PROBE_LEAST_JOULES if spec.energy_weight else PROBE_LEAST
-        if probe and tuned.silent < SILENT and seconds >= least:
-            tuned.probing = trial.id
+        heard = tuned.silent < SILENT or seconds >= 2 * tuned.granted
+        if probe and heard and seconds >= least:
+            tuned.probing, tuned.granted = trial.id, seconds
             # Measured against the default, so the trial that measures begins with that.
             tried = [tuned.race_of(config) for config in probe]
             still = [race for race in tuned.races if not any(race is each for each in tried)]
             trial.system = merged(*(race.chosen for race in still))
-            return Orders(trial.system, probe, seconds, profile)
+            each = self.state.epoch_seconds(trial) or seconds
+            return Orders(trial.system, probe, seconds / each, profile)
         return Orders(trial.system, profile=profile)
 
     def _on_windows_measured(self, event: WindowsMeasured) -> None:

@@ -23,7 +23,8 @@ class Tuned:
     Exact configurations race among themselves, and so do the ``others``, which are for a trial's
     whole life: a trial has the winners of both. ``probing`` is the trial that measures now, or
     empty. ``trained`` and ``spent`` are seconds of epochs, and of windows that were thrown away.
-    ``begun`` counts trials since the winner was measured last; ``silent`` probes without an answer.
+    ``begun`` counts trials since the winner was measured last; ``silent`` probes without an answer,
+    the last of which was ``granted`` so many seconds.
     ``profile`` is that of the first of the ``profiled`` epochs, under the default; ``asked`` is
     unanswered, and ``advice`` why it has the arm that it was advised to try. ``sought`` are
     questions for arms without an answer. ``usual``: seconds of an epoch under the default of the
@@ -37,6 +38,7 @@ class Tuned:
     others: Race = field(default_factory=Race)
     probing: str = ""
     silent: int = 0
+    granted: float = 0.0
     trained: float = 0.0
     spent: float = 0.0
     begun: int = 0

@@ -74,10 +74,11 @@ class SegmentTask(_Frozen):
     parents: tuple[ParentRef, ...] = ()
     origin: int = Field(ge=0, default=0)
     durable: bool = False
-    #: Knobs of ``profiling.knobs`` that it runs with; configurations to try, and for how long.
+    #: Knobs of ``profiling.knobs`` that it runs with; configurations to try, and with at most how
+    #: many epochs' passes.
     system: SystemConfig = ()
     probe: tuple[SystemConfig, ...] = ()
-    probe_seconds: float = Field(default=0.0, ge=0)
+    probe_epochs: float = Field(default=0.0, ge=0)
     #: Windows are so long that their joules can be told.
     energy: bool = False
     profile: bool = False

@@ -4,7 +4,7 @@ Theory of operation. A rounding knob changes the last bits, so in a bitwise tria
 the first step. What it would gain is measured on a copy of the fresh model: windows of a few
 forward and backward passes over the trial's own batches, under one configuration after the other
 and under the default between them. The optimiser's step is left out, which costs all of them the
-same. It ends when the seconds are used up that it was given; the trial itself is not touched.
+same. It ends when the passes are used up that it was given; the trial itself is not touched.
 """
 
 from __future__ import annotations
@@ -51,30 +51,28 @@ Failed = list[tuple[SystemConfig, str]]
 def probe(
     run: Training,
     tried: Sequence[SystemConfig],
-    seconds: float,
+    passes: float,
     watch: Watch,
     *,
     energy: bool = False,
 ) -> tuple[list[Window], Failed]:
     """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
 
-    No window is begun that would not end within ``seconds``; where not even one with two of the
-    default does, it costs two passes to know. ``energy``: windows are so long that their joules can
-    be told.
+    No window is begun that might take more than ``passes`` in all: none where that is not enough
+    for one and two of the default. ``energy``: windows are so long that their joules can be told.
     """
     counted = time.perf_counter()
-    until = counted + seconds
+    window = WARM_UP + COUNTED
+    if passes < 3 * window:
+        return [], []
     copies = _Copies(run, watch.check, SHORTEST if energy else 0.0)
     found: list[Window] = []
     failed: Failed = []
     try:
-        pair = 2 * copies.least_seconds()
-        if time.perf_counter() + 1.5 * pair > until:
-            return found, failed
         before = copies.window(())
+        window = copies.passes  # more of them where joules count
         for config in tuple(tried) * ROUNDS:
-            began = time.perf_counter()
-            if began + pair > until:
+            if copies.passes + 2 * window > passes:
                 break
             if any(config == bad for bad, _ in failed):
                 continue
@@ -92,7 +90,7 @@ def probe(
             joules = relative(here.joules, before.joules, after.joules)
             ended = time.perf_counter()
             found.append((config, ratio, ended - counted, joules))
-            before, pair, counted = after, ended - began, ended
+            before, counted = after, ended
     finally:
         run.system.enter()
     return found, failed
@@ -112,23 +110,18 @@ class _Passes:
 
 
 class _Copies:
-    """A copy of the model for each configuration, made when it is first wanted."""
+    """A copy of the model for each configuration, made when it is first wanted; counts passes."""
 
     def __init__(self, run: Training, check: Callable[[], None], least: float) -> None:
         """``least``: seconds of a window."""
         self._run = run
         self._check = check
+        self.passes = 0
         self._least = least
         self._models: dict[SystemConfig, torch.nn.Module] = {}
         generator = torch.Generator().manual_seed(key("probe", run.seed, run.number))
         order = torch.randperm(length(run.data.train), generator=generator)
         self._parts = torch.split(order, run.batch_size)
-
-    def least_seconds(self) -> float:
-        """What a window under the default takes at least, by its second pass."""
-        passes = self._ready(())
-        self._timed(passes)
-        return max(self._least, (WARM_UP + COUNTED) * self._timed(passes))
 
     def window(self, config: SystemConfig) -> _Passes:
         """A few passes under ``config``."""
@@ -163,6 +156,7 @@ class _Copies:
     def _timed(self, passes: Iterator[None]) -> float:
         """Seconds of the next pass."""
         self._check()
+        self.passes += 1
         began = time.perf_counter()
         next(passes)
         if self._run.device.type == "cuda":

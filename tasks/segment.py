@@ -311,7 +311,9 @@ def _try_out(run: Run, training: loop.Training) -> None:
     others = [c for c in run.task.probe if c not in exact_ones]
     own = run.task.system
     if others and training.epoch == run.task.origin and not run.members:
-        found, failed = probe(training, others, run.task.probe_seconds, run, energy=run.task.energy)
+        steps = -(-length(training.data.train) // training.batch_size)
+        passes = run.task.probe_epochs * steps
+        found, failed = probe(training, others, passes, run, energy=run.task.energy)
         if found or failed:
             run.windows(found, failed)
     if in_memory(training.data.train) is not None:

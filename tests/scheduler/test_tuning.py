@@ -91,7 +91,7 @@ def test_the_second_trial_measures_and_later_ones_begin_with_the_winner():
     probing = now(at)
     assert set(probing.probe) == {*LOADERS, ONE, LAST, BOTH}
     assert probing.system == ()  # it is measured against the default
-    assert 0 < probing.probe_seconds <= PROBE_SHARE * 4 * 60
+    assert 0 < probing.probe_epochs <= PROBE_SHARE * 4 * 60
     measure(at, CLEAR)
     trial(at)
     assert now(at).system == ONE
@@ -459,16 +459,16 @@ def test_what_is_thrown_away_stays_below_its_share():
     wasted = trained = 0.0
     for _ in range(29):
         dispatch = now(at)
-        if dispatch.probe:
+        if dispatch.probe:  # an epoch takes a second here
             at.send(
                 WindowsMeasured(
                     at=at.at,
                     trial=dispatch.segment.trial,
                     fence=dispatch.segment.fence,
-                    windows=(Window(dispatch.probe[0], 1.0, dispatch.probe_seconds),),
+                    windows=(Window(dispatch.probe[0], 1.0, dispatch.probe_epochs),),
                 )
             )
-            wasted += dispatch.probe_seconds
+            wasted += dispatch.probe_epochs
         trial(at)
         trained += 4.0
     assert 0 < wasted <= PROBE_SHARE * 30 * 4.0 * 1.01
