@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .terminal import Application, Json, client_of, present, reader_of, settings_of
+from .terminal import Application, Json, check_folder, client_of, present, reader_of, settings_of
 
 history = Application(help="Take the history of tuned system parameters elsewhere, or bring one.")
 
@@ -36,6 +36,7 @@ def export_history(
     from .history import to_json
     from .whole_file import write_whole
 
+    check_folder("FILE", file)
     entries = reader_of().history()
     write_whole(file, to_json(entries), "history")
     typer.echo(f"{file}: {_entries(len(entries))}")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..profiling.errors import UsageError
-from .terminal import Json, Name, client_of, present, reader_of, settings_of, study_of
+from .terminal import Json, Name, check_folder, client_of, present, reader_of, settings_of, study_of
 
 
 class Format(StrEnum):
@@ -59,8 +59,8 @@ def export(
         raise UsageError.refuse("--epochs", True, "csv or parquet: JSON holds all epochs")
     if form is Format.PARQUET and output is None:
         raise UsageError.refuse("--output", None, "a file: Parquet is no text")
-    if output is not None and not output.parent.is_dir():
-        raise UsageError.refuse("--output", str(output), "a file in a folder that is there")
+    if output is not None:
+        check_folder("--output", output)
     reader = reader_of()
     archive = archive_of(reader, study_of(reader, name).id)
     if form is Format.JSON:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -172,6 +173,12 @@ def scheduler_runs(settings: Settings) -> bool:
     from .services import scheduler_answers
 
     return scheduler_answers(settings)
+
+
+def check_folder(field: str, file: Path) -> None:
+    """See that ``file`` can be made without a folder of its own. Raises UsageError."""
+    if not file.parent.is_dir():
+        raise UsageError.refuse(field, str(file), "a file in a folder that is there")
 
 
 def present(

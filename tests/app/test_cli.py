@@ -211,8 +211,9 @@ def test_a_study_without_end_leaves_the_columns_of_ls_whole(tmp_path):
     assert re.search(r"digits +running +\d+/1e\+09 +\d+/2\.\d+e\+09 ", line), line
 
 
-def test_an_export_makes_no_folders(call, tmp_path):
-    refused = call("export", "digits", "-o", str(tmp_path / "new" / "study.json"))
+@pytest.mark.parametrize("command", ["export digits -o", "history export"])
+def test_an_export_makes_no_folders(call, tmp_path, command):
+    refused = call(*command.split(), str(tmp_path / "new" / "study.json"))
     assert refused.exit_code == 2
     assert "allowed is a file in a folder that is there" in refused.stderr
     assert list(tmp_path.iterdir()) == []
