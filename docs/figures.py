@@ -41,6 +41,22 @@ ROWS = (
     ("waterfill.ratio.p95", "the same, 95th percentile", "{:.3f} times"),
     ("dynamic_fluid.ratio.mean", "the same of Fluid's algorithm: mean", "{:.3f} times"),
     (
+        "waterfill.ratio",
+        "The same of real studies on two cores, from submission to end: mean of four",
+        "{:.3f} times",
+    ),
+    (
+        "ahead.syne_tune.random.10ms",
+        "Epochs of 10 ms under random search, beside Syne Tune's local back end: as fast",
+        "{:.1f} times",
+    ),
+    ("ahead.ray_reuse.random.10ms", "beside Ray Tune with warm actors", "{:.2f} times"),
+    (
+        "ahead.optuna.random.10ms",
+        "beside Optuna in two processes, which keep nothing",
+        "{:.2f} times",
+    ),
+    (
         "decide_early.epochs_share",
         "Curve stopping, simulated on LCBench's curves: epochs beside full training's",
         "{:.0%}",
