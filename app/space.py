@@ -26,6 +26,9 @@ When = Mapping[str, Any]
 
 _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
 
+#: The largest whole number that every ledger can keep.
+LARGEST = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Float:
@@ -226,19 +229,16 @@ def check_params(
     )
 
 
-def whole(field: str, value: Any, low: int | None = None, high: int = 2**63 - 1) -> int:
-    """``value`` if it is a whole number from ``low`` to ``high``, else UsageError naming ``field``.
-
-    The highest is what every database can keep.
-    """
+def whole(field: str, value: Any, low: int | None = None) -> int:
+    """``value`` if it is a whole number (of at least ``low``), else UsageError naming ``field``."""
     allowed = "a whole number" if low is None else f"a whole number >= {low}"
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise UsageError.refuse(field, value, allowed)
     number = int(value)
     if low is not None and number < low:
         raise UsageError.refuse(field, value, allowed)
-    if abs(number) > high:
-        raise UsageError.refuse(field, value, f"{allowed}, at most {high}")
+    if abs(number) > LARGEST:
+        raise UsageError.refuse(field, value, f"{allowed}, at most {LARGEST}")
     return number
 
 

@@ -130,15 +130,13 @@ def make_plan(
         raise UsageError.refuse("probing", probing, allowed)
     if system == "off" and knobs is not None:
         raise UsageError.refuse("knobs", knobs, 'None where system="off": nothing is turned')
-    if not 0 <= whole("seed", seed) < 2**63:
-        raise UsageError.refuse("seed", seed, "0 to 2**63 - 1")
     return Plan(
         direction=direction,
         metric=metric,
         sampler=sampler,
         sampler_options=options,
         strategy=strategy,
-        seed=int(seed),
+        seed=whole("seed", seed, low=0),
         epoch_timeout=None if epoch_timeout is None else seconds("epoch_timeout", epoch_timeout),
         retries=whole("retries", retries, low=0),
         shards=None if shards is None else whole("shards", shards, low=1),

@@ -22,7 +22,7 @@ STUDY = """
 
 
     class Net(penstock.TorchTrainable):
-        batch_size = 16
+        batch_size = 2
 
         def data(self):
             x = torch.randn(256, 3, 12, 12, generator=torch.Generator().manual_seed(2))
