@@ -24,9 +24,10 @@ def peak_memory() -> int:
     Of a CPU it is the resident set, shared libraries included, so a sum over processes is more than
     they take together.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return int(torch.cuda.max_memory_reserved()) + CUDA_CONTEXT
+    # Another thread may be importing torch just now: then the module is there, but not all of it.
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+        return int(cuda.max_memory_reserved()) + CUDA_CONTEXT
     try:
         # Not getrusage: a child begins there with what its parent had when it was started.
         with _STATUS.open("rb", buffering=0) as status:
