@@ -113,7 +113,8 @@ class Tuning(Probing):
             tried = [tuned.race_of(config) for config in probe]
             still = [race for race in tuned.races if not any(race is each for each in tried)]
             trial.system = merged(*(race.chosen for race in still))
-            each = self.state.epoch_seconds(trial) or seconds
+            each = self.state.epoch_seconds(trial)
+            assert each  # else there were no seconds
             return Orders(trial.system, probe, seconds / each, profile)
         return Orders(trial.system, profile=profile)
 
