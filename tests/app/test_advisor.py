@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from penstock.app import advisor
@@ -55,6 +56,14 @@ def test_what_paid_off_for_a_like_workload_is_the_answer():
     answer = ask(HISTORY)
     assert answer.config == FASTER
     assert "times as fast as the default" in answer.why
+
+
+def test_where_nothing_was_faster_no_process_is_started(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    slower = [replace(each, speedup=0.9) for each in HISTORY]
+    infeasible = [replace(each, infeasible=True) for each in HISTORY]
+    for history in (slower, infeasible):
+        assert ask(history).why == f"the history of {MACHINE} knows nothing to reuse"
 
 
 def test_an_empty_history_is_answered_with_the_default_and_why():

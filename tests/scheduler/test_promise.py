@@ -6,8 +6,12 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
+from drive_world import World, spec
+from penstock.scheduler.decisions import Dispatch
+from penstock.scheduler.events import PolicyChosen
 from penstock.scheduler.promise import promises_of
 from penstock.scheduler.snapshot import Candidate, Snapshot
+from penstock.scheduler.study import StrategySpec
 from penstock.scheduler.waterfill import waterfill
 
 LEVELS, ETA = (1, 3, 9), 3
@@ -55,3 +59,13 @@ def test_trials_of_equal_promise_are_not_overtaken_for_ever_by_shorter_ones():
     )
     snapshot = Snapshot(0.0, waiting, 1, free_devices=1, devices=1, staged=True)
     assert waterfill(snapshot).order == ("long", "short", "shorter")
+
+
+def test_the_engine_sends_the_most_promising_of_a_rung_first():
+    at = World(score=lambda number, epoch: float(number))
+    at.send(PolicyChosen(at=0.0, policy="waterfill"))
+    at.join("d0")
+    at.submit(spec(StrategySpec("halving", max_epochs=9), n_trials=27))
+    at.run()
+    last_rung = [d.number for d in at.trace if isinstance(d, Dispatch) and d.segment.first == 4]
+    assert last_rung == [26, 25, 24], "which is not how they arrived"

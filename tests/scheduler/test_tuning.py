@@ -65,18 +65,23 @@ def trial(at, **changes):
         epoch(at, **changes)
 
 
-def measure(at, ratios, failed=()):
-    dispatch = now(at)
-    windows = tuple(Window(c, ratios[c], 0.001) for c in dispatch.probe if c in ratios)
+def tell(at, dispatch, windows, failed=()):
+    """Windows that the segment of ``dispatch`` has measured."""
     return at.send(
         WindowsMeasured(
             at=at.at,
             trial=dispatch.segment.trial,
             fence=dispatch.segment.fence,
-            windows=windows * 4,
+            windows=windows,
             failed=tuple(failed),
         )
     )
+
+
+def measure(at, ratios, failed=()):
+    probe = now(at).probe
+    windows = tuple(Window(c, ratios[c], 0.001) for c in probe if c in ratios)
+    return tell(at, now(at), windows * 4, failed)
 
 
 def test_nothing_is_tried_before_an_epoch_was_measured():
@@ -116,28 +121,14 @@ def measure_all(at):
     for dispatch in list(at.open.values()):
         if dispatch.probe:
             windows = tuple(Window(c, 0.5 if c == ONE else 1.2, 0.0) for c in dispatch.probe) * 4
-            at.send(
-                WindowsMeasured(
-                    at=at.at,
-                    trial=dispatch.segment.trial,
-                    fence=dispatch.segment.fence,
-                    windows=windows,
-                )
-            )
+            tell(at, dispatch, windows)
 
 
 def saves(at, joules):
     """Windows that take as long as the default's, at these joules a step by configuration."""
     dispatch = now(at)
     windows = tuple(Window(c, 1.0, 0.001, joules.get(c, 1.0)) for c in dispatch.probe)
-    at.send(
-        WindowsMeasured(
-            at=at.at,
-            trial=dispatch.segment.trial,
-            fence=dispatch.segment.fence,
-            windows=windows * 4,
-        )
-    )
+    tell(at, dispatch, windows * 4)
 
 
 def test_where_energy_is_what_counts_the_least_joules_win():
@@ -155,14 +146,7 @@ def test_joules_that_cost_time_win_by_their_weight_only():
         dispatch = now(at)
         # Twice the time at half the joules: (2^(1 - w)) * (0.5^w) is below 1 for w above a half.
         windows = tuple(Window(c, 2.0, 0.001, 0.5 if c == ONE else 2.0) for c in dispatch.probe)
-        at.send(
-            WindowsMeasured(
-                at=at.at,
-                trial=dispatch.segment.trial,
-                fence=dispatch.segment.fence,
-                windows=windows * 4,
-            )
-        )
+        tell(at, dispatch, windows * 4)
         trial(at)
         assert now(at).system == winner
 
@@ -452,6 +436,10 @@ def test_windows_without_an_answer_are_not_asked_for_for_ever():
         asked += bool(now(at).probe)
         trial(at)
     assert asked == SILENT
+    for _ in range(3):  # epochs that take longer allow more than twice as much
+        trial(at, seconds=20.0)
+        asked += bool(now(at).probe)
+    assert asked > SILENT
 
 
 def test_what_is_thrown_away_stays_below_its_share():
@@ -460,14 +448,7 @@ def test_what_is_thrown_away_stays_below_its_share():
     for _ in range(29):
         dispatch = now(at)
         if dispatch.probe:  # an epoch takes a second here
-            at.send(
-                WindowsMeasured(
-                    at=at.at,
-                    trial=dispatch.segment.trial,
-                    fence=dispatch.segment.fence,
-                    windows=(Window(dispatch.probe[0], 1.0, dispatch.probe_epochs),),
-                )
-            )
+            tell(at, dispatch, (Window(dispatch.probe[0], 1.0, dispatch.probe_epochs),))
             wasted += dispatch.probe_epochs
         trial(at)
         trained += 4.0
