@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from ..profiling.hull import Hull, hull
 from ..scheduler.bounds import fluid_bound
+from ..scheduler.sharing import apportion
 from ..scheduler.strategy import rungs_of
 from .codec import spec_from_json
 
@@ -302,25 +303,9 @@ def _over_bound(
     return (max(row.at for row in rows) - began) / bound if bound > 0 else None
 
 
-def percents(parts: Sequence[float]) -> list[int]:
-    """Whole percents of their sum that add up to 100: the largest remainders are rounded up.
-
-    All are 0 where the sum is.
-    """
-    total = sum(parts)
-    if total <= 0:
-        return [0] * len(parts)
-    exact = [100 * part / total for part in parts]
-    found = [int(each) for each in exact]
-    order = sorted(range(len(parts)), key=lambda place: found[place] - exact[place])
-    for place in order[: 100 - sum(found)]:
-        found[place] += 1
-    return found
-
-
 def words(found: Usage) -> str:
     """It in one line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*."""
-    training, *idled = percents([found.trained, *found.idle.values()])
+    training, *idled = apportion([found.trained, *found.idle.values()], 100)
     named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
     idle = ", ".join(f"{cause} {percent} %" for cause, percent in named if percent)
     slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"

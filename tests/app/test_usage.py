@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from penstock.app.rows import EpochRow
-from penstock.app.usage import CAUSES, percents, usage, words
+from penstock.app.usage import CAUSES, usage, words
 from penstock.scheduler.study import StrategySpec
 
 FULL = StrategySpec("full", max_epochs=2)
@@ -83,16 +83,3 @@ def test_what_other_studies_had_is_not_idle_and_a_device_that_left_is():
     assert found.idle["device"] == pytest.approx(2.0)
     assert found.idle["no work"] == pytest.approx(1.0 + 5.0)
     assert words(found).startswith("training 39 % of 2 slots; idle: no work 46 %, device 15 %")
-
-
-@pytest.mark.parametrize(
-    "parts", [(1, 1, 1), (2, 2, 2, 2, 2, 2, 1), (995, 5), (0.4,), (49.5, 50.5, 0), (8.5, 8.5, 83)]
-)
-def test_percents_add_up_to_100_and_none_is_off_by_one(parts):
-    found = percents(parts)
-    assert sum(found) == 100
-    assert all(abs(a - 100 * b / sum(parts)) < 1 for a, b in zip(found, parts, strict=True))
-
-
-def test_percents_of_nothing_are_0():
-    assert percents([0.0, 0.0]) == [0, 0]
