@@ -132,14 +132,11 @@ class PowerMeter:
 class Mark:
     """A moment of a process's energy, to be compared with a later one.
 
-    ``joules`` are the device's since the start; ``own`` and ``all`` CPU-seconds of the process and
-    of the machine; ``lost`` readings that failed. Not ``whole``: one failed right here, so that the
-    next one will have joules from before it.
+    ``joules`` are its own since the start, ``lost`` the readings that failed. Not ``whole``: one
+    failed right here, so that the next one will have joules from before it.
     """
 
     joules: float
-    own: float
-    all: float
     lost: int
     whole: bool
 
@@ -147,9 +144,11 @@ class Mark:
 class Energy:
     """What a device's ``meters`` count, and a process's part of it. To be sampled each second.
 
-    The part in a window is joules * own / all CPU-seconds where ``use`` tells them; idle power is
-    shared with the rest. Where it is None, as for a GPU, each reading's joules are shared equally
-    by the trials that are at work on the device (``trials``): each has its GPU-seconds then.
+    The part between two samples is joules * own / all CPU-seconds where ``use`` tells them; idle
+    power is shared with the rest. The machine's come in ticks: what is drawn before the next one is
+    shared out when that comes, so parts of short windows are coarse and their sum is not. Where
+    ``use`` is None, as for a GPU, each reading's joules are shared equally by the trials that are
+    at work on the device (``trials``): each has its GPU-seconds then.
     """
 
     def __init__(
@@ -160,15 +159,21 @@ class Energy:
         self._joules = 0.0
         self._lost = 0
         self._trials = 1
+        # The device's joules that are not shared out yet, and the CPU-seconds when the last were.
+        self._pending = 0.0
+        self._used: tuple[float, float] | None = None
 
     def sample(self, now: float) -> Mark:
         """Read all meters at ``now`` (seconds of a steady clock)."""
         read = [meter.read(now) for meter in self._meters]
-        self._joules += math.fsum(joules for joules in read if joules is not None) / self._trials
+        drawn = math.fsum(joules for joules in read if joules is not None)
+        if self._use is None:
+            self._joules += drawn / self._trials
+        else:
+            self._share_out(drawn, self._use())
         failed = read.count(None)
         self._lost += failed
-        own, all_ = (0.0, 0.0) if self._use is None else self._use()
-        return Mark(self._joules, own, all_, self._lost, not failed)
+        return Mark(self._joules, self._lost, not failed)
 
     def share(self, trials: int, now: float) -> None:
         """From ``now`` on so many trials are at work on the device; CPU-seconds tell it anyway."""
@@ -177,14 +182,21 @@ class Energy:
             self._trials = trials
 
     def between(self, begin: Mark, end: Mark) -> float | None:
-        """The process's joules in a window; None where a reading was lost or nothing ran."""
+        """The process's joules in a window; None where a reading was lost."""
         if not begin.whole or begin.lost != end.lost:
             return None
-        joules, own, all_ = end.joules - begin.joules, end.own - begin.own, end.all - begin.all
-        if self._use is None:
-            return joules
-        # Both are counted in ticks of their own: a part may seem to be more than the whole.
-        return joules * min(1.0, own / all_) if all_ > 0 else None
+        return end.joules - begin.joules
+
+    def _share_out(self, drawn: float, used: tuple[float, float]) -> None:
+        if self._used is None:  # what was drawn before is nobody's here
+            self._used = used
+            return
+        self._pending += drawn
+        own, all_ = used[0] - self._used[0], used[1] - self._used[1]
+        if all_ > 0:
+            # Only the latter comes in ticks: a part may seem to be more than the whole.
+            self._joules += self._pending * min(1.0, own / all_)
+            self._pending, self._used = 0.0, used
 
 
 def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 
+import psutil
 import pytest
 from penstock.app import broker, locks, services
 from penstock.app.reviver import POLL, Reviver
@@ -198,6 +199,8 @@ def test_a_setting_that_running_services_would_not_hear_of_is_refused(settings, 
 def test_a_store_that_services_know_by_its_path_is_the_one_of_its_url(settings, tmp_path):
     known_by_path = ("env", f"PENSTOCK_STORE={tmp_path}", *SLEEP)
     ensure_up(settings, services=(Service("scheduler", known_by_path),))
+    scheduler = psutil.Process(until(lambda: locks.pid_of(settings.run, "scheduler")))
+    until(lambda: "PENSTOCK_STORE" in scheduler.environ())  # env has become what it runs
     ensure_up(load(home=settings.home, devices="cpu:1x1", store=f"file://{tmp_path}"), services=())
     with pytest.raises(UsageError, match="PENSTOCK_STORE"):
         ensure_up(load(home=settings.home, devices="cpu:1x1", store=f"file://{tmp_path}/other"))

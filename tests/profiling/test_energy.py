@@ -228,13 +228,17 @@ def test_a_process_has_its_part_of_the_cpu_seconds_of_a_window():
     assert energy.between(begin, energy.sample(2.0)) == 90.0 * 2.0 / 4.0
 
 
-def test_no_process_has_more_than_all_and_none_of_what_nobody_used():
-    counter = Counter([0.0, 8.0, 8.0], [(0.0, 0.0), (0.013, 0.01), (0.013, 0.01)])
+def test_no_process_has_more_than_all_and_what_comes_before_a_tick_is_shared_out_at_it():
+    counter = Counter(
+        [0.0, 8.0, 8.0, 2.0], [(0.0, 0.0), (0.013, 0.01), (0.013, 0.01), (0.018, 0.02)]
+    )
     energy = Energy([counter], counter.use)
     begin = energy.sample(0.0)
     middle = energy.sample(1.0)
     assert energy.between(begin, middle) == 8.0
-    assert energy.between(middle, energy.sample(2.0)) is None
+    idle = energy.sample(2.0)
+    assert energy.between(middle, idle) == 0.0
+    assert energy.between(idle, energy.sample(3.0)) == pytest.approx((8.0 + 2.0) * 0.5)
 
 
 def test_trials_on_a_gpu_have_equal_parts_while_they_are_at_work_together():
