@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ..profiling.errors import UsageError
+from ..profiling.knobs import Value
 from ..scheduler.decisions import Member, Parent
 from ..scheduler.events import StudyImported
 from ..scheduler.past import PastTrial
@@ -59,6 +60,7 @@ class Epoch(Body):
     fence: Whole
     at: Moment
     joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    system: list[tuple[str, Value]] = Field(default=[])
 
 
 class Checkpoint(Body):
@@ -126,7 +128,9 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
     # Before the trials: what comes in between is then of a trial that is known.
     for row in reader.epochs(study.id):
         fields = {name: getattr(row, name) for name in Epoch.model_fields}
-        epochs[row.trial].append(Epoch(**fields | {"members": list(row.members)}))
+        epochs[row.trial].append(
+            Epoch(**fields | {n: list(fields[n]) for n in ("members", "system")})
+        )
     for state in reader.durables(study.id):
         fields = {name: getattr(state, name) for name in Checkpoint.model_fields}
         durables[state.trial].append(Checkpoint(**fields))
@@ -226,6 +230,7 @@ def _past(study: str, trial: TrialBody) -> PastTrial:
                 | {
                     "metrics": tuple(epoch.metrics.items()),
                     "members": _members(epoch.members),
+                    "system": tuple(epoch.system),
                 },
             )
             for epoch in trial.epochs

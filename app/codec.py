@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..scheduler.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 9
+VERSION = 10
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 

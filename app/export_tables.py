@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
 from ..profiling.extras import lacking
+from ..profiling.knobs import words
 from .energy import joules_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def epoch_table(archive: Archive) -> Table:
             **{f"metrics_{name}": value for name, value in epoch.metrics.items()},
             "seconds": epoch.seconds,
             "energy_j": epoch.joules,
+            "system": words(tuple(epoch.system)),
             "device": epoch.device,
             "slot": epoch.slot,
             "width": max(1, len(epoch.members)),

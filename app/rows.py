@@ -101,7 +101,7 @@ class EpochRow:
     """An accepted epoch. ``rowid`` grows in the order of acceptance, over all studies.
 
     ``device`` and ``slot`` are the first member's; ``members`` are all of them. ``joules`` are None
-    where they were not measured.
+    where they were not measured. ``system`` is the system configuration that it was trained with.
     """
 
     rowid: int
@@ -118,6 +118,7 @@ class EpochRow:
     at: float
     members: tuple[tuple[str, int], ...]
     joules: float | None = None
+    system: SystemConfig = ()
 
     @property
     def width(self) -> int:
@@ -185,7 +186,7 @@ def trial_of(row: Row[Any]) -> TrialRow:
             "params": json.loads(row.params),
             "further": tuple(json.loads(row.further)),
             "constraints": json.loads(row.constraints),
-            "system": tuple((name, value) for name, value in json.loads(row.system)),
+            "system": _system(row),
         }
     )
 
@@ -200,8 +201,13 @@ def epoch_of(row: Row[Any]) -> EpochRow:
             "value": math.nan if row.value is None else row.value,
             "metrics": json.loads(row.metrics),
             "members": tuple((device, slot) for device, slot in json.loads(row.members)),
+            "system": _system(row),
         },
     )
+
+
+def _system(row: Row[Any]) -> SystemConfig:
+    return tuple((name, value) for name, value in json.loads(row.system))
 
 
 def device_of(row: Row[Any]) -> DeviceRecord:

@@ -146,6 +146,8 @@ def _epoch(event: happened.EpochReported, metric: str, row: EpochRow | None) -> 
     where = row.device + (f", slot {row.slot}" if row.slot else "")
     if row.width > 1:
         where = ", ".join(device for device, _ in row.members)
+    if row.system:
+        where += f" with {words(row.system)}"
     took, value = duration(event.seconds), number(row.value)
     return f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
 

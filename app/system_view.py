@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..profiling.history import digest, machine_class
 from ..profiling.knobs import SystemConfig, words
-from ..scheduler.events import Profiled, WindowsMeasured
+from ..scheduler.events import Profiled, Window, WindowsMeasured
 from .charts import Figure
 from .standing import count, duration
 from .system_figures import Tried, bought, by_batch, clusters, heat
@@ -18,7 +18,7 @@ from .system_figures import Tried, bought, by_batch, clusters, heat
 if TYPE_CHECKING:
     from ..scheduler.study import StudySpec
     from .queries import Reader
-    from .rows import TrialRow
+    from .rows import EpochRow, TrialRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,23 @@ def tried(events: Sequence[WindowsMeasured]) -> list[Tried]:
     return sorted(found, key=lambda each: -(each.speed or 0.0))
 
 
+def tried_by_epoch(epochs: Sequence[EpochRow]) -> list[WindowsMeasured]:
+    """Epochs that took the place of windows (``grid``): each beside its trial's last by default."""
+    usual: dict[str, float] = {}
+    found = []
+    for row in epochs:
+        if not row.system:
+            usual[row.trial] = row.seconds
+        elif row.trial in usual and row.width == 1:
+            window = Window(row.system, row.seconds / usual[row.trial], 0.0)
+            found.append(
+                WindowsMeasured(
+                    at=row.at, trial=row.trial, fence=row.fence, windows=(window,), failed=()
+                )
+            )
+    return found
+
+
 def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     """In a line: what trials ran with."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
@@ -74,6 +91,9 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     """What was profiled and tried; where nothing was, a line that says so."""
     windows = [event for _, event in reader.of_trials(spec.id, WindowsMeasured)]
     profiles = [event for _, event in reader.of_trials(spec.id, Profiled)]
+    by_epoch = spec.system == "tune" and spec.probing == "grid"
+    if by_epoch:
+        windows += tried_by_epoch(reader.epochs(spec.id))
     if not windows and not profiles:
         why = f"system={spec.system}" if spec.contract == "torch" else "the loop is the user's own"
         return SystemSection(
@@ -88,18 +108,24 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         "system_clusters": _clusters(reader, spec, trials) if profiles else None,
     }
     wasted = sum(window.wasted for event in windows for window in event.windows)
-    lead = (
-        "Measured side by side in windows of a few steps; what of that was no training took"
-        f" {duration(wasted)}. Only what is surely faster is used; intervals are of 95 %."
-        if windows
-        else "Profiled; nothing was tried."
-    )
+    lead = "Profiled; nothing was tried."
+    if windows and by_epoch:
+        lead = (
+            "Measured one configuration an epoch, beside the trial's own first epochs;"
+            " intervals are of 95 %."
+        )
+    elif windows:
+        lead = (
+            "Measured side by side in windows of a few steps; what of that was no training took"
+            f" {duration(wasted)}. Only what is surely faster is used; intervals are of 95 %."
+        )
     shown = "".join(
         f'<p>{PICTURES[name]}</p><div class="chart" data-figure="{name}"></div>'
         for name, chart in charts.items()
         if chart
     )
-    return SystemSection(_head(lead) + shown + _table(found) + "</section>", charts)
+    table = _table(found, "epochs" if by_epoch else "windows")
+    return SystemSection(_head(lead) + shown + table + "</section>", charts)
 
 
 def _head(lead: str) -> str:
@@ -107,11 +133,11 @@ def _head(lead: str) -> str:
     return f"{head}<p>{lead}</p></div>" if lead else f"{head}</div>"
 
 
-def _table(found: Sequence[Tried]) -> str:
+def _table(found: Sequence[Tried], unit: str) -> str:
     if not found:
         return ""
     energy = any(each.joules for each in found)
-    titles = ("configuration", "windows", "speed", *(["joules"] if energy else []), "cannot be run")
+    titles = ("configuration", unit, "speed", *(["joules"] if energy else []), "cannot be run")
     rows = "".join(
         f"<tr><td>{escape(words(each.config))}</td><td>{len(each.ratios) or ''}</td>"
         f"<td>{_ratio(each.speed)}{_between(each.interval)}</td>"

@@ -28,7 +28,7 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration that makes exactly these tables.
-HEAD = "0007"
+HEAD = "0008"
 
 METADATA = MetaData(
     naming_convention={
@@ -114,6 +114,7 @@ EPOCH = Table(
     Column("at", Float, nullable=False),
     Column("members", TEXT, nullable=False, server_default="[]"),
     Column("joules", Float),
+    Column("system", TEXT, nullable=False, server_default="[]"),
     UniqueConstraint("trial", "epoch"),
 )
 

@@ -185,6 +185,7 @@ def _epoch(epoch: AcceptedEpoch) -> dict[str, Any]:
         "at": epoch.at,
         "members": _members(epoch.members),
         "joules": epoch.joules,
+        "system": json.dumps(epoch.system),
     }
 
 

@@ -122,6 +122,7 @@ class Attempts(Numerics):
                 at=event.at,
                 members=members,
                 joules=event.joules,
+                system=trial.trained_with,
             )
         )
         if event.uri:

@@ -81,7 +81,8 @@ class AcceptedEpoch:
 
     ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock;
     ``joules`` its part of what its devices drew, None where not measured.
-    ``device`` and ``slot`` are the first member's; ``members`` are all of them.
+    ``device`` and ``slot`` are the first member's; ``members`` are all of them. ``system`` is the
+    system configuration that it was trained with.
     """
 
     trial: str
@@ -97,6 +98,7 @@ class AcceptedEpoch:
     at: float
     members: tuple[Member, ...] = ()
     joules: float | None = None
+    system: SystemConfig = ()
 
 
 @dataclass(frozen=True, slots=True)

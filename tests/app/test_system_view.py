@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from drive_world import spec
-from penstock.app.rows import TrialRow
+from penstock.app.rows import EpochRow, TrialRow
 from penstock.app.system_figures import bought, by_batch, clusters, heat
 from penstock.app.system_view import system_section, tried, turned
 from penstock.profiling.devices import Device
@@ -38,11 +38,14 @@ PROFILES = [
 
 
 class Ledger:
-    def __init__(self, *events, history=()):
-        self.events, self.entries = events, history
+    def __init__(self, *events, history=(), epochs=()):
+        self.events, self.entries, self.rows = events, history, epochs
 
     def of_trials(self, study, kind):
         return [(n, event) for n, event in enumerate(self.events) if isinstance(event, kind)]
+
+    def epochs(self, study):
+        return self.rows
 
     def devices(self):
         return [DeviceRecord(DEVICE, "i", "joined", 0.0, "")]
@@ -101,6 +104,33 @@ def test_the_section_tells_what_was_tried():
     assert "<td>threads 1</td><td>3</td><td>1.67 (1.11 to 2.56)</td>" in html
     assert "there is &lt;nothing&gt; to load" in html
     assert "1.0 s" in html
+
+
+def epoch(number, seconds, system=(), trial="s-1-0000", members=1):
+    devices = tuple((f"d{k}", 0) for k in range(members))
+    return EpochRow(
+        number, trial, number, 0.5, {}, "h", "s", seconds, "d0", 0, 1, 0.0, devices, system=system
+    )
+
+
+def test_epochs_of_a_grid_are_beside_their_trials_own_default():
+    rows = [
+        epoch(1, 2.0),
+        epoch(2, 1.0, ONE),
+        epoch(3, 4.0, TWO),
+        epoch(1, 10.0, trial="s-1-0001"),
+        epoch(2, 6.0, ONE, trial="s-1-0001"),
+        epoch(3, 1.0, ONE, trial="s-1-0001", members=2),  # of another width
+        epoch(1, 1.0, ONE, trial="s-1-0002"),  # with nothing beside it
+    ]
+    grid = spec(system="tune", probing="grid")
+    html = system_section(Ledger(epochs=rows), grid, []).html
+    assert "<th>epochs</th>" in html
+    assert "one configuration an epoch" in html
+    assert "<td>threads 1</td><td>2</td><td>1.82" in html
+    assert "<td>loader_workers 2</td><td>1</td><td>0.50" in html
+    raced = system_section(Ledger(epochs=rows), spec(system="tune"), []).html
+    assert "threads 1" not in raced  # where races decide, an epoch proves nothing
 
 
 def test_each_place_for_a_picture_has_one():

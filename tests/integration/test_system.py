@@ -6,7 +6,9 @@ import textwrap
 
 import pytest
 from installation import CORES, Installation
+from penstock.app import codec
 from penstock.app.story import find_trial, tell
+from penstock.app.system_view import system_section
 from penstock.profiling.signature import machine_of
 
 pytestmark = [
@@ -136,6 +138,15 @@ def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
     assert turned[0] == (False, False)
     assert {*turned[1:4]} == {(True, False), (False, True), (True, True)}
     assert turned[4] == turned[5]  # the shortest
+    one, other = (("threads", 1),), (("memory_format", "channels_last"),)
+    kept = [row.system for row in epochs if row.trial == trials[0].id]
+    assert kept[0] == ()
+    assert {*kept[1:4]} == {one, other, other + one}
+    assert kept[5] == trials[1].system
+    shown = system_section(site.reader, codec.spec_from_json(study.spec_json), trials)
+    assert "<td>threads 1</td><td>1</td>" in shown.html
+    story = [line.what for line in tell(site.reader, study, trials[0]).lines]
+    assert any("with threads 1 after" in what for what in story)
     second = [row.signature for row in epochs if row.trial == trials[1].id]
     assert {*second} == {first[5]}
 
