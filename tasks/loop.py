@@ -4,8 +4,8 @@ Theory of operation. An epoch's bits depend on the state before it and on (study
 epoch), nothing else: the order of examples is a permutation keyed by these; torch's generator is
 seeded before every step, keyed by the step as well; ``random`` and ``numpy.random``, which only
 user code draws from, once an epoch, or before every step where user code reads (``reading``).
-Which stretch of an epoch a step is in changes no bit of it (``stretches``). Evaluation draws from
-keys of its own and changes no state, so a replayed epoch may leave it out.
+Which stretch of an epoch a step is in changes no bit of it (``stretches``). Evaluation changes no
+state (``epoch_metrics``), so a replayed epoch may leave it out.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
-from torch.utils.data import Dataset
 
 from ..profiling.errors import TrialFailed
 from .backward import backward
+from .epoch_metrics import MeanLoss, evaluate
 from .keys import key
 from .metering import Metering
 from .operator_calls import operator_calls
-from .reading import in_memory, length, read, seed_cpu
+from .reading import in_memory, length, read
+from .seeding import seed_everything, seed_stretch, seed_torch
 from .shards import Sums, cut, refuse
 from .state import state_hash
 from .stretches import Stretch
@@ -160,7 +161,7 @@ def start(
     Raises ``TrialFailed`` (shards, inexact) for one that cannot be trained in so many shards.
     """
     device = device_here()
-    _seed_all(device, "init", seed, number)
+    seed_stretch(device, "init", seed, number)
     system = system or System()
     model = code.model().to(device)
     if system:
@@ -194,9 +195,9 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
     # A plateau schedule reads the validation loss, so a replay has to know it too.
     plateau = isinstance(run.schedule, ReduceLROnPlateau)
     if evaluated or plateau:
-        metrics |= _evaluate(run, "validation", run.data.validation)
+        metrics |= evaluate(run, "validation", run.data.validation)
     if evaluated and run.data.test is not None:
-        test = _evaluate(run, "test", run.data.test)
+        test = evaluate(run, "test", run.data.test)
         metrics |= {f"test_{name}": value for name, value in test.items()}
     if plateau:
         run.schedule.step(metrics["loss"])
@@ -208,12 +209,12 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
 def _train(run: Training, tick: Tick) -> float:
     names = (run.seed, run.number, run.epoch)
     examples = length(run.data.train)
-    _seed_all(run.device, "epoch", *names)
+    seed_stretch(run.device, "epoch", *names)
     generator = torch.Generator().manual_seed(key("order", *names))
     order = torch.randperm(examples, generator=generator)
     batches = torch.split(order, run.batch_size)
     run.model.train()
-    total = torch.zeros((), device=run.device)
+    loss_of = MeanLoss()
     for stretch in run.stretches or [Stretch(run.system, 0, len(batches))]:
         gradients = _by_batch(run, batches, stretch)
         if run.shards > 1:
@@ -228,10 +229,10 @@ def _train(run: Training, tick: Tick) -> float:
                     run.counts, loss = operator_calls(partial(_step, run, gradients))
                 else:
                     loss = _step(run, gradients)
-                total += loss * len(batches[step])
+                loss_of.add(loss, len(batches[step]))
             next(gradients, None)
             stretch.tick(run.metering)
-    return float(total.item()) / examples
+    return loss_of.value(examples)
 
 
 def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:
@@ -250,7 +251,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
     parts = batches[stretch.first : stretch.stop]
     reads = [key("read", *names, step, 0) for step in steps]
     batch_of = read(run.data.train, parts, reads, run.device, **stretch.system.reading())
-    seed_step = _seed if in_memory(run.data.train) is not None else _seed_everything
+    seed_step = seed_torch if in_memory(run.data.train) is not None else seed_everything
     for seed in seeds:
         began = time.perf_counter()
         batch, size = next(batch_of)
@@ -275,7 +276,7 @@ def _by_shard(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
             began = time.perf_counter()
             part, size = next(batch_of)
             run.waited += time.perf_counter() - began
-            _seed_everything(run.device, seed[shard])
+            seed_everything(run.device, seed[shard])
             with computing:
                 loss = run.code.loss(run.model, part)
             sums.take(shard, loss, size / len(batch))
@@ -298,66 +299,7 @@ def _shares(
     return read(run.data.train, examples, keys, run.device, **stretch.system.reading())
 
 
-def _evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
-    """Means over ``data`` in fixed order. ``loss`` is added for validation data only."""
-    code, model = run.code, run.model
-    examples = length(data)
-    names = (run.seed, run.number, run.epoch)
-    batches = torch.split(torch.arange(examples), code.eval_batch_size)
-    mine = range(len(batches)) if run.gang is None else run.gang.share(len(batches))
-    parts = batches[mine.start : mine.stop]
-    keys = [key(f"read {part}", *names, i) for i in mine]
-    batch_of = read(data, parts, keys, run.device, channels_last=run.system.channels_last)
-    seeded = in_memory(data) is None  # each read leaves torch seeded
-    rows: list[tuple[dict[str, Any], int]] = []
-
-    _seed_all(run.device, part, *names)
-    model.eval()
-    with torch.no_grad(), run.system.computing(run.device):
-        for i in mine:
-            batch, size = next(batch_of)
-            if run.shards > 1 or seeded:  # members draw for the batches they have
-                _seed_all(run.device, part, *names, i)
-            values = dict(code.metrics(model, batch))
-            if part == "validation" and "loss" not in values:
-                values["loss"] = code.loss(model, batch)
-            # In double precision: means must not depend on the evaluation batch.
-            rows.append(({name: _wide(value) for name, value in values.items()}, size))
-    if run.gang is not None:
-        plain = [({name: float(v) for name, v in row.items()}, size) for row, size in rows]
-        rows = run.gang.collect(plain)
-    totals: dict[str, Any] = dict.fromkeys(rows[0][0], 0.0)
-    for values, size in rows:
-        if totals.keys() != values.keys():
-            raise TrialFailed("metric", f"metrics() gave {sorted(values)} after {sorted(totals)}")
-        for name, value in values.items():
-            totals[name] = totals[name] + value * size
-    return {name: float(total) / examples for name, total in totals.items()}
-
-
 def _same_memory(one: Any, other: Any) -> bool:
     if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
         return False
     return one.nbytes > 0 and one.data_ptr() == other.data_ptr() and one.shape == other.shape
-
-
-def _wide(value: Tensor | float) -> Tensor | float:
-    return value.detach().double() if isinstance(value, torch.Tensor) else float(value)
-
-
-def _seed(device: torch.device, seed: int) -> None:
-    # Not torch.manual_seed: it visits every backend there could be, 0.1 ms a call.
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-
-
-def _seed_all(device: torch.device, *names: int | str) -> None:
-    """Seed torch, ``random`` and ``numpy.random`` for the stretch called ``names``."""
-    _seed_everything(device, key(*names))
-
-
-def _seed_everything(device: torch.device, seed: int) -> None:
-    seed_cpu(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)

@@ -8,12 +8,10 @@ read ahead, exact knobs. A ``TensorDataset`` is indexed here and now: nothing is
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import torch
 from torch.utils.data import (
     DataLoader,
@@ -26,6 +24,7 @@ from torch.utils.data import (
 
 from ..profiling.errors import TrialFailed
 from .affinity import cores, use
+from .seeding import seed_cpu
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,14 +85,6 @@ def read(
         if device.type != "cpu" or channels_last:
             batch = _to(batch, device, channels_last=channels_last)
         yield batch, len(part)
-
-
-def seed_cpu(seed: int) -> None:
-    """Seed torch on the CPU, ``random`` and ``numpy.random``."""
-    # Not torch.manual_seed: it visits every backend there could be, 0.1 ms a call.
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # the generator that user code draws from
 
 
 def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:

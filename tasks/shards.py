@@ -133,7 +133,7 @@ class Sums:
             torch._foreach_copy_(self._statistics + self._counters, statistics + counters)
         if self._loose is not None:
             self._loose.put(root.counters[len(self._counters) :])
-        return loss
+        return loss.clone()  # a gang's lies where the next step's will
 
     def check(self) -> None:
         """Raise ``TrialFailed`` if a buffer has changed that cannot be combined over shards."""
