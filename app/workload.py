@@ -175,7 +175,8 @@ class KnownCosts(CostTable):
         """As in the workload, times the error."""
         known = self.workload.trial(study, trial)
         level = known.level * self.beliefs.get(trial, 1.0)
-        return Expected(level, known.shape[:widest], self.error)
+        shape = known.shape[:widest]
+        return Expected(level, shape, self.error, shape)
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:

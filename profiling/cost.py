@@ -8,10 +8,9 @@ measured epoch nothing is expected: the caller gets None and says so.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
-from .pooling import Expected, Pool, expected, pool, prior_shape
+from .pooling import Expected, Pool, expected, pool, prior
 
 ALPHA = 0.3
 #: An estimate that moved by this factor since it was last planned with is to be planned anew.
@@ -133,7 +132,7 @@ class CostTable:
         """
         known = self.studies.get(study)
         if known is None:
-            return Expected(None, prior_shape(widest), math.inf)
+            return prior(widest)
         made = known.pool
         if made is None or known.changes > MORE * known.pooled or len(made.shape) < widest:
             trials = [(own.features, own.planned) for own in known.trials.values()]

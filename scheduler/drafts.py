@@ -30,7 +30,7 @@ _BETWEEN = 12
 #: Trials times forecasts of one plan: of many trials fewer plans are tried, and lose less by it.
 _EFFORT = 2500
 #: Rules that are tried at every target over the bound.
-_FIRST = ("start, seated", "start", "longest")
+_FIRST = ("start, seated", "start", "longest", "start, patient")
 #: Those that are tried in turn between the bound and the best plan.
 _THEN = ("start", "start, seated", "longest", "longest, seated", "largest")
 #: How much the mean completion counts beside the makespan where results decide what follows.
@@ -40,10 +40,11 @@ _NEAR = 1.002
 
 
 class Rule(NamedTuple):
-    """Who goes first: a small priority by job, course and target; ``seated`` as in ``forecast``."""
+    """Who goes first: a small priority by job, course and target; the others as in ``forecast``."""
 
     priority: Callable[[Job, Course, float], float]
     seated: bool
+    patient: bool = False
 
 
 def _duration(job: Job, course: Course) -> float:
@@ -74,6 +75,7 @@ def _largest(job: Job, course: Course, target: float) -> float:
 RULES = {
     "start": Rule(_start, seated=False),
     "start, seated": Rule(_start, seated=True),
+    "start, patient": Rule(_start, seated=False, patient=True),
     "longest": Rule(_longest, seated=False),
     "longest, seated": Rule(_longest, seated=True),
     "largest": Rule(_largest, seated=False),
@@ -166,9 +168,11 @@ def draft_of(
     limit: float = math.inf,
 ) -> Draft | None:
     """``courses`` tried out; None where they cannot all run, or not all end before ``limit``."""
-    priority, seated = RULES[rule]
+    priority, seated, patient = RULES[rule]
     priorities = [priority(job, course, target) for job, course in zip(jobs, courses, strict=True)]
-    found = forecast(jobs, devices, courses, priorities, seated=seated, limit=limit)
+    found = forecast(
+        jobs, devices, courses, priorities, seated=seated, patient=patient, limit=limit
+    )
     return None if found is None else Draft(tuple(courses), rule, target, found)
 
 

@@ -78,13 +78,16 @@ def forecast(
     priorities: Sequence[float],
     *,
     seated: bool = False,
+    patient: bool = False,
     limit: float = math.inf,
 ) -> Forecast | None:
     """Run ``jobs`` on ``devices`` under ``courses``; a small priority goes first.
 
     ``seated``: at the beginning every course of two widths gets its narrow one before others get
-    anything, for it has no time to wait. None where a job waits for ever, because its narrow width
-    is more than there are devices, or where not all end before ``limit`` (seconds from now).
+    anything, for it has no time to wait. ``patient``: one that cannot have its narrow width yet has
+    what becomes free kept for it, also one at work, which then waits for it at its boundary. None
+    where a job waits for ever, because its narrow width is more than there are devices, or where
+    not all end before ``limit`` (seconds from now).
     """
     runs = [
         _Run(job, course, job.epochs, job.held, job.last, course.epochs == 0)
@@ -113,7 +116,7 @@ def forecast(
                 _seat(line, runs[at])
             seated = False
         if asking or (waiting and line.free):
-            waiting = _hand_out(line, now, asking, waiting)
+            waiting = _hand_out(line, now, asking, waiting, patient=patient)
         if now <= _TOGETHER:
             line.late = {runs[at].job.trial for at in waiting}
         if now >= limit or line.latest >= limit:
@@ -126,7 +129,9 @@ def forecast(
     return Forecast(line.makespan, completion, line.widths, line.late)
 
 
-def _hand_out(line: _Line, now: float, asking: list[int], waiting: list[int]) -> list[int]:
+def _hand_out(
+    line: _Line, now: float, asking: list[int], waiting: list[int], *, patient: bool
+) -> list[int]:
     """Give free devices to those who ask at a boundary and who wait; returns who goes on waiting.
 
     Both are by priority, the first one last. Who waits holds nothing, so without free devices there
@@ -139,11 +144,24 @@ def _hand_out(line: _Line, now: float, asking: list[int], waiting: list[int]) ->
             at = asking.pop()
         else:
             at = waiting.pop()
-        if not (line.free or runs[at].held) or not _ask(line, at, now):
+        if not (line.free or runs[at].held) or not _ask(line, at, now, patient=patient):
             passed.append(at)
+            if patient:
+                line.free += runs[at].held
+                runs[at].held = 0
+                passed += _go_on(line, now, asking)
+                break
     if passed and waiting and ranks[passed[-1]] > ranks[waiting[-1]]:
         return sorted(waiting + passed, key=ranks.__getitem__, reverse=True)
     return waiting + passed[::-1]
+
+
+def _go_on(line: _Line, now: float, asking: list[int]) -> list[int]:
+    """Have those who ask go on with what they hold; returns who holds nothing, by priority."""
+    free, line.free = line.free, 0
+    idle = [at for at in reversed(asking) if not _ask(line, at, now, patient=False)]
+    line.free = free
+    return idle
 
 
 def _arrive(line: _Line, now: float) -> list[int]:
@@ -175,8 +193,8 @@ def _seat(line: _Line, run: _Run) -> None:
         run.held += lacking
 
 
-def _ask(line: _Line, at: int, now: float) -> bool:
-    """Give a job what it wants of the free devices; False where it goes on waiting."""
+def _ask(line: _Line, at: int, now: float, *, patient: bool) -> bool:
+    """Give a job what it wants of the free devices; False where it waits for its narrow width."""
     run = line.runs[at]
     job, course = run.job, run.course
     if not run.past_wide and course.wide - run.held <= line.free:
@@ -196,7 +214,7 @@ def _ask(line: _Line, at: int, now: float) -> bool:
             run.since = begin
             line.narrow.append(at)
         return True
-    if not run.held:
+    if patient or not run.held:
         return False
     # It holds less than its narrow width: on with what it has.
     line.widths.setdefault(job.trial, run.held)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .places import places, room
+from .places import are_kept_for, places, room
 from .state import Attempt, EngineState
 from .trial import TrialState
 
@@ -84,6 +84,9 @@ def _waiting(state: EngineState, at: float) -> list[Facts]:
             why = "no device may be used now"
         elif usable <= study.refused.keys():
             why = "no device that is there may be used for its study"
+        elif place == 0 and are_kept_for(state, trial):
+            wanted = state.courses[name].narrow
+            why = f"first in line: what becomes free is kept for it until it has {wanted} devices"
         place += study.works
         found.append(
             {

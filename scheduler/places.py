@@ -120,3 +120,12 @@ def _tried_elsewhere(state: EngineState, study: str, name: str, slots: int) -> b
 
 def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
+
+
+def are_kept_for(state: EngineState, trial: Trial) -> bool:
+    """Whether free devices wait for ``trial``, which can have its course's width one day."""
+    course = state.courses.get(trial.id)
+    if not state.patient or course is None or state.shared_at is not None:
+        return False
+    there = sum(state.usable(name) for name in state.devices)
+    return course.narrow <= there - len(state.studies[trial.study].refused)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from .decisions import Ask, Cut, Dispatch, Finish, Member, Release, Segment
 from .packing import Packing
-from .places import places
+from .places import are_kept_for, places
 from .segments import segment_length
 from .state import Attempt, StudyState
 from .strategy import Entry, Fork, Pull
@@ -122,7 +122,7 @@ class Placing(Packing):
                 free[:] = [place for place in free if self.state.is_free(place.device)]
                 continue
             members = self._members(trial, fits, self._width(study, trial))
-            if not members and self.state.shuffle:
+            if not members and (self.state.shuffle or are_kept_for(self.state, trial)):
                 break  # first in line: devices are kept for it until they are enough
             if not members:
                 continue

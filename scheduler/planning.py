@@ -96,7 +96,7 @@ class Planning(Sharing):
         for (study, _), plan in zip(snapshots, plans, strict=True):
             state.widths |= {name: n for name, n in plan.widths.items() if name in state.trials}
             state.courses |= {name: c for name, c in plan.courses.items() if name in state.trials}
-            state.shuffle = plan.shuffle
+            state.shuffle, state.patient = plan.shuffle, plan.patient
             holder = state.studies.get(study, state)
             holder.rule, holder.deadline = plan.rule, plan.deadline
 
@@ -250,7 +250,7 @@ class Planning(Sharing):
         study = self.state.studies[trial.study]
         widest = self._widest(study, trial)
         features = self.state.features(trial)
-        level, shape, deviation = costs.expected(trial.study, trial.id, widest, features)
+        level, shape, deviation, hope = costs.expected(trial.study, trial.id, widest, features)
         own = costs.own(trial.study, trial.id)
         ends = self.state.epoch_ends(self.state.attempts[trial.fence]) if trial.fence else None
         return Candidate(
@@ -269,4 +269,5 @@ class Planning(Sharing):
             boundary=0.0 if ends is None else max(0.0, ends - self._at),
             course=self.state.courses.get(trial.id),
             promise=promise,
+            hope=hope,
         )

@@ -18,9 +18,10 @@ class Candidate:
     epochs takes, None where none of its study was measured; ``speeds`` are (width, seconds an
     epoch) as measured in its study. ``level`` is seconds an epoch on one device and ``shape`` how
     that changes with the width, at every width that it may have, both estimated where they were
-    not measured, and ``deviation`` the standard deviation of the level's logarithm. The epoch that
-    it runs is expected to end in ``boundary`` seconds. ``course`` is what the standing plan has in
-    mind for it. ``promise``: the probability that it is promoted, 1 where nothing is (``promise``).
+    not measured: with caution, in ``hope`` with hope. ``deviation`` is the standard deviation of
+    the level's logarithm. The epoch that it runs is expected to end in ``boundary`` seconds.
+    ``course`` is what the standing plan has in mind for it. ``promise``: the probability that it is
+    promoted, 1 where nothing is (``promise``).
     """
 
     trial: str
@@ -38,6 +39,7 @@ class Candidate:
     boundary: float = 0.0
     course: Course | None = None
     promise: float = 1.0
+    hope: Shape = ()
 
     @property
     def seconds(self) -> float | None:
@@ -74,7 +76,8 @@ class Plan:
 
     ``widths`` is on how many devices a trial shall run from its next epoch on; 1 where nothing is
     said. It gets as many of them as are free. ``shuffle``: instead, widths are drawn anew for every
-    epoch, and a trial waits until all its devices are free.
+    epoch, and a trial waits until all its devices are free. ``patient``: what becomes free is kept
+    for the first that waits until its course's narrow width is there.
 
     ``courses`` say for how many epochs: a trial begins at the wide or the narrow width of its
     course or not at all, whatever waits behind it, and the plan is made anew when its wide part
@@ -84,6 +87,7 @@ class Plan:
     order: tuple[str, ...] = ()
     widths: dict[str, int] = field(default_factory=dict)
     shuffle: bool = False
+    patient: bool = False
     courses: dict[str, Course] = field(default_factory=dict)
     rule: str = ""
     deadline: float = 0.0

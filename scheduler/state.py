@@ -169,10 +169,10 @@ class EngineState:
     few of them: what is needed to check a report of a durable state that comes late. ``held`` are
     the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are
     waiting trials in its order, ``widths`` what it gives each trial (1 where nothing is said),
-    ``shuffle``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``. ``plan_error`` says how the
-    policy failed where it last did. ``tuned`` are the workloads whose system parameters are known.
-    ``plan_asked`` is unanswered; until ``aside_until`` the policy is not asked. Shares were last
-    worked out at ``shared_at``.
+    ``shuffle``, ``patient``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``. ``plan_error``
+    says how the policy failed where it last did. ``tuned`` are the workloads whose system
+    parameters are known. ``plan_asked`` is unanswered; until ``aside_until`` the policy is not
+    asked. Shares were last worked out at ``shared_at``.
     """
 
     seq: int = 0
@@ -188,6 +188,7 @@ class EngineState:
     ready: list[str] = field(default_factory=list)
     widths: dict[str, int] = field(default_factory=dict)
     shuffle: bool = False
+    patient: bool = False
     courses: dict[str, Course] = field(default_factory=dict)
     rule: str = ""
     deadline: float = 0.0

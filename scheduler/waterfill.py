@@ -23,6 +23,7 @@ from .courses import Course, Job, curve_of, steady
 from .drafts import MAKESPAN, PROGRESS, RULES, Draft, draft_of, drafts
 from .snapshot import Candidate, Plan, Snapshot
 from .spread import LONG_ENOUGH
+from .trying import width_to_try
 
 #: The shape of what is not to be widened.
 _ONE = ((1, 1.0),)
@@ -46,7 +47,12 @@ def waterfill(snapshot: Snapshot) -> Plan:
     for draft in drafts(jobs, snapshot.devices, aim, before):
         best = draft
     assert best is not None  # all as they are is a plan, and can run
-    return _plan(snapshot, jobs, _with_leftovers(jobs, snapshot.devices, best))
+    best = _with_leftovers(jobs, snapshot.devices, best)
+    plan = _plan(snapshot, jobs, best)
+    if (tried := width_to_try(both, jobs, snapshot.devices, best.forecast)) is not None:
+        trial, course = tried
+        plan.widths[trial], plan.courses[trial] = course.wide, course
+    return plan
 
 
 def _with_leftovers(jobs: Sequence[Job], devices: int, best: Draft) -> Draft:
@@ -136,7 +142,9 @@ def _standing(
     courses = []
     for each, job in zip(candidates, jobs, strict=True):
         course = each.course
-        if course is None or not {course.narrow, course.wide} <= job.curve.factor.keys():
+        if course is not None and course.wide not in job.curve.factor:
+            course = steady(course.narrow)  # it was to be tried, and others have come since
+        if course is None or course.narrow not in job.curve.factor:
             return None
         if job.held == course.wide and course.epochs:
             course = Course(course.narrow, course.wide, course.epochs - 1)
@@ -165,6 +173,7 @@ def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: Draft) -> Plan:
     return Plan(
         tuple(each.trial for each in waiting),
         best.forecast.widths,
+        patient=RULES[best.rule].patient,
         courses=courses,
         rule=best.rule,
         deadline=snapshot.at + best.target,

@@ -18,17 +18,18 @@ def taught(*epochs):
 
 
 def test_nothing_is_expected_of_a_study_without_a_measured_epoch():
-    level, shape, deviation = CostTable().expected("s", "t", 4)
+    level, shape, deviation, hope = CostTable().expected("s", "t", 4)
     assert level is None
     assert deviation == math.inf
-    assert [width for width, _ in shape] == [1, 2, 3, 4]
+    assert [width for width, _ in shape] == [width for width, _ in hope] == [1, 2, 3, 4]
+    assert all(low < high for (_, low), (_, high) in zip(hope[1:], shape[1:], strict=True))
 
 
 def test_an_epoch_that_took_no_time_does_no_harm():
     costs = CostTable()
     assert costs.saw_epoch("s", "t", 0.0, 1)
     costs.saw_epoch("s", "t", 0.0, 1)
-    level, shape, _ = costs.expected("s", "t", 2)
+    level, shape, _, _ = costs.expected("s", "t", 2)
     assert level > 0
     assert all(factor > 0 for _, factor in shape)
 
@@ -43,11 +44,20 @@ def test_a_trial_that_was_not_run_is_expected_as_its_study_and_one_that_was_as_i
 
 def test_measured_widths_count_as_they_were_measured_and_tell_of_the_trial_on_one_device():
     costs = taught(("a", 1, 8.0), ("a", 2, 5.0))
-    level, shape, _ = costs.expected("s", "a", 3)
+    level, shape, _, _ = costs.expected("s", "a", 3)
     assert level == pytest.approx(8.0)
     assert dict(shape)[2] == pytest.approx(5 / 8)
     assert dict(shape)[3] > 0.3
     assert costs.seconds_at("s", "a", 2) == pytest.approx(5.0)
+
+
+def test_hope_and_caution_are_one_where_a_trial_was_measured_and_apart_elsewhere():
+    costs = taught(("a", 2, 5.0))
+    for known in ({2}, {2, 4}):
+        _, shape, _, hope = costs.expected("s", "a", 5)
+        same = {w for (w, slow), (_, fast) in zip(shape, hope, strict=True) if slow == fast}
+        assert same == {1, *known}
+        costs.saw_epoch("s", "a", 3.0, 4)
 
 
 def test_the_curve_of_a_trial_that_scales_badly_is_its_own():

@@ -1,7 +1,7 @@
 """Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
 
 from drive_world import World, check_invariants, device, spec
-from penstock.scheduler.courses import Course
+from penstock.scheduler.courses import Course, steady
 from penstock.scheduler.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, PolicyChosen, Tick
 from penstock.scheduler.study import StrategySpec, shards_of
@@ -197,3 +197,21 @@ def test_a_trial_that_goes_on_waits_for_its_courses_width_as_one_that_begins_doe
         known.fences[0] = 0
     assert at.engine._members(trial, [one], 3) == ()
     assert set(at.engine._members(trial, [one, two], 3)) == {one, two}
+
+
+def test_what_is_free_is_kept_for_the_first_where_the_plan_is_patient():
+    at = world("d0", "d1", n_trials=4, max_width=2)
+    state = at.engine.state
+    first, second = state.ready[:2]
+    state.courses = {first: steady(2), second: steady(1)}
+    state.widths = {first: 2}
+    state.devices["d0"].fences[0] = 0
+    free = [Member("d0", 0)]
+    state.patient = True
+    assert not at.engine._place(list(free))
+    assert state.ready[:2] == [first, second]
+    # What it waits for would never come: one of the two devices has refused its study.
+    state.studies[state.trials[first].study].refused["d1"] = "another processor"
+    assert at.engine._place(list(free))
+    assert first in state.ready
+    assert second not in state.ready

@@ -82,6 +82,31 @@ def test_a_plan_that_waits_for_ever_is_none():
     assert forecast([job()], 1, [steady(2)], [0.0]) is None
 
 
+def test_patience_keeps_what_becomes_free_for_who_waits_at_its_boundary():
+    """Of two devices a has one until 1 s and is to have both; b's is free at 3 s, c waits for it.
+
+    Without patience c gets it, and a is narrow from 1 to 11 s, then wide for three epochs of 5 s.
+    """
+    linear = ((1, 1.0), (2, 0.5))
+    a = job("a", 4, level=10.0, shape=linear, devices=2, boundary=1.0, held=1, last=1)
+    b = job("b", 0, level=10.0, shape=linear, devices=2, boundary=3.0, held=1, last=1)
+    c = job("c", 1, level=2.0, shape=linear, devices=2)
+    courses = [steady(2), steady(1), steady(1)]
+    hasty = forecast([a, b, c], 2, courses, [0.0, 1.0, 2.0])
+    patient = forecast([a, b, c], 2, courses, [0.0, 1.0, 2.0], patient=True)
+    assert (hasty.makespan, hasty.widths["a"]) == (pytest.approx(26.0), 1)
+    assert (patient.makespan, patient.widths["a"]) == (pytest.approx(25.0), 2)
+
+
+def test_with_patience_others_at_their_boundaries_go_on_with_what_they_hold():
+    linear = ((1, 1.0), (2, 0.5))
+    a = job("a", 4, level=10.0, shape=linear, devices=2, boundary=1.0, held=1, last=1)
+    b = job("b", 2, level=1.0, shape=linear, devices=2, boundary=1.0, held=1, last=1)
+    found = forecast([a, b], 2, [steady(2), Course(1, 2, 1)], [0.0, 1.0], patient=True)
+    assert found.widths == {"a": 2, "b": 1}
+    assert found.makespan == pytest.approx(1 + 2 + 4 * 5)
+
+
 works = st.lists(
     st.tuples(st.integers(1, 9), st.floats(0.5, 20), st.floats(0.3, 1.0)), min_size=1, max_size=9
 )
@@ -155,6 +180,20 @@ def test_the_standing_plan_is_kept_where_no_other_is_better():
     after = Snapshot(0.0, (), 0, running, 0, devices=3, rule=first.rule, deadline=first.deadline)
     assert waterfill(after).courses == first.courses
     assert waterfill(replace(after, rule="")).courses != first.courses
+
+
+def test_who_could_not_be_widened_for_want_of_a_moment_in_which_enough_is_free_is_waited_for():
+    """Short trials take whatever becomes free; a's epochs are longer than all of theirs."""
+    shape = ((1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.25))
+    more = {"shape": shape}
+    running = (
+        candidate("a", 6, level=100.0, width=1, boundary=20.0, **more),
+        *(candidate(f"b{k}", 1, level=5.0, width=1, boundary=1.0 + k, **more) for k in range(3)),
+    )
+    waiting = tuple(candidate(f"c{k}", 1, level=5.0, **more) for k in range(40))
+    plan = waterfill(Snapshot(0.0, waiting, 0, running, 0, devices=4))
+    assert plan.patient
+    assert plan.widths["a"] > 1
 
 
 def test_without_devices_nothing_is_planned():
