@@ -11,7 +11,7 @@ from penstock.app.space import parse_space
 from penstock.profiling.devices import Device
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import EpochReported, StudySubmitted
-from penstock.scheduler.places import places
+from penstock.scheduler.places import are_kept_for, places
 from penstock.scheduler.policies import POLICIES
 from penstock.scheduler.strategy import STRATEGIES
 from penstock.scheduler.study import StrategySpec
@@ -96,8 +96,9 @@ def test_a_study_ends_without_a_device_idle_beside_ready_work(
     if strategy in expected:
         assert results(done) == expected[strategy]
     # The run once more, event by event: whoever waits has no free device, but for the moments in
-    # which the next plan is waited for.
-    again, idle = Engine(), 0.0
+    # which the next plan is waited for, and for devices that the plan keeps for the first in line
+    # (``start, patient``), who then needs more of them than are free.
+    again, idle, kept = Engine(), 0.0, 0.0
     for event, following in itertools.pairwise(done.trace):
         again.handle(event)
         state = again.state
@@ -108,7 +109,12 @@ def test_a_study_ends_without_a_device_idle_beside_ready_work(
         least = min(
             state.courses[name].narrow if name in state.courses else 1 for name in state.ready
         )
-        if free >= least:
+        first = state.trials[state.ready[0]]
+        if free and are_kept_for(state, first):
+            assert free < state.courses[first.id].narrow
+            kept += free * (following.at - event.at)
+        elif free >= least:
             assert state.dirty, f"{free} devices are idle after {event}"
             idle += free * (following.at - event.at)
     assert idle <= 0.01 * devices * done.makespan
+    assert kept <= 0.02 * devices * done.makespan

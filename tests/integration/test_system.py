@@ -144,7 +144,7 @@ def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
     assert {*kept[1:4]} == {one, other, other + one}
     assert kept[5] == trials[1].system
     shown = system_section(site.reader, codec.spec_from_json(study.spec_json), trials)
-    assert "<td>threads 1</td><td>1</td>" in shown.html
+    assert f"<td>threads 1</td><td>{kept.count(one)}</td>" in shown.html
     story = [line.what for line in tell(site.reader, study, trials[0]).lines]
     assert any("with threads 1 after" in what for what in story)
     second = [row.signature for row in epochs if row.trial == trials[1].id]
