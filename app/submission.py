@@ -130,6 +130,7 @@ def make_plan(
         raise UsageError.refuse("probing", probing, allowed)
     if system == "off" and knobs is not None:
         raise UsageError.refuse("knobs", knobs, 'None where system="off": nothing is turned')
+    weight_of_energy = energy_weight(system_objective, system, probing)
     return Plan(
         direction=direction,
         metric=metric,
@@ -149,8 +150,8 @@ def make_plan(
         further=further,
         constraints=parse_constraints(constraints),
         system=system,
-        knobs=check_knobs(knobs, exactness or "bitwise"),
-        energy_weight=energy_weight(system_objective, system, probing),
+        knobs=check_knobs(knobs, exactness or "bitwise", weight_of_energy),
+        energy_weight=weight_of_energy,
         probing=probing,
         memory_limit=None
         if memory_limit is None

@@ -29,10 +29,14 @@ MOST_ARMS = 12
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """What a trial runs on: a device's kind (``cpu``, ``cuda``) and the cores of one slot."""
+    """What a trial runs on: a device's kind (``cpu``, ``cuda``) and the cores of one slot.
+
+    ``alone``: the device has no other slot.
+    """
 
     kind: str
     cores: int
+    alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Knob:
     """One system parameter: its ``kind``, its default in words, and the values to be tried.
 
     ``named``: only where the user asks for it by name, since it costs much to try or changes more
-    than the last bits, or seldom gains.
+    than the last bits, or seldom gains, or is the machine's. ``saves``: energy, never time.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Knob:
     default: str
     values: Callable[[Spot], tuple[Value, ...]]
     named: bool = False
+    saves: bool = False
 
 
 def _fewer_threads(spot: Spot) -> tuple[Value, ...]:
@@ -62,7 +67,12 @@ def _workers(spot: Spot) -> tuple[Value, ...]:
 
 
 def _one_core(spot: Spot) -> tuple[Value, ...]:
-    return ("one core",) if spot.kind == "cpu" and spot.cores > 1 else ()
+    return ("one core",) if spot.kind == "cpu" and spot.cores > 1 and spot.alone else ()
+
+
+def _percent(kind: str) -> Callable[[Spot], tuple[Value, ...]]:
+    """Of what the device may do otherwise, which a neighbour on it would have to share."""
+    return lambda spot: (80, 60) if spot.kind == kind and spot.alone else ()
 
 
 def _on_cuda(value: Value) -> Callable[[Spot], tuple[Value, ...]]:
@@ -77,6 +87,8 @@ KNOBS = {
         Knob("loader_workers", "exact", "0: examples are read by the trainer", _workers),
         Knob("pin_memory", "exact", "off", _on_cuda(True)),
         Knob("affinity", "exact", "any core of the slot", _one_core, named=True),
+        Knob("cpu_frequency", "exact", "the system's", _percent("cpu"), named=True, saves=True),
+        Knob("gpu_power", "exact", "the driver's", _percent("cuda"), named=True, saves=True),
         Knob("compile", "rounding", "off", lambda _: (True,), named=True),
         Knob("autocast", "numerics", "off", lambda _: ("bfloat16",), named=True),
         Knob("micro_batch", "numerics", "1: the whole batch", lambda _: (2, 4), named=True),
@@ -85,10 +97,12 @@ KNOBS = {
 }
 
 
-def check_knobs(names: Iterable[str] | None, exactness: str) -> tuple[str, ...] | None:
+def check_knobs(
+    names: Iterable[str] | None, exactness: str, energy_weight: float
+) -> tuple[str, ...] | None:
     """``names`` as a user gives them, None for the usual ones; UsageError for unknown ones.
 
-    Numerics are refused in a ``bitwise`` study.
+    Numerics are refused in a ``bitwise`` study, what only saves energy where that counts nothing.
     """
     if names is None:
         return None
@@ -100,6 +114,9 @@ def check_knobs(names: Iterable[str] | None, exactness: str) -> tuple[str, ...] 
             raise UsageError.refuse("knobs", names, f"a list of {', '.join(KNOBS)}, or None")
         if KNOBS[name].kind == "numerics" and exactness == "bitwise":
             allowed = f'no {name} in a bitwise study: create_study(exactness="statistical")'
+            raise UsageError.refuse("knobs", names, allowed)
+        if KNOBS[name].saves and not energy_weight:
+            allowed = f'no {name} where only time counts: create_study(system_objective="energy")'
             raise UsageError.refuse("knobs", names, allowed)
     return tuple(dict.fromkeys(given))
 

@@ -37,7 +37,8 @@ class Probing(Planning):
     """Knows the workloads, and enters what is to be tried into their races."""
 
     def _tuned(self, spec: StudySpec, trial: Trial, spot: Spot) -> tuple[str, Tuned]:
-        key = f"{workload_of(spec, trial)}/{spot.kind}{spot.cores}"
+        slot = f"{spot.kind}{spot.cores}{'' if spot.alone else ' of more'}"
+        key = f"{workload_of(spec, trial)}/{slot}"
         known = self.state.tuned
         found = known.pop(key, None)
         kinds = _kinds(spec)
@@ -51,7 +52,8 @@ class Probing(Planning):
 
     def _spot(self, member: Member) -> Spot:
         device = self.state.devices[member.device].device
-        return Spot(device.kind, max(1, len(device.cores) // device.slots))
+        cores = max(1, len(device.cores) // device.slots)
+        return Spot(device.kind, cores, device.slots == 1)
 
     def _machine(self, trial: Trial) -> str:
         return machine_class(self.state.devices[trial.members[0].device].device)

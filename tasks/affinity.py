@@ -24,13 +24,9 @@ _bound: list[frozenset[int]] = []
 def pinned(threads: int) -> Iterator[None]:
     """Bind the calling thread to its first core; the pool of torch's ``threads`` stays free.
 
-    Raises ``TrialFailed`` (system) where the process may use other cores than its slot has, which
-    are then shared with another slot, and where the system refuses.
+    Raises ``TrialFailed`` (system) as ``own_cores`` does, and where the system refuses.
     """
-    free = cores()
-    if len(free) != threads:
-        why = f"the slot has {threads} of the {len(free)} cores that its trainer may use"
-        raise TrialFailed("system", f"no core is the trial's own: {why}")
+    free = own_cores(threads)
     torch.zeros(_ALL_THREADS).add_(1)  # the pool begins with the cores of who starts it
     try:
         os.sched_setaffinity(0, {min(free)})
@@ -47,6 +43,18 @@ def pinned(threads: int) -> Iterator[None]:
 def cores() -> frozenset[int]:
     """The cores that this process may use, also while the thread that asks is bound to one."""
     return _bound[-1] if _bound else frozenset(os.sched_getaffinity(0))
+
+
+def own_cores(threads: int) -> frozenset[int]:
+    """The cores of a slot that has so many ``threads``.
+
+    Raises ``TrialFailed`` (system) where the process may use others, too: those of another slot.
+    """
+    free = cores()
+    if len(free) != threads:
+        why = f"the slot has {threads} of the {len(free)} cores that its trainer may use"
+        raise TrialFailed("system", f"no core is the trial's own: {why}")
+    return free
 
 
 def use(free: frozenset[int], _worker: int) -> None:

@@ -1,22 +1,23 @@
 """System configurations in a trainer: turning the knobs of ``profiling.knobs`` for one trial.
 
 Threads and TF32 are the process's, and are set for every segment anew; the memory format and the
-compiler's work are the model's; autocast is around every call of the user's code, affinity around
-the steps (``affinity``); loader workers and pinned memory are for whoever reads (``reading``),
-micro-batches for whoever computes gradients (``backward``).
+compiler's work are the model's; autocast is around every call of the user's code, affinity and the
+machine's limits around the steps (``affinity``, ``limits``); loader workers and pinned memory are
+for whoever reads (``reading``), micro-batches for whoever computes gradients (``backward``).
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..profiling.errors import TrialFailed
 from ..profiling.knobs import Value
-from .affinity import pinned
+from .affinity import own_cores, pinned
 from .backward import refuse_parts
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Knobs that are about reading examples alone.
 READING = ("loader_workers", "pin_memory")
+#: Knobs that are settings of the machine.
+LIMITS = ("cpu_frequency", "gpu_power")
 
 
 class System(dict[str, Value]):
@@ -55,9 +58,18 @@ class System(dict[str, Value]):
         if torch.cuda.is_available():
             torch.backends.cuda.matmul.allow_tf32 = bool(self.get("tf32", False))
 
-    def stepping(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
         """What steps are taken in. Raises ``TrialFailed`` (system) where the machine refuses."""
-        return pinned(device_threads()) if "affinity" in self else nullcontext()
+        with ExitStack() as held:
+            if "affinity" in self:
+                held.enter_context(pinned(device_threads()))
+            if any(name in self for name in LIMITS):
+                from .limits import limited  # brings the driver's library
+
+                own = own_cores(device_threads()) if "cpu_frequency" in self else frozenset[int]()
+                held.enter_context(limited(self, own, os.environ.get("CUDA_VISIBLE_DEVICES")))
+            yield
 
     def shape(self, model: nn.Module, shards: int = 1) -> None:
         """Make the model what it says. Raises ``TrialFailed`` (system) where torch cannot."""

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.profiling.arm import MOST_WINDOWS, student
 from penstock.profiling.errors import UsageError
-from penstock.profiling.knobs import KNOBS, MOST_ARMS, Spot, arms, check_knobs, merged, part, words
+from penstock.profiling.knobs import (
+    KNOBS,
+    MOST_ARMS,
+    Spot,
+    arms,
+    check_knobs,
+    choices,
+    merged,
+    part,
+    words,
+)
 from penstock.profiling.racing import PROBING, Race, check_probing
 from scipy.stats import t
 
@@ -195,11 +205,25 @@ def test_parts_of_a_configuration():
 @pytest.mark.parametrize("given", ["thread", ["threads", "colour"], [1]])
 def test_unknown_knobs_are_refused(given):
     with pytest.raises(UsageError, match=r"knobs = .* allowed is a list of threads"):
-        check_knobs(given, "bitwise")
+        check_knobs(given, "bitwise", 0.0)
 
 
 def test_numerics_are_refused_where_bits_count():
     with pytest.raises(UsageError, match="no autocast in a bitwise study"):
-        check_knobs(["threads", "autocast"], "bitwise")
-    assert check_knobs(["autocast"], "statistical") == ("autocast",)
-    assert check_knobs(None, "bitwise") is None
+        check_knobs(["threads", "autocast"], "bitwise", 0.0)
+    assert check_knobs(["autocast"], "statistical", 0.0) == ("autocast",)
+    assert check_knobs(None, "bitwise", 0.0) is None
+
+
+def test_what_only_saves_energy_is_refused_where_that_counts_nothing():
+    with pytest.raises(UsageError, match=r"no gpu_power where only time counts: .*energy"):
+        check_knobs(["threads", "gpu_power"], "bitwise", 0.0)
+    assert check_knobs(["cpu_frequency"], "bitwise", 0.3) == ("cpu_frequency",)
+
+
+def test_settings_of_a_whole_device_are_not_turned_on_a_part_of_it():
+    named = ("affinity", "cpu_frequency", "gpu_power")
+    assert [name for name, _ in choices(Spot("cpu", 4), ["exact"], named)] == [*named[:2]]
+    assert choices(Spot("cuda", 4), ["exact"], named) == (("gpu_power", (80, 60)),)
+    for kind in ("cpu", "cuda"):
+        assert choices(Spot(kind, 4, alone=False), ["exact"], named) == ()
