@@ -1,14 +1,7 @@
-"""One segment of a TorchTrainable: find the state it starts from, train its epochs, keep the end.
-
-The state after epoch ``first`` - 1 is taken from memory where the trial is warm, else from the
-memory of a trainer that has it, else from the newest checkpoint that loads, else from
-initialisation; missing epochs are replayed. An epoch's bits are a function of the trial, so all
-ways lead to the same state. Its hash is checked against the ledger's before anything new is
-computed, but for a state out of a trainer's memory: there the hash is known already.
+"""One segment of a TorchTrainable: begin where the trial is, train its epochs, keep the end.
 
 In a statistical study bits may differ, so nothing is replayed: an epoch is reported when its state
-is in the store, and the next one starts from that very state. In a gang rank 0's state is the
-trial's. Where a member's differs the segment ends, and the next one begins with taking it over.
+is in the store, and the next one starts from that very state.
 """
 
 from __future__ import annotations
@@ -17,18 +10,17 @@ import socket
 
 import torch
 
-from ..profiling.errors import BackendError, TrialFailed
+from ..profiling.errors import TrialFailed
 from ..profiling.knobs import part
-from ..profiling.signature import machine_of
 from . import checkpoint, exact, loop, neighbours, patient, stretches
+from .beginning import Beginnings
 from .contract import TorchTrainable
 from .exact import configure
-from .failure import GangLost, Lost, failure_of
 from .gang import Gang
 from .identity import Identity
 from .meeting import Meetings
 from .memory import bounded
-from .messages import ParentRef, SegmentTask
+from .messages import SegmentTask
 from .metrics import checked
 from .pipe import Pipe, Run
 from .probing import probe
@@ -36,7 +28,7 @@ from .profiled import Profiles
 from .reading import in_memory, length
 from .state import machine_signature, signature
 from .system import READING, System
-from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name, warm_capacity
+from .warm import WarmTrial, WarmTrials, warm_capacity
 
 
 def warm_up() -> None:
@@ -54,12 +46,11 @@ class Segments:
     def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
         """``identity`` is where other trainers find this one, which listens at ``listen``."""
         self._pipe = pipe
-        self._identity = identity
-        self._data = SharedData()
         self._profiles = Profiles()
         self._warm = WarmTrials(warm_capacity())
         self._writer = checkpoint.Writer(self._durable, self._undurable)
         self._meetings = Meetings(identity, loop.device_here())
+        self._beginnings = Beginnings(identity, self._warm, self._writer, self._meetings)
         token = Identity.parse(identity).token
         neighbours.Neighbours(listen, token, self._warm.lend, self._meetings.store_port).start()
 
@@ -82,7 +73,7 @@ class Segments:
                 self._writer.forget(gone)
         try:
             with exact.explained(), bounded(task.memory_limit):
-                warm = self._state_before(run, code)
+                warm = self._beginnings.before(run, code)
                 warm.training.metering = run.metering
                 _try_out(run, warm.training)
                 run.prepared()
@@ -164,146 +155,6 @@ class Segments:
     def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
 
-    def _state_before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
-        """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
-
-        It comes from here, else from the trainer that computed it, else from another member, else
-        from a checkpoint; what is missing then is replayed, by all members together. Raises
-        ``Lost`` where it may not be replayed: elsewhere, or later, it may be there.
-        """
-        task = run.task
-        before = task.first - 1
-        warm = self._warm.get(task.trial)
-        if warm is not None and warm.training.epoch == before and warm.state_hash != task.expect:
-            warm = None
-        if warm is not None and warm.training.system != dict(task.system):
-            warm.training.reshape(System(task.system))
-            warm.signature = signature(warm.training)
-        if warm is None or warm.training.epoch > before:
-            # Nothing here, or a fenced-off attempt ran ahead of what was accepted.
-            warm = self._fresh(task, code)
-        if warm.training.epoch < before and task.holder not in ("", self._identity):
-            warm = self._from_neighbour(warm, run, code, task.holder, before)
-        if run.members:
-            warm = self._meet(run, warm, code)
-        elif warm.training.epoch < before:
-            self._load_newest(warm.training, run)
-        self._warm.take(task.trial)
-        training = warm.training
-        if training.epoch == before and warm.state_hash == task.expect:
-            return warm
-        # A forked trial has epochs that are not its own: they are nobody's to replay.
-        replayable = before if task.exactness == "statistical" else task.origin
-        if training.epoch < replayable:
-            why = "; ".join(run.passed_over)
-            raise Lost(
-                f"the state after epoch {replayable} is not in the store, nor in memory"
-                + (f": {why}" if why else "")
-            )
-        if training.epoch < before:
-            run.replays(training.epoch + 1, before)
-        while training.epoch < before:
-            replayed = training.epoch + 1
-            run.replaying(replayed)
-            loop.run_epoch(training, lambda *_: run.check(), evaluated=False)
-        warm.state_hash = training.hash() if before > task.origin else ""
-        broken = task.on_signature_change == "record" and warm.signature != task.signature
-        if warm.state_hash != task.expect and not broken:
-            raise TrialFailed(
-                "diverged",
-                f"epoch {before} came out as {warm.state_hash}, the ledger has {task.expect}: "
-                f"the training code is not deterministic, or this device computes differently "
-                f"({warm.signature})",
-            )
-        return warm
-
-    def _meet(self, run: Run, warm: WarmTrial, code: type[TorchTrainable]) -> WarmTrial:
-        """Join the segment's gang; all of its members come to hold the newest state of any."""
-        task, members = run.task, run.members
-        meeting = self._meetings.begin(members, task.fence, run.check)
-        self._warm.put(task.trial, warm)  # so that the others may have it
-        here = machine_of(warm.signature)
-        said = meeting.tell("epoch", [warm.training.epoch, here])
-        epochs, machines = [epoch for epoch, _ in said], [machine for _, machine in said]
-        exact.check_gang(task, machines)
-        beside = sorted({*machines} - {here})
-        warm.beside = "".join(f" + {machine}" for machine in beside)
-        if max(epochs) < task.first - 1:
-            self._load_newest(warm.training, run)
-            epochs = meeting.tell("loaded", warm.training.epoch)
-        newest = max(epochs)
-        if min(epochs) < newest:
-            if warm.training.epoch < newest:
-                source = members[epochs.index(newest)]
-                warm = self._from_neighbour(warm, run, code, source, newest)
-            if warm.training.epoch < newest:
-                raise GangLost("no member has the state that one of them had")
-            meeting.tell("has it", word=True)
-        warm.training.gang = self._meetings.gang(meeting)
-        return warm
-
-    def _from_neighbour(
-        self,
-        warm: WarmTrial,
-        run: Run,
-        code: type[TorchTrainable],
-        source: str,
-        epoch: int,
-    ) -> WarmTrial:
-        """The trial after ``epoch`` as ``source`` has it; an earlier state where that fails."""
-        training, task = warm.training, run.task
-        expect = task.expect if epoch == task.first - 1 else ""
-        name = state_name(task.trial, expect)
-        self._warm.drop(task.trial)  # it is no state of any epoch while it is overwritten
-        try:
-            state = neighbours.fetch(source, name, epoch, into=training.state())
-            if state is not None:
-                training.load(state, epoch)
-                self._writer.begin(task.trial)
-                warm.state_hash = expect
-        except BackendError as error:
-            run.passes_over(error)
-            return self._fresh(task, code)
-        return warm
-
-    def _fresh(self, task: SegmentTask, code: type[TorchTrainable]) -> WarmTrial:
-        reads = Reads(task.params)
-        trainable = code(reads)
-        try:
-            data = self._data.of(trainable, reads)
-        except BaseException as error:
-            raise failure_of(error, "data") from error
-        statistical = task.exactness == "statistical"
-        training = loop.start(
-            trainable,
-            data,
-            task.seed,
-            task.number,
-            task.shards,
-            statistical=statistical,
-            system=System(task.system),
-        )
-        configure(deterministic=not statistical)  # the user's code may have changed it
-        training.system.enter()
-        self._writer.begin(task.trial)
-        return WarmTrial(training, signature(training))
-
-    def _load_newest(self, training: loop.Training, run: Run) -> None:
-        """Load the newest checkpoint that is whole and newer than what ``training`` holds."""
-        task = run.task
-        for parent in sorted(task.parents, key=lambda parent: -parent.epoch):
-            if training.epoch < parent.epoch < task.first and _fits(parent, task):
-                try:
-                    state = checkpoint.load(parent.uri, parent.state_hash)
-                except BackendError as error:
-                    run.passes_over(error)
-                    continue
-                if parent.epoch == task.origin:
-                    training.inherit(state, parent.epoch)
-                else:
-                    training.load(state, parent.epoch)
-                return
-
 
 def _try_out(run: Run, training: loop.Training) -> None:
     """Measure the configurations that the segment names: now, or in its first epoch."""
@@ -364,13 +215,3 @@ def _agree(
             "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
         )
     return bool(said[0][1]) or not alike, sum(known) if len(known) == len(said) else None
-
-
-def _fits(parent: ParentRef, task: SegmentTask) -> bool:
-    """A checkpoint of the very epoch before the segment must be the state that is expected.
-
-    Of another trial's state that it begins with nothing is expected: it is made this trial's first.
-    """
-    if parent.epoch == task.origin or parent.epoch != task.first - 1:
-        return True
-    return parent.state_hash == task.expect
