@@ -211,7 +211,7 @@ def test_a_broker_that_does_not_answer_is_refused_in_time_and_its_password_not_s
     began = time.monotonic()
     said = site.penstock("run", script, status=3)
     # 5 s for the broker; the rest is Python's own start.
-    assert time.monotonic() - began < 5 + 4
+    assert time.monotonic() - began < 5 + 15
     assert f"redis://***@127.0.0.1:{broken_broker}/0 does not answer" in said
     assert "s3cret" not in said
     assert "penny" not in said
