@@ -9,8 +9,9 @@ from typing import Any
 from ..profiling.errors import UsageError
 from .boundary import to_the_user
 from .handle import refuse_in_trainer
+from .numeric import finite, whole
 from .readable import ReadableStudy
-from .space import finite, parse_space, whole
+from .space import parse_space
 from .submission import make_asked_spec
 
 

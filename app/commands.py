@@ -46,9 +46,10 @@ from ..scheduler.trial import FINAL
 from .codec import decode, spec_from_json
 from .energy_weight import check_metered
 from .imports import check_imported
+from .numeric import finite, whole
 from .objectives import DIRECTIONS, check_strategy
 from .sampler_options import SAMPLERS, check_space
-from .space import check_params, finite, grid_size, parameter, whole
+from .space import check_params, grid_size, parameter
 from .submission import check_name
 from .weights import check_priority, check_weight
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..profiling.errors import UsageError
-from .space import finite
+from .numeric import finite
 
 if TYPE_CHECKING:
     from ..profiling.devices import Device

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..profiling.errors import UsageError
 from ..scheduler.study import Objective, StrategySpec
-from .space import finite
+from .numeric import finite
 
 DIRECTIONS = ("minimize", "maximize")
 

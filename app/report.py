@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..scheduler.strategy import RULES
 from ..scheduler.trial import TrialState
-from . import figures, lineage, shared
+from . import figures, lineage, parameter_figures, shared
 from .codec import spec_from_json
 from .energy import energy_words
 from .fragments import Markup, pairs, table
@@ -116,8 +116,8 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         "pareto": figures.pareto(study, trials),
         "curves": figures.learning_curves(study, trials, epochs),
         "timeline": figures.timeline(study, trials, epochs),
-        "importances": shares and figures.importances(shares),
-        "parallel": figures.parallel(study, trials),
+        "importances": shares and parameter_figures.importances(shares),
+        "parallel": parameter_figures.parallel(study, trials),
         "lineage": lineage.lineage(study, trials),
     }
     end = study.finished_at or now.timestamp()

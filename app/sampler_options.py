@@ -8,7 +8,8 @@ from typing import Any
 
 from ..profiling.errors import UsageError
 from ..scheduler.study import Condition
-from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
+from .numeric import finite, whole
+from .space import Categorical, Space, grid_size, parameter, parse_space
 
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2")
 #: Those that cannot take several objectives, and those that need all parameters at all times.

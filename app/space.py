@@ -8,7 +8,6 @@ choice above them has certain values stands beside it (``conditions``).
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -17,6 +16,7 @@ from typing import Any
 from ..profiling.errors import UsageError
 from ..scheduler.study import Condition, Scalar
 from .conditions import is_active
+from .numeric import finite, whole
 
 #: A space as ``StudySpec`` holds it.
 Space = tuple[tuple[str, str], ...]
@@ -25,9 +25,6 @@ Space = tuple[tuple[str, str], ...]
 When = Mapping[str, Any]
 
 _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
-
-#: The largest whole number that every ledger can keep.
-LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,19 +226,6 @@ def check_params(
     )
 
 
-def whole(field: str, value: Any, low: int | None = None) -> int:
-    """``value`` if it is a whole number (of at least ``low``), else UsageError naming ``field``."""
-    allowed = "a whole number" if low is None else f"a whole number >= {low}"
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise UsageError.refuse(field, value, allowed)
-    number = int(value)
-    if low is not None and number < low:
-        raise UsageError.refuse(field, value, allowed)
-    if abs(number) > LARGEST:
-        raise UsageError.refuse(field, value, f"{allowed}, at most {LARGEST}")
-    return number
-
-
 def _inside(field: str, value: Any, given: Parameter) -> Scalar:
     if isinstance(given, Categorical):
         if not isinstance(value, (str, int, float, type(None))) or value not in given.choices:
@@ -291,17 +275,6 @@ def _from_optuna(name: str, value: Any) -> Parameter:
             return Int(value.low, value.high, log=value.log, step=value.step)
         return Float(value.low, value.high, log=value.log, step=value.step)
     raise UsageError.refuse(f"space[{name!r}]", value, _KINDS)
-
-
-def finite(field: str, value: Any, allowed: str = "a finite number") -> float:
-    """``value`` as a finite number, NumPy's and torch's too; else UsageError naming ``field``."""
-    try:
-        number = math.nan if isinstance(value, (bool, str)) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise UsageError.refuse(field, value, allowed)
-    return number
 
 
 def _written(kind: str, given: Float | Int, *, step: float | None) -> str:

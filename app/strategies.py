@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..profiling.errors import UsageError
 from ..scheduler.study import StrategySpec
-from .space import whole
+from .numeric import whole
 
 
 def FullBudget(epochs: int | None = None) -> StrategySpec:  # noqa: N802 - reads as the value it is

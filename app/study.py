@@ -23,7 +23,8 @@ from .changes import differences
 from .energy_weight import check_metered
 from .handle import DETACH, SUBMITTED, refuse_in_trainer
 from .machine import devices_of, metered
-from .space import check_params, whole
+from .numeric import whole
+from .space import check_params
 from .submission import make_spec, seconds
 from .warm_start import fitting, observation, of_frozen, of_study
 

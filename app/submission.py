@@ -28,9 +28,10 @@ from ..tasks.load import reference
 from .conditions import parse_conditions
 from .contracts import check_asked, check_contract, contract_of
 from .energy_weight import ALLOWED, FIELD, energy_weight, in_words
+from .numeric import finite, whole
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, check_space, from_optuna, options_json
-from .space import Categorical, Space, finite, grid_size, parameter, parse_space, whole
+from .space import Categorical, Space, grid_size, parameter, parse_space
 from .weights import check_priority, check_weight
 
 #: A ``memory_limit`` in bytes below which no trainer can be: torch alone takes 0.3 GB.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..profiling.errors import UsageError
 from ..scheduler.study import Condition, Observation, StudySpec
 from .conditions import is_active
-from .space import Space, check_params, finite
+from .numeric import finite
+from .space import Space, check_params
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..profiling.errors import UsageError
-from .space import finite, whole
+from .numeric import finite, whole
 
 #: Beyond these a study has next to everything or nothing: that is what priorities are for.
 LOWEST, HIGHEST = 1e-3, 1e3
