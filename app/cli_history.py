@@ -54,15 +54,20 @@ def import_history(
 
     settings = settings_of()
     entries = read_file(file)
-    client_of(settings).remember(entries)
     reader = reader_of(settings)
+    before = {entry.id for entry in reader.history()}
+    client_of(settings).remember(entries)
+    if not entries:
+        typer.echo(f"{file}: no entries")
     ids = {entry.id for entry in entries}
     known = Counter(entry.machine for entry in reader.history() if entry.id in ids)
     here = {machine_class(record.device) for record in reader.devices()}
+    again = Counter(entry.machine for entry in entries if entry.id in before)
     for machine, n in sorted(Counter(entry.machine for entry in entries).items()):
         apart = "" if machine in here else ": kept apart, no device here is of that class"
         kept = "" if known[machine] == n else f", {known[machine]} of them kept"
-        typer.echo(f"{_entries(n)} of {machine}{kept}{apart}")
+        old = f", {again[machine]} of them known already" if again[machine] else ""
+        typer.echo(f"{_entries(n)} of {machine}{old}{kept}{apart}")
 
 
 def _entries(n: int) -> str:

@@ -46,6 +46,8 @@ BATCHES = {
 FAMILIES = ("cifar10", "deepspeech2", "yolov3", "imagenet", "mixed", "cores")
 #: Studies in a burst, on average: see above.
 BURST = 8.2
+#: Studies at most: more is a slip of the keyboard.
+MOST = 1_000
 #: Part of the devices' time that the studies would take, each trial on one device.
 LOAD = 0.7
 
@@ -69,8 +71,8 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
     """
     if family not in FAMILIES:
         raise UsageError.refuse("generated", family, ", ".join(FAMILIES))
-    if count < 1:
-        raise UsageError.refuse("count", count, "a whole number, at least 1")
+    if not 1 <= count <= MOST:
+        raise UsageError.refuse("count", count, f"a whole number from 1 to {MOST}")
     rng = Random(f"penstock {family} seed {seed}")  # noqa: S311 - a workload is no secret
     drawn = [_drawn(rng, family, devices, rng.choice(TRIALS), fitted()) for _ in range(count)]
     total = sum(trial.epochs * trial.level for work, _, _ in drawn for trial in work)

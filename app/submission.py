@@ -127,7 +127,8 @@ def make_plan(
     if system not in SYSTEM:
         raise UsageError.refuse("system", system, ", ".join(SYSTEM))
     if check_probing(probing) != "race" and system != "tune":
-        allowed = f'race where system="{system}": nothing is tried'
+        tried = "only what the history advises" if system == "reuse" else "nothing"
+        allowed = f'race where system="{system}": {tried} is tried'
         raise UsageError.refuse("probing", probing, allowed)
     if system == "off" and knobs is not None:
         raise UsageError.refuse("knobs", knobs, 'None where system="off": nothing is turned')
@@ -151,7 +152,7 @@ def make_plan(
         further=further,
         constraints=parse_constraints(constraints),
         system=system,
-        knobs=check_knobs(knobs, exactness or "bitwise", weight_of_energy),
+        knobs=check_knobs(knobs, exactness or "bitwise", weight_of_energy, tried=system == "tune"),
         energy_weight=weight_of_energy,
         probing=probing,
         memory_limit=None

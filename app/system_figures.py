@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log10
-from statistics import median
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from ..profiling.arm import FEWEST_WINDOWS, Arm
@@ -36,22 +36,21 @@ class Tried:
 
     @property
     def speed(self) -> float | None:
-        """Steps an hour over those under the default, the median; None: no window was measured."""
-        return 1 / median(self.ratios) if self.ratios else None
+        """Steps an hour over those under the default, the geometric mean; None: not measured."""
+        return 1 / geometric_mean(self.ratios) if self.ratios else None
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Of the mean speed, 95 %: each bound is wrong in one of forty; None: too few windows."""
+    def interval(self, alpha: float) -> tuple[float, float] | None:
+        """Of ``speed``, each bound wrong with probability ``alpha``; None: too few windows."""
         arm = Arm(self.config)
         for ratio in self.ratios:
             arm.saw(ratio)
-        low, high = arm.interval(0.025)
+        low, high = arm.interval(alpha)
         return (exp(-high), exp(-low)) if arm.n >= FEWEST_WINDOWS else None
 
     @property
     def energy(self) -> float | None:
-        """Joules a step over those under the default, the median; None: not measured."""
-        return median(self.joules) if self.joules else None
+        """Joules a step over those under the default, the geometric mean; None: not measured."""
+        return geometric_mean(self.joules) if self.joules else None
 
 
 def heat(profiles: Sequence[Profiled]) -> Figure | None:
@@ -135,7 +134,7 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
                 "type": "scatter",
                 "mode": "lines+markers+text",
                 "x": there,
-                "y": [1 / median(found[size]) for size in there],
+                "y": [1 / geometric_mean(found[size]) for size in there],
                 "text": [""] * (len(there) - 1) + [escape(words(config))],
                 "textposition": "top center",
                 "customdata": [count(len(found[size]), "window") for size in there],

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..profiling.history import digest, machine_class
 from ..profiling.knobs import SystemConfig, words
-from ..scheduler.events import Profiled, Window, WindowsMeasured
+from ..profiling.racing import decisive
+from ..scheduler.events import AttemptFailed, Profiled, Window, WindowsMeasured
 from .charts import Figure
 from .standing import count, duration
 from .system_figures import Tried, bought, by_batch, clusters, heat
@@ -39,11 +40,13 @@ PICTURES = {
 }
 
 
-def tried(events: Sequence[WindowsMeasured]) -> list[Tried]:
-    """All configurations that were measured, the fastest first."""
+def tried(
+    events: Sequence[WindowsMeasured], failures: Sequence[tuple[SystemConfig, str]] = ()
+) -> list[Tried]:
+    """All configurations that were measured, the fastest first, and those that cannot be run."""
     ratios: dict[SystemConfig, list[float]] = {}
     joules: defaultdict[SystemConfig, list[float]] = defaultdict(list)
-    failed: dict[SystemConfig, str] = {}
+    failed: dict[SystemConfig, str] = dict(failures)
     for event in events:
         for window in event.windows:
             ratios.setdefault(window.config, []).append(window.ratio)
@@ -60,6 +63,18 @@ def tried(events: Sequence[WindowsMeasured]) -> list[Tried]:
         for config in dict.fromkeys([*ratios, *failed])
     ]
     return sorted(found, key=lambda each: -(each.speed or 0.0))
+
+
+def crashed(
+    failures: Sequence[AttemptFailed], epochs: Sequence[EpochRow]
+) -> list[tuple[SystemConfig, str]]:
+    """What trials failed under that ended an epoch without it later: it cannot be run, and why."""
+    last = {row.trial: row.at for row in epochs}  # in the order of time
+    return [
+        (each.trying, f"{each.kind}: {each.message.splitlines()[0] if each.message else ''}")
+        for each in failures
+        if each.trying and last.get(each.trial, each.at) > each.at
+    ]
 
 
 def tried_by_epoch(epochs: Sequence[EpochRow]) -> list[WindowsMeasured]:
@@ -91,16 +106,18 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     """What was profiled and tried; where nothing was, a line that says so."""
     windows = [event for _, event in reader.of_trials(spec.id, WindowsMeasured)]
     profiles = [event for _, event in reader.of_trials(spec.id, Profiled)]
+    failures = [event for _, event in reader.of_trials(spec.id, AttemptFailed)]
     by_epoch = spec.system == "tune" and spec.probing == "grid"
+    epochs = reader.epochs(spec.id)
     if by_epoch:
-        windows += tried_by_epoch(reader.epochs(spec.id))
-    if not windows and not profiles:
+        windows += tried_by_epoch(epochs)
+    found = tried(windows, crashed(failures, epochs))
+    if not found and not profiles:
         why = f"system={spec.system}" if spec.contract == "torch" else "the loop is the user's own"
         return SystemSection(
             _head("")
             + f'<p class="none">No epoch was profiled and nothing was tried: {why}.</p></section>'
         )
-    found = tried(windows)
     charts = {
         "system_bought": bought(found),
         "system_batch": by_batch(_by_batch(windows, spec, trials)),
@@ -109,15 +126,17 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     }
     wasted = sum(window.wasted for event in windows for window in event.windows)
     lead = "Profiled; nothing was tried."
-    if windows and by_epoch:
+    if found and by_epoch:
         lead = (
-            "Measured one configuration an epoch, beside the trial's own first epochs;"
-            " intervals are of 95 %."
+            "Measured one configuration an epoch, beside the trial's own first epochs: the shortest"
+            " is used. Intervals are of 95 % for all of them together."
         )
-    elif windows:
+    elif found:
         lead = (
             "Measured side by side in windows of a few steps; what of that was no training took"
-            f" {duration(wasted)}. Only what is surely faster is used; intervals are of 95 %."
+            f" {duration(wasted)}. Used is what is faster for sure: its whole interval is above 1,"
+            " at 95 % for all configurations and looks together. Where too little of the study is"
+            " left to pay for more windows, it stays undecided, and the default."
         )
     shown = "".join(
         f'<p>{PICTURES[name]}</p><div class="chart" data-figure="{name}"></div>'
@@ -136,11 +155,11 @@ def _head(lead: str) -> str:
 def _table(found: Sequence[Tried], unit: str) -> str:
     if not found:
         return ""
-    energy = any(each.joules for each in found)
+    energy, alpha = any(each.joules for each in found), decisive(len(found))
     titles = ("configuration", unit, "speed", *(["joules"] if energy else []), "cannot be run")
     rows = "".join(
         f"<tr><td>{escape(words(each.config))}</td><td>{len(each.ratios) or ''}</td>"
-        f"<td>{_ratio(each.speed)}{_between(each.interval)}</td>"
+        f"<td>{_ratio(each.speed)}{_between(each.interval(alpha))}</td>"
         + (f"<td>{_ratio(each.energy)}</td>" if energy else "")
         + f"<td>{escape(each.failed)}</td></tr>"
         for each in found

@@ -28,6 +28,8 @@ _LEARNING = ("start", "best", "rate")
 _FAMILY = ("application", "cluster", "batch")
 _AMDAHL = ("serial", "cost", "widest")
 _KINDS = ("cpu", "cuda")
+#: The largest whole number: trials, epochs, widths. More is a slip of the keyboard.
+MOST = 100_000
 #: Widest width of a curve that is a formula, where nothing is said.
 WIDEST = 16
 
@@ -240,8 +242,8 @@ class _Reading:
         self, place: Place, given: dict[str, Any], key: str, *, low: int, default: int | None = None
     ) -> int:
         value = self._given(place, given, key, default)
-        if type(value) is not int or value < low:
-            raise self._refused((*place, key), value, f"a whole number, at least {low}")
+        if type(value) is not int or not low <= value <= MOST:
+            raise self._refused((*place, key), value, f"a whole number from {low} to {MOST}")
         return value
 
     def _given(self, place: Place, given: dict[str, Any], key: str, default: Any) -> Any:

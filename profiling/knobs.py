@@ -98,22 +98,28 @@ KNOBS = {
 
 
 def check_knobs(
-    names: Iterable[str] | None, exactness: str, energy_weight: float
+    names: Iterable[str] | None, exactness: str, energy_weight: float, *, tried: bool
 ) -> tuple[str, ...] | None:
     """``names`` as a user gives them, None for the usual ones; UsageError for unknown ones.
 
-    Numerics are refused in a ``bitwise`` study, what only saves energy where that counts nothing.
+    Refused is what could never be turned: numerics in a ``bitwise`` study, what only saves energy
+    where that counts nothing, and all but exact knobs where nothing is ``tried``.
     """
     if names is None:
         return None
     if isinstance(names, Mapping) or not isinstance(names, Iterable):
-        raise UsageError.refuse("knobs", names, f"a list of {', '.join(KNOBS)}, or None")
+        raise UsageError.refuse("knobs", names, f"one or a list of {', '.join(KNOBS)}, or None")
     given = (names,) if isinstance(names, str) else tuple(names)
+    if not given:
+        raise UsageError.refuse("knobs", names, f"one or a list of {', '.join(KNOBS)}, or None")
     for name in given:
         if name not in KNOBS:
-            raise UsageError.refuse("knobs", names, f"a list of {', '.join(KNOBS)}, or None")
+            raise UsageError.refuse("knobs", names, f"one or a list of {', '.join(KNOBS)}, or None")
         if KNOBS[name].kind == "numerics" and exactness == "bitwise":
             allowed = f'no {name} in a bitwise study: create_study(exactness="statistical")'
+            raise UsageError.refuse("knobs", names, allowed)
+        if not tried and (KNOBS[name].kind != "exact" or KNOBS[name].saves):
+            allowed = f'no {name} where nothing is tried: create_study(system="tune")'
             raise UsageError.refuse("knobs", names, allowed)
         if KNOBS[name].saves and not energy_weight:
             allowed = f'no {name} where only time counts: create_study(system_objective="energy")'

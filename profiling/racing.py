@@ -27,8 +27,7 @@ ALPHA = 0.05
 def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
     """Judge as above: the winner, () for the default, None where it is not decided yet."""
     left = [arm for arm in arms if not arm.out]
-    looks = MOST_WINDOWS - FEWEST_WINDOWS + 1
-    alpha = ALPHA / (looks * max(1, len(arms)))
+    alpha = decisive(len(arms))
     bounds = {arm.config: arm.interval(alpha) for arm in left}
     leader = min(left, key=lambda arm: bounds[arm.config][1], default=None)
     for arm in left:
@@ -44,6 +43,12 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
         return None
     best = min(left, key=lambda arm: arm.mean)
     return best.config if bounds[best.config][1] < 0 else None
+
+
+def decisive(arms: int) -> float:
+    """The chance that a bound of one of so many arms may be wrong at one look."""
+    looks = MOST_WINDOWS - FEWEST_WINDOWS + 1
+    return ALPHA / (looks * max(1, arms))
 
 
 #: Probing strategies by name. ``bayesian`` races what a model proposes, a few arms at a time.

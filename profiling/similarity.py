@@ -213,10 +213,18 @@ class Similarity:
         best = max(promises, key=lambda config: (promises[config], repr(config)), default=())
         like = f"like {len(pool)} known workload{'s' * (len(pool) != 1)}"
         if promises.get(best, 1.0) <= 1.0:
-            why = f"{like}, where nothing was faster than the default"
+            why = f"{like}, where nothing was faster than the default{_but(failed & set(weights))}"
             return replace(seen, known=True, config=(), why=why)
         why = f"{like}, where this was {promises[best]:.2f} times as fast as the default"
         return replace(seen, known=True, config=best, expected_speedup=promises[best], why=why)
+
+
+def _but(failed: set[Config]) -> str:
+    """What is left out although it was faster somewhere."""
+    if not failed:
+        return ""
+    told = "; ".join(sorted(", ".join(f"{k} {v}" for k, v in config) for config in failed))
+    return f" and could be run everywhere: {told} could not"
 
 
 def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | None) -> Similarity:

@@ -3,9 +3,10 @@
 Theory of operation. An epoch in which exact configurations are tried is cut into stretches,
 alternately under the trial's own configuration and under one that is tried; what is tried takes
 turns. Its steps are the epoch's own, so no work is thrown away but what a slow configuration costs.
-A stretch's seconds a step are the median over its steps, the first ones left out (workers start,
-buffers fill); those of a stretch that is tried are compared with the mean of its two neighbours. So
-are its joules a step, the mean over the same steps, where the stretch is long enough for them.
+A stretch's seconds a step are the median over pairs of its steps, the first ones left out (workers
+start, buffers fill): examples of two loader workers come in pairs, a long wait and none. Those of a
+stretch that is tried are compared with the mean of its two neighbours. So are its joules a step,
+the mean over the same steps, where the stretch is long enough for them.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class Stretch:
 
     @property
     def step_seconds(self) -> float:
-        """The median of its steps' seconds, warm-up left out."""
-        times = self._times[WARM_UP:]
-        return median(after - before for before, after in itertools.pairwise(times))
+        """The median of what its pairs of steps took a step, warm-up left out."""
+        pairs = itertools.pairwise(self._times[WARM_UP::2])
+        return median((after - before) / 2 for before, after in pairs)
 
     @property
     def seconds(self) -> float:

@@ -79,6 +79,7 @@ def test_the_example_is_read():
         ("ASHA: {max_", "ASH: {max_", "line 12: ASH is no key of studies.search.tuner: did you"),
         ("max_epochs: 9", "max_epochs: 0", "max_epochs"),
         ("n_trials: 4", "spread: 0.1", "line 11: n_trials is missing"),
+        ("count: 2", "count: 100000000", "allowed is a whole number from 1 to 100000"),
         ("serial: 0.1", "serial: 2", "serial = 2 is refused: allowed is a number from 0 on, at"),
         ("serial: 0.1, widest: 3", "application: gpt, batch: 8", "cifar10 on aws"),
         ("    n_trials: 4\n", "    n_trials: 4\n    trials: []\n", "either trials or a tuner"),
