@@ -20,6 +20,7 @@ from ..profiling.errors import UsageError
 from .codec import spec_from_json
 from .simulate import OVERHEAD
 from .standing import count, duration
+from .usage import beside
 from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     kind = {kinds[device] for row in epochs for device, _ in row.members if device in kinds}
     took = max(row.at for row in epochs) - min(row.at - row.seconds for row in epochs)
     used = len({place for row in epochs for place in row.members})
+    rivals = beside(reader, study, max(row.at for row in epochs))
+    shared = ", beside other studies, which are not simulated" if rivals else ""
     return Workload(
         f"study {study.name}",
         (StudyWork(spec, trials, budgets=budgets),),
@@ -73,7 +76,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
         kind=kind.pop() if len(kind) == 1 else "",
         assumed=tuple(assumed),
         about=f"really it took {duration(took)} from its first step to its last, on"
-        f" {count(used, 'slot')}",
+        f" {count(used, 'slot')}{shared}",
     )
 
 

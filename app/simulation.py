@@ -112,7 +112,15 @@ class Simulation:
         shared = []
         if max(device.slots for device in self.devices) > 1 and not self.workload.sharing:
             shared.append("trials that share a device gain nothing: two of them take twice as long")
-        return (*self.workload.assumed, *shared, *self.unseen(), *failed)
+        return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
+
+    def uneven(self) -> tuple[str, ...]:
+        """That policies have bounds of their own, where trials were stopped at other epochs."""
+        epochs = [len(each.epochs) for each in self.outcomes]
+        if min(epochs) == max(epochs):
+            return ()
+        told = f"the tuner stopped other trials under each policy: {min(epochs)} to {max(epochs)}"
+        return (f"{told} epochs, each with a bound of its own, so makespans are what to compare",)
 
     def unseen(self) -> tuple[str, ...]:
         """For each policy under which epochs were trained that the workload has no record of."""

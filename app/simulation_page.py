@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
+from .charts import STUDIES
 from .fragments import Markup, pairs
 from .page import page
 from .simulation import Outcome, Simulation
-from .simulation_drawing import busy, colour, gantt
+from .simulation_drawing import busy, colour, colours, gantt
 from .simulation_view import headline
 from .standing import count, duration
 from .whole_file import write_whole
@@ -39,6 +40,7 @@ def render(simulation: Simulation, now: datetime) -> str:
         "name": escape(work.name),
         "lead": escape(headline(simulation)),
         "legend": _legend(simulation),
+        "bars": _bars(simulation),
         "busy": busy(simulation, longest),
         "gantts": "".join(sections),
         "table": _table(simulation),
@@ -68,6 +70,20 @@ def _legend(simulation: Simulation) -> str:
         f"</b>{escape(each.policy)}</span></span>"
         for place, each in enumerate(simulation.outcomes)
     )
+
+
+def _bars(simulation: Simulation) -> str:
+    """What the colours and numbers of the bars mean."""
+    chosen, studies = colours(simulation), simulation.workload.studies
+    if len(studies) == 1:
+        return "Bars are trials, with their numbers."
+    swatches = "".join(
+        f'<span class="legend"><span><b class="swatch" style="background:{chosen[each.spec.id]}">'
+        f"</b>{escape(each.spec.name)}</span></span>"
+        for each in studies[: len(STUDIES)]
+    )
+    more = " and so on, again from the first" if len(studies) > len(STUDIES) else ""
+    return f"Bars are trials, with their numbers, coloured by study: {swatches}{more}"
 
 
 def _table(simulation: Simulation) -> str:

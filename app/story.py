@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -30,6 +29,10 @@ if TYPE_CHECKING:
     from ..scheduler.events import Event
     from .queries import Reader
     from .rows import EpochRow, StudyRow, TrialRow
+
+
+#: Seconds without an epoch at work that are told.
+LONG = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     lines += tuple(
         Line(event.at - trial.created_at, seq, planless(event), "")
         for seq, event in reader.policy_failures()
-        if trial.created_at - ASIDE <= event.at <= until
+        if max(study.created_at, trial.created_at - ASIDE) <= event.at <= until
     )
     lines = tuple(sorted(lines, key=lambda line: line.seq))
     told = origins(trial, reader.trials(study.id))
@@ -103,9 +106,10 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
     """What ``event`` says of its trial. ``accepted`` are the trial's epochs by (epoch, fence)."""
     match event:
         case happened.EpochReported():
-            before = (row for (epoch, _), row in accepted.items() if epoch == event.epoch - 1)
+            last = (row for (epoch, _), row in accepted.items() if epoch == event.epoch - 1)
+            before = next(last, None)
             row = accepted.get((event.epoch, event.fence))
-            text = _epoch(event, metric, row) + _signatures(event, next(before, None))
+            text = _epoch(event, metric, row, before) + _signatures(event, before)
         case happened.Durable():
             text = f"the state after epoch {event.epoch} is in the store"
         case happened.Undurable():
@@ -140,7 +144,9 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
     return text
 
 
-def _epoch(event: happened.EpochReported, metric: str, row: EpochRow | None) -> str:
+def _epoch(
+    event: happened.EpochReported, metric: str, row: EpochRow | None, before: EpochRow | None
+) -> str:
     if row is None:
         return f"epoch {event.epoch} was reported by attempt {event.fence} and did not count"
     where = row.device + (f", slot {row.slot}" if row.slot else "")
@@ -148,8 +154,12 @@ def _epoch(event: happened.EpochReported, metric: str, row: EpochRow | None) -> 
         where = ", ".join(device for device, _ in row.members)
     if row.system:
         where += f" with {words(row.system)}"
+    if before is not None and before.width != row.width:
+        where += f" ({row.width} devices after {before.width})"
     took, value = duration(event.seconds), number(row.value)
-    return f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
+    text = f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
+    stood = 0.0 if before is None else row.at - row.seconds - before.at
+    return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text
 
 
 def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
@@ -158,14 +168,14 @@ def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
         return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
     found = tried([event])
     told = [
-        f"{words(each.config)} took {median(each.ratios):.2f} of the default's seconds a step"
+        f"{words(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
         + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
         for each in found
-        if each.ratios
+        if each.speed
     ]
     told += [f"{words(each.config)} cannot be run: {each.failed}" for each in found if each.failed]
     wasted = sum(window.wasted for window in event.windows)
-    return f"system parameters were tried for {duration(wasted)}: {'; '.join(told)}"
+    return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(told)}"
 
 
 def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
@@ -224,7 +234,11 @@ def _occasion(reason: Event, trial: str) -> str:
 
 
 def _who(other: str, trial: str) -> str:
-    return "it" if other == trial else f"trial {int(other.rpartition('-')[2])}"
+    if other == trial:
+        return "it"
+    study, _, last = other.rpartition("-")
+    of = "" if study == trial.rpartition("-")[0] else f" of another study, {study}"
+    return f"trial {int(last)}{of}"
 
 
 def render(story: Story) -> RenderableType:

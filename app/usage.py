@@ -304,11 +304,19 @@ def _over_bound(
 
 
 def words(found: Usage) -> str:
-    """It in one line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*."""
+    """It in one line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*.
+
+    Where other studies had a part of the slots the percentages are of what these left.
+    """
     training, *idled = apportion([found.trained, *found.idle.values()], 100)
     named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
     idle = ", ".join(f"{cause} {percent} %" for cause, percent in named if percent)
     slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
     text = f"training {training} % of {slots}"
+    if found.others > 0 and (part := round(100 * found.others / found.total)):
+        text = f"training {training} % of what other studies left of {slots}, who had {part} %"
     text += f"; idle: {idle}" if idle else ""
-    return text if found.over_bound is None else f"{text}; {found.over_bound:.2f} times the bound"
+    if found.over_bound is None:
+        return text
+    alone = " of having them alone" if found.others > 0 else ""
+    return f"{text}; {found.over_bound:.2f} times the bound{alone}"

@@ -30,6 +30,10 @@ _AMDAHL = ("serial", "cost", "widest")
 _KINDS = ("cpu", "cuda")
 #: The largest whole number: trials, epochs, widths. More is a slip of the keyboard.
 MOST = 100_000
+#: The longest time, and the shortest one that has to be there (seconds).
+LONGEST, SHORTEST = 1e6, 1e-6
+#: The largest deviation of a logarithm: two of it are 400 times as long.
+MOST_SPREAD = 3.0
 #: Widest width of a curve that is a formula, where nothing is said.
 WIDEST = 16
 
@@ -131,7 +135,7 @@ class _Reading:
         """
         count = self._whole(place, given, "n_trials", low=1)
         level, shape = self._timed(place, given)
-        spread = self._number(place, given, "spread", default=0.0)
+        spread = self._number(place, given, "spread", default=0.0, high=MOST_SPREAD)
         inner = (*place, "learning")
         learning = self._mapping(inner, given.get("learning", {}))
         self._document.check_keys(inner, learning, _LEARNING, "learning")
@@ -226,16 +230,12 @@ class _Reading:
         *,
         default: float | None = None,
         positive: bool = False,
-        high: float = math.inf,
+        high: float = LONGEST,
     ) -> float:
         value = self._given(place, given, key, default)
-        if not _is_number(value) or not 0 <= value <= high or (positive and value == 0):
-            most = "" if high == math.inf else f", at most {high:g}"
-            raise self._refused(
-                (*place, key),
-                value,
-                f"a number {'above' if positive else 'from'} 0{'' if positive else ' on'}{most}",
-            )
+        low = SHORTEST if positive else 0.0
+        if not _is_number(value) or not low <= value <= high:
+            raise self._refused((*place, key), value, f"a number from {low:g} to {high:g}")
         return float(value)
 
     def _whole(

@@ -129,6 +129,7 @@ class Engine(Asking):
             raise Refused("this policy stands already")
         self.state.policy = event.policy
         self.state.plan_error, self.state.plan_asked, self.state.aside_until = "", None, 0.0
+        self.state.planned_at = None
         self.state.dirty = True
 
     def _on_planned(self, event: Planned) -> None:

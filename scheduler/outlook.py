@@ -4,6 +4,7 @@ when, by measured times. It only reads the state; nothing here is promised.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .places import are_kept_for, places, room
@@ -13,8 +14,10 @@ from .trial import TrialState
 Facts = dict[str, Any]
 
 
-def outlook(state: EngineState, at: float) -> Facts:
+def outlook(state: EngineState, line: Sequence[str], at: float) -> Facts:
     """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None: unknown.
+
+    ``line`` are the waiting trials in the order in which they get slots.
 
     ``dirty``: something has changed since the plan was made, so it is made anew when a slot is to
     be filled. ``trouble``: how the policy failed; the plan before stands,
@@ -28,7 +31,7 @@ def outlook(state: EngineState, at: float) -> Facts:
         "trouble": state.plan_error,
         "aside": max(0.0, state.aside_until - at),
         "running": running,
-        "waiting": _waiting(state, at),
+        "waiting": _waiting(state, line, at),
         "free": [f"{slot.device}/{slot.slot}" for slot in places(state)],
         "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
         "studies": [_study(state, name) for name in state.studies],
@@ -70,11 +73,11 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     }
 
 
-def _waiting(state: EngineState, at: float) -> list[Facts]:
+def _waiting(state: EngineState, line: Sequence[str], at: float) -> list[Facts]:
     """In the order in which they get slots; those of paused studies get none."""
     usable = {name for name in state.devices if state.usable(name)}
     found, place = list[Facts](), 0
-    for name in state.ready:
+    for name in line:
         trial = state.trials[name]
         study = state.studies[trial.study]
         why = f"place {place + 1} in line for a slot"

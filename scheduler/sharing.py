@@ -132,8 +132,16 @@ class Sharing(Durables):
             if study.share is not None and study.spec.id not in waits:
                 study.share = min(study.share, float(held[study.spec.id]))
 
-    def _by_share(self) -> Iterator[str]:
-        """The waiting trials, each time one of the study that is next to get a slot."""
+    def line(self) -> tuple[str, ...]:
+        """All waiting trials in the order in which they would get one slot each."""
+        shared = self.state.shared_at is not None
+        return tuple(self._by_share(supposed=True) if shared else self.state.ready)
+
+    def _by_share(self, *, supposed: bool = False) -> Iterator[str]:
+        """The waiting trials, each time one of the study that is next to get a slot.
+
+        ``supposed``: each is taken to get one.
+        """
         queues: dict[str, list[str]] = {}
         for name in reversed(self.state.ready):
             queues.setdefault(self.state.trials[name].study, []).append(name)
@@ -152,7 +160,9 @@ class Sharing(Durables):
                 del queues[study]
             yield name
             trial = self.state.trials.get(name)
-            if trial is not None and trial.fence:
+            if supposed:
+                held[study] += 1
+            elif trial is not None and trial.fence:
                 held[study] += len(self.state.attempts[trial.fence].segment.members)
 
     def _gives_way(self, study: StudyState, trial: Trial, slots: int) -> bool:

@@ -53,6 +53,9 @@ class Candidate:
 class Snapshot:
     """What there is to plan: trials in order of arrival, free slots, and devices with only such.
 
+    Trials that arrived at the same moment are in the order of the plan before, so that a sort keeps
+    it: a policy that wants another one for them has to say by what.
+
     ``devices`` are all that may be used, ``resize`` is what a resize takes (seconds). ``rule`` and
     ``deadline`` (the runner's clock) are the standing plan's. ``staged``: what follows depends on
     how these trials end (rungs, PBT's intervals).

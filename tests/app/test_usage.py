@@ -82,4 +82,7 @@ def test_what_other_studies_had_is_not_idle_and_a_device_that_left_is():
     assert found.others == pytest.approx(3.0)
     assert found.idle["device"] == pytest.approx(2.0)
     assert found.idle["no work"] == pytest.approx(1.0 + 5.0)
-    assert words(found).startswith("training 39 % of 2 slots; idle: no work 46 %, device 15 %")
+    assert words(found) == (
+        "training 39 % of what other studies left of 2 slots, who had 19 %;"
+        " idle: no work 46 %, device 15 %; 1.00 times the bound of having them alone"
+    )

@@ -20,7 +20,7 @@ def world():
 
 
 def test_a_running_trial_is_expected_to_keep_its_slot_until_its_target(world):
-    seen = outlook(world.engine.state, world.at + 0.2)
+    seen = outlook(world.engine.state, world.engine.line(), world.at + 0.2)
     [row] = seen["running"]
     assert (row["study"], row["trial"], row["slots"]) == ("s", 0, ["cpu.a.0/0"])
     assert (row["epoch"], row["target"], row["why"]) == (2, 9, "until its target")
@@ -36,7 +36,7 @@ def test_a_running_trial_is_expected_to_keep_its_slot_until_its_target(world):
 
 def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
     world.send(StudyPaused(at=world.at, study="s-1"))
-    seen = outlook(world.engine.state, world.at)
+    seen = outlook(world.engine.state, world.engine.line(), world.at)
     [row] = seen["running"]
     assert row["why"] == "until this epoch's end: its study is paused"
     assert row["ends"] == row["epoch_ends"] == pytest.approx(0.5)
@@ -56,7 +56,7 @@ def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
 
 def test_who_waits_for_a_device_that_may_be_used_is_told_so(world):
     world.send(DevicesTakenOut(at=world.at, devices=("cpu.a.0",)))
-    seen = outlook(world.engine.state, world.at)
+    seen = outlook(world.engine.state, world.engine.line(), world.at)
     assert seen["running"][0]["why"] == "until this epoch's end: its device is taken out"
     assert {w["why"] for w in seen["waiting"]} == {"no device may be used now"}
 
@@ -65,6 +65,28 @@ def test_without_a_measured_epoch_nothing_is_foretold():
     world = World()
     world.submit(spec(n_trials=1))
     world.join("cpu.a.0", "cpu.b.0")
-    seen = outlook(world.engine.state, 1.0)
+    seen = outlook(world.engine.state, world.engine.line(), 1.0)
     assert (seen["running"][0]["ends"], seen["next_free"]) == (None, None)
     assert seen["free"] == ["cpu.b.0/0"]
+
+
+def test_who_waits_stands_in_the_order_in_which_slots_are_given():
+    world = World()
+    world.join("cpu.a.0")
+    world.submit(spec(n_trials=4, max_segment=1))
+    world.submit(spec(id="s-2", name="t", n_trials=3, max_segment=1, priority=1))
+    world.run_segment()
+    line = world.engine.line()
+    assert [name.rpartition("-")[0] for name in line] == ["s-2"] * 2 + ["s-1"] * 4
+    seen = outlook(world.engine.state, line, world.at)
+    assert [(w["study"], w["why"][:7]) for w in seen["waiting"]][:3] == [
+        ("t", "place 1"),
+        ("t", "place 2"),
+        ("s", "place 3"),
+    ]
+    begun = []
+    for _ in range(3):
+        [attempt] = world.engine.state.attempts.values()
+        begun.append(attempt.study)
+        world.run_segment()
+    assert begun == ["s-2"] * 3

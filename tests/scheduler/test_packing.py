@@ -65,7 +65,8 @@ class Timed:
 
     def why(self, name="d0"):
         return {
-            row["device"]: row["why"] for row in outlook(self.world.engine.state, 0.0)["shared"]
+            row["device"]: row["why"]
+            for row in outlook(self.world.engine.state, self.world.engine.line(), 0.0)["shared"]
         }[name]
 
 
