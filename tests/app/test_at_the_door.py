@@ -51,7 +51,7 @@ def objective(trial):
         ),
         ({"knobs": ["threads"], "system": "off"}, 'allowed is None where system="off"'),
         ({"knobs": {"threads": 2}, "system": "tune"}, "knobs = {'threads': 2} is refused"),
-        ({"knobs": 2}, "knobs = 2 is refused: allowed is a list of threads, "),
+        ({"knobs": 2}, "knobs = 2 is refused: allowed is one or a list of threads, "),
         (
             {"system_objective": "energy", "system": "off"},
             "system_objective = 'energy' is refused: allowed is time where system=\"off\"",
