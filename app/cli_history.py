@@ -54,11 +54,12 @@ def import_history(
 
     settings = settings_of()
     entries = read_file(file)
+    if not entries:
+        typer.echo(f"{file}: no entries")
+        return
     reader = reader_of(settings)
     before = {entry.id for entry in reader.history()}
     client_of(settings).remember(entries)
-    if not entries:
-        typer.echo(f"{file}: no entries")
     ids = {entry.id for entry in entries}
     known = Counter(entry.machine for entry in reader.history() if entry.id in ids)
     here = {machine_class(record.device) for record in reader.devices()}

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from sqlalchemy import Row, Select, select
 
 from ..profiling.errors import UsageError
-from ..profiling.history import HistoryEntry, Knob, check, digest, trimmed
+from ..profiling.history import HistoryEntry, Knob, check, source_of, trimmed
 from ..profiling.knobs import SystemConfig
 from ..scheduler.decisions import Remember
 from .own_file import Body, Kind, read_own, to_text, wrong
@@ -77,7 +77,7 @@ def merged(
 
 def entries_of(told: Remember, at: float) -> list[HistoryEntry]:
     """What a race came to as entries of the history, with those that cannot be run."""
-    source = digest("study", told.study)
+    source = source_of(told.study)
 
     def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
         return HistoryEntry(

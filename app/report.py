@@ -179,12 +179,13 @@ def _tiles(
     share = f"{100 * stand.epochs / full:.0f} % of the full budget of {full}" if full else ""
     slots = len({(row.device, row.slot) for row in epochs})
     training = end - (stand.started or end)
-    idle = f", {100 * stand.busy / (slots * training):.0f} % of their time" if training > 0 else ""
+    busy = f", {100 * stand.busy / (slots * training):.0f} %" if training > 0 else ""
+    since = f"{busy} of their time since then" if busy else ""
     tiles = (
         (str(stand.counts.total()), "trials", states or f"of {study.n_trials}"),
         (str(stand.epochs), "epochs", share),
         (duration(end - study.created_at), "on the clock", _waited(study, stand)),
-        (duration(stand.busy), "of training", f"on {count(slots, 'slot')}{idle} since then"),
+        (duration(stand.busy), "of training", f"on {count(slots, 'slot')}{since}"),
     )
     return "".join(
         f"<div class='tile'><b>{value}</b><span>{label}</span><small>{more}</small></div>"

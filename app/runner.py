@@ -170,7 +170,7 @@ class Runner:
         """Carry out a client's command once; a repeated one gets the same reply again."""
         name = str(body.get("id", ""))
         if body.get("kind") == "plan":  # a question: nothing of it is kept
-            plan = outlook(self.engine.state, self.engine.line(), now)
+            plan = outlook(self.engine, now)
             self._turn.answers.append((f"reply:{name}", json.dumps({"ok": True, "plan": plan})))
             return
         reply = dict(self._turn.replies).get(name) or self._reply_to(name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.clusters import KMEANS
 from ..profiling.errors import UsageError
-from ..profiling.history import HistoryEntry, Profile, digest, machine_class
+from ..profiling.history import HistoryEntry, Profile, machine_class, source_of
 from ..profiling.similarity import Answer, Neighbour, Similarity
 from ..scheduler.events import Profiled
 from .standing import count, number
@@ -49,7 +49,7 @@ def look(reader: Reader, study: StudyRow, trial: TrialRow) -> Likeness:
         raise UsageError(f"{trial.id} has run on no device yet")
     machine = machine_class(device)
     # What the trial's own study has come to says nothing of what it is like.
-    own = digest("study", study.id)
+    own = source_of(study.id)
     others = tuple(entry for entry in reader.history(machine) if entry.source != own)
     return likeness(trial.id, machine, others, profile)
 

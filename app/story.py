@@ -237,7 +237,7 @@ def _who(other: str, trial: str) -> str:
     if other == trial:
         return "it"
     study, _, last = other.rpartition("-")
-    of = "" if study == trial.rpartition("-")[0] else f" of another study, {study}"
+    of = "" if study == trial.rpartition("-")[0] else f" of another study, {study},"
     return f"trial {int(last)}{of}"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..profiling.history import digest, machine_class
+from ..profiling.history import machine_class, source_of
 from ..profiling.knobs import SystemConfig, words
 from ..profiling.racing import decisive
 from ..scheduler.events import AttemptFailed, Profiled, Window, WindowsMeasured
@@ -134,9 +134,9 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     elif found:
         lead = (
             "Measured side by side in windows of a few steps; what of that was no training took"
-            f" {duration(wasted)}. Used is what is faster for sure: its whole interval is above 1,"
-            " at 95 % for all configurations and looks together. Where too little of the study is"
-            " left to pay for more windows, it stays undecided, and the default."
+            f" {duration(wasted)}. Used is what is faster for sure among all that raced with it;"
+            " intervals are of 95 % for what is shown here and all looks together. Where too little"
+            " of the study is left to pay for more windows, it stays undecided, and the default."
         )
     shown = "".join(
         f'<p>{PICTURES[name]}</p><div class="chart" data-figure="{name}"></div>'
@@ -202,5 +202,5 @@ def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Fi
     from ..profiling.similarity import Similarity
 
     entries = reader.history(machine_class(there[0]))
-    own = frozenset(entry.workload for entry in entries if entry.source == digest("study", spec.id))
+    own = frozenset(entry.workload for entry in entries if entry.source == source_of(spec.id))
     return clusters(Similarity.fit(entries), own)

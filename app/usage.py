@@ -312,11 +312,10 @@ def words(found: Usage) -> str:
     named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
     idle = ", ".join(f"{cause} {percent} %" for cause, percent in named if percent)
     slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
-    text = f"training {training} % of {slots}"
-    if found.others > 0 and (part := round(100 * found.others / found.total)):
+    text, alone = f"training {training} % of {slots}", ""
+    if part := round(100 * found.others / found.total):
         text = f"training {training} % of what other studies left of {slots}, who had {part} %"
+        alone = " of having them alone"
     text += f"; idle: {idle}" if idle else ""
-    if found.over_bound is None:
-        return text
-    alone = " of having them alone" if found.others > 0 else ""
-    return f"{text}; {found.over_bound:.2f} times the bound{alone}"
+    over = found.over_bound
+    return text if over is None else f"{text}; {over:.2f} times the bound{alone}"

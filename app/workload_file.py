@@ -200,11 +200,15 @@ class _Reading:
         )
 
     def _points(self, place: Place, value: list[Any]) -> list[tuple[int, float]]:
-        allowed = "pairs of a width and seconds, as [[1, 60], [2, 34]]; the first width is 1"
+        allowed = (
+            "pairs of a width and seconds, as [[1, 60], [2, 34]]; the first width is 1,"
+            f" seconds are {SHORTEST:g} to {LONGEST:g}"
+        )
         found: list[tuple[int, float]] = []
         for at, pair in enumerate(self._list(place, value, allowed)):
             fits = isinstance(pair, list) and len(pair) == 2
-            if not fits or type(pair[0]) is not int or not _is_number(pair[1]) or pair[1] <= 0:
+            fits = fits and type(pair[0]) is int and _is_number(pair[1])
+            if not fits or not SHORTEST <= pair[1] <= LONGEST:
                 raise self._refused((*place, at), pair, allowed)
             if pair[0] <= (found[-1][0] if found else 0):
                 raise self._refused((*place, at), pair, "a width above the one before")

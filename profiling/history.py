@@ -76,6 +76,11 @@ class HistoryEntry:
         return digest(json.dumps((*facts, *numbers)))
 
 
+def source_of(study: str) -> str:
+    """What entries that the study with this id has measured have as their ``source``."""
+    return digest("study", study)
+
+
 def digest(*parts: str) -> str:
     """An opaque name for ``parts``: SHA-256, 32 hexadecimal digits of it."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

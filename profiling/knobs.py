@@ -9,7 +9,7 @@ again; numerics only where the user names them, in a statistical study.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import log2
@@ -175,6 +175,6 @@ def merged(*configs: SystemConfig) -> SystemConfig:
     return tuple(sorted({name: value for config in configs for name, value in config}.items()))
 
 
-def words(config: SystemConfig) -> str:
+def words(config: Sequence[tuple[str, Value | float]]) -> str:
     """``threads 1, memory_format channels_last``; ``the default`` for none."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"

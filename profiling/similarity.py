@@ -31,6 +31,7 @@ from .clusters import KMEANS, check_method, cluster
 from .errors import UsageError
 from .features import Rows, Scales, impossible, medians, principal, rows_of, scales, sound
 from .history import Config, HistoryEntry, Profile
+from .knobs import words
 
 #: A window of a known workload is called unknown with at most this chance.
 ALPHA = 0.1
@@ -205,26 +206,17 @@ class Similarity:
                 elif entry.config:
                     weights[entry.config] += entry.windows * near
                     logs[entry.config] += entry.windows * near * math.log(entry.speedup)
-        promises = {
-            config: math.exp(logs[config] / (weights[config] + 1.0))
-            for config in weights
-            if config not in failed
-        }
+        found = {config: math.exp(logs[config] / (weights[config] + 1.0)) for config in weights}
+        promises = {config: gain for config, gain in found.items() if config not in failed}
         best = max(promises, key=lambda config: (promises[config], repr(config)), default=())
         like = f"like {len(pool)} known workload{'s' * (len(pool) != 1)}"
         if promises.get(best, 1.0) <= 1.0:
-            why = f"{like}, where nothing was faster than the default{_but(failed & set(weights))}"
+            told = sorted(words(config) for config in failed if found.get(config, 1.0) > 1.0)
+            but = f" and could be run everywhere: {'; '.join(told)} could not" if told else ""
+            why = f"{like}, where nothing was faster than the default{but}"
             return replace(seen, known=True, config=(), why=why)
         why = f"{like}, where this was {promises[best]:.2f} times as fast as the default"
         return replace(seen, known=True, config=best, expected_speedup=promises[best], why=why)
-
-
-def _but(failed: set[Config]) -> str:
-    """What is left out although it was faster somewhere."""
-    if not failed:
-        return ""
-    told = "; ".join(sorted(", ".join(f"{k} {v}" for k, v in config) for config in failed))
-    return f" and could be run everywhere: {told} could not"
 
 
 def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | None) -> Similarity:

@@ -5,24 +5,26 @@ when, by measured times. It only reads the state; nothing here is promised.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .places import are_kept_for, places, room
 from .state import Attempt, EngineState
 from .trial import TrialState
 
+if TYPE_CHECKING:
+    from .engine import Engine
+
 Facts = dict[str, Any]
 
 
-def outlook(state: EngineState, line: Sequence[str], at: float) -> Facts:
+def outlook(engine: Engine, at: float) -> Facts:
     """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None: unknown.
-
-    ``line`` are the waiting trials in the order in which they get slots.
 
     ``dirty``: something has changed since the plan was made, so it is made anew when a slot is to
     be filled. ``trouble``: how the policy failed; the plan before stands,
     and a policy of the user's is not asked again for ``aside`` seconds.
     """
+    state = engine.state
     running = [_running(state, fence, attempt, at) for fence, attempt in state.attempts.items()]
     return {
         "policy": state.policy,
@@ -31,7 +33,7 @@ def outlook(state: EngineState, line: Sequence[str], at: float) -> Facts:
         "trouble": state.plan_error,
         "aside": max(0.0, state.aside_until - at),
         "running": running,
-        "waiting": _waiting(state, line, at),
+        "waiting": _waiting(state, engine.line(), at),
         "free": [f"{slot.device}/{slot.slot}" for slot in places(state)],
         "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
         "studies": [_study(state, name) for name in state.studies],

@@ -140,21 +140,23 @@ class Sharing(Durables):
     def _by_share(self, *, supposed: bool = False) -> Iterator[str]:
         """The waiting trials, each time one of the study that is next to get a slot.
 
-        ``supposed``: each is taken to get one.
+        ``supposed``: each is taken to get one; beyond their shares studies take turns by weight.
         """
         queues: dict[str, list[str]] = {}
         for name in reversed(self.state.ready):
             queues.setdefault(self.state.trials[name].study, []).append(name)
         held = self._held()
         credit = {study: self._credit(self.state.studies[study]) for study in queues}
+        turns = dict.fromkeys(queues, 0.0)
 
-        def urgency(name: str) -> tuple[int, bool, float]:
+        def urgency(name: str) -> tuple[int, bool, float, float]:
             study = self.state.studies[name]
             satisfied = held[name] >= math.floor((study.share or 0.0) + _NEAR)
-            return (-study.spec.priority, satisfied, -credit[name])
+            return (-study.spec.priority, satisfied, turns[name], -credit[name])
 
         while queues:
             study = min(queues, key=urgency)
+            _, satisfied, *_ = urgency(study)
             name = queues[study].pop()
             if not queues[study]:
                 del queues[study]
@@ -162,6 +164,7 @@ class Sharing(Durables):
             trial = self.state.trials.get(name)
             if supposed:
                 held[study] += 1
+                turns[study] += satisfied / self.state.studies[study].spec.weight
             elif trial is not None and trial.fence:
                 held[study] += len(self.state.attempts[trial.fence].segment.members)
 

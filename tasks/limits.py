@@ -97,7 +97,7 @@ def clocks(percent: int, own: frozenset[int]) -> list[Limit]:
 
 def power(percent: int, gpu: str | None) -> Limit:
     """Raises ``TrialFailed`` (system)."""
-    if gpu is None:
+    if not gpu:
         raise TrialFailed("system", "the slot has no GPU whose power could be limited")
     try:
         nvml, handle = _gpu(gpu)

@@ -6,14 +6,18 @@ import io
 import json
 import math
 import random
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from ledger_batches import first_batch
 from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
 from penstock.app.similar import likeness, likeness_facts, likeness_view, look
+from penstock.profiling.devices import Device
 from penstock.profiling.errors import UsageError
-from penstock.profiling.history import HistoryEntry
+from penstock.profiling.history import HistoryEntry, source_of
+from penstock.scheduler.events import Profiled
 from rich.console import Console
 
 
@@ -50,6 +54,41 @@ def test_a_known_workload_is_told_with_its_neighbours_and_what_is_reused():
     facts = json.loads(json.dumps(likeness_facts(found)))
     assert facts["answer"]["config"] == {"threads": 1, "workers": 2}
     assert facts["answer"]["neighbours"][0]["differences"][0]["weight"] > 0
+
+
+def test_what_was_faster_and_could_not_be_run_somewhere_is_named():
+    failed = replace(HISTORY[-1], speedup=1.0, infeasible=True, at=1.0)
+    slower = entry("fast" * 8, profile(5000.0, 1), (("threads", 2),), 0.5)
+    of_it = replace(slower, speedup=1.0, infeasible=True, at=1.0)
+    told = words(likeness("d-1", "m", (*HISTORY, failed, slower, of_it), profile(5000.0, 77)))
+    assert (
+        "faster than the default and could be run everywhere: threads 1, workers 2 could not"
+        in told
+    )
+    assert "to be reused: the default" in told
+    plain = words(likeness("d-1", "m", (*HISTORY[:-1], slower), profile(5000.0, 77)))
+    assert "where nothing was faster than the default\n" in plain
+
+
+def test_a_trials_own_study_is_no_likeness_of_it():
+    class Ledger:
+        """One profiled trial; the history is of its own study and of another one."""
+
+        def events(self, trial):
+            return [(1, Profiled(at=0.0, trial=trial, fence=1, epoch=1, values=profile(5000.0, 0)))]
+
+        def devices(self):
+            return [SimpleNamespace(device=Device("d", "n", "cpu", (0,), None))]
+
+        def history(self, machine):
+            return tuple(
+                replace(e, source=source_of("s-1") if e.workload[0] == "f" else "x")
+                for e in HISTORY
+            )
+
+    found = look(Ledger(), SimpleNamespace(id="s-1"), SimpleNamespace(id="s-1-0000", device="d"))
+    assert found.windows == 5
+    assert not found.answer.known
 
 
 def test_an_unknown_one_says_how_far_and_what_told_it_apart():

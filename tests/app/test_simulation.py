@@ -13,7 +13,7 @@ from penstock.app.cli import app
 from penstock.app.generated import BURST, FAMILIES, generated, instance
 from penstock.app.recorded import recorded
 from penstock.app.simulation import COMPARED, lower_bound, run, simulated_devices
-from penstock.app.simulation_drawing import gantt, shares, spans
+from penstock.app.simulation_drawing import colour, gantt, shares, spans
 from penstock.app.simulation_page import render
 from penstock.app.simulation_view import simulation_view
 from penstock.app.terminal import present
@@ -114,6 +114,12 @@ def test_generated_studies_come_in_bursts(family):
     assert all(trial.epochs >= 1 for study in of.studies for trial in study.trials)
 
 
+@pytest.mark.parametrize("count", [0, 1001])
+def test_studies_are_generated_in_bounds(count):
+    with pytest.raises(UsageError, match=r"count = .* allowed is a whole number from 1 to 1000"):
+        generated("cores", 8, count=count)
+
+
 def test_instances_are_frozen():
     """The benchmark's figures are of these: another draw would be another benchmark."""
     first = instance("imagenet", 0, fitted())
@@ -190,6 +196,31 @@ def test_the_page_shows_each_policy_and_closes_no_script():
     assert len(page) < 50_000, "it needs no library"
 
 
+def test_the_page_says_which_study_a_colour_is():
+    one, other = work(TrialWork(10.0, FLAT, 2)), work(TrialWork(10.0, FLAT, 2), number=1)
+    page = render(
+        run(workload(one, other), simulated_devices("gpu:1"), ["fifo"]), datetime.now(UTC)
+    )
+    legend = page.partition("coloured by study: ")[2].partition("</p>")[0]
+    assert re.findall("background:(#[0-9a-f]+)", legend) == [colour(0), colour(1)]
+    assert re.findall("</b>([^<]+)<", legend) == ["w0", "w1"]
+    alone = render(run(workload(one), simulated_devices("gpu:1"), ["fifo"]), datetime.now(UTC))
+    assert "coloured by study" not in alone
+
+
+def test_bounds_that_are_each_policys_own_are_told():
+    done = run(
+        workload(work(TrialWork(10.0, FLAT, 3))), simulated_devices("gpu:1"), ["fifo", "waterfill"]
+    )
+    assert done.notes() == ()
+    fifo, waterfill = done.outcomes
+    fewer = replace(done, outcomes=(fifo, replace(waterfill, epochs=waterfill.epochs[:2])))
+    [told] = fewer.notes()
+    assert told.endswith(
+        "2 to 3 epochs, each with a bound of its own, so makespans are what to compare"
+    )
+
+
 def test_of_many_bars_those_of_one_colour_are_one_shape(monkeypatch):
     monkeypatch.setattr(simulation_drawing, "MOST_TITLES", 8)
     trials = [TrialWork(1.0, FLAT, 1) for _ in range(9)]
@@ -217,6 +248,25 @@ def test_a_recorded_study_takes_on_its_own_devices_what_it_took(tmp_path):
     assert found.outcomes[0].makespan == pytest.approx(took, rel=0.02)
     assert len(found.outcomes[0].epochs) == len(rows)
     assert found.unseen() == ()
+    assert "beside other studies" not in of.about
+
+
+def test_a_study_that_others_shared_the_devices_with_is_recorded_as_such(tmp_path):
+    reader = make_study(tmp_path, recorded_spec())
+    study = reader.study("digits")
+
+    class Shared:
+        """The ledger, with another study that began before this one had ended."""
+
+        def __getattr__(self, name):
+            return getattr(reader, name)
+
+        def studies(self):
+            return [study, replace(study, id="other", created_at=study.created_at + 0.01)]
+
+    assert recorded(Shared(), study).about.endswith(
+        ", beside other studies, which are not simulated"
+    )
 
 
 def test_epochs_that_were_not_recorded_are_told():

@@ -137,6 +137,10 @@ def test_each_kind_of_event_has_its_sentence(event, words):
             "sent when trial 12 returned (#7)",
         ),
         (
+            events.TrialReturned(at=1.0, trial="other-1a2b-0003", fence=4, value=None),
+            "sent when trial 3 of another study, other-1a2b, returned (#7)",
+        ),
+        (
             events.DevicesTakenOut(at=0.0, devices=("cpu.a.0", "cpu.a.1")),
             "sent when the operator took out cpu.a.0, cpu.a.1 (#7)",
         ),
@@ -193,3 +197,46 @@ def test_an_epoch_computed_otherwise_than_the_one_before_says_so(reader):
     assert said.endswith("; computed under S2;elsewhere, epoch 3 under simulated")
     late = replace(event, signature="S2;elsewhere", fence=999)
     assert "did not count; computed under S2;elsewhere" in sentence(late, "accuracy", accepted)
+
+
+def test_an_epoch_says_for_how_long_its_trial_stood_and_at_which_widths_it_went_on(reader):
+    trial = next(t for t in reader.trials("digits-1a2b") if t.state == "completed")
+    rows = {row.epoch: row for row in reader.epochs("digits-1a2b") if row.trial == trial.id}
+    event = next(
+        event
+        for _, event in reader.events(trial.id)
+        if isinstance(event, events.EpochReported) and event.epoch == 4
+    )
+
+    def said(**changes):
+        last, this = rows[3], replace(rows[4], **changes)
+        return sentence(event, "accuracy", {(3, last.fence): last, (4, this.fence): this})
+
+    begun = rows[3].at + rows[4].seconds
+    assert "stood" not in said(at=begun + 0.9)
+    assert said(at=begun + 90.0).endswith("; it had stood for 1 min 30 s")
+    assert "devices after" not in said()
+    two = ((rows[4].device, 0), ("cpu.b.0", 0))
+    assert f" on {rows[4].device}, cpu.b.0 (2 devices after 1) after " in said(members=two)
+
+
+def test_another_policys_failure_before_the_study_is_no_part_of_its_story(reader):
+    study, trial = find_trial(reader, "digits/1")
+
+    class Before:
+        """The ledger, with two failures of a policy's."""
+
+        def __getattr__(self, name):
+            return getattr(reader, name)
+
+        def policy_failures(self):
+            times = (study.created_at - 1.0, trial.created_at)
+            return [
+                (n, events.PolicyFailed(at=at, policy="m:f", reason="x"))
+                for n, at in enumerate(times)
+            ]
+
+    told = [
+        line for line in tell(Before(), study, trial).lines if line.what.startswith("policy m:f")
+    ]
+    assert [line.seq for line in told] == [1]

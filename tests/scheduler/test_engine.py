@@ -340,10 +340,7 @@ def test_a_policy_that_fails_is_noted_and_the_plan_before_stands(
     world.send(PolicyChosen(at=0.0, policy="plugin"))
     running(world, n_trials=3, sampler="random")
     assert trouble in world.engine.state.plan_error
-    assert (
-        outlook(world.engine.state, world.engine.line(), 0.0)["trouble"]
-        == world.engine.state.plan_error
-    )
+    assert outlook(world.engine, 0.0)["trouble"] == world.engine.state.plan_error
     world.send(PolicyChosen(at=world.at, policy="fifo"))
     world.run()
     assert world.finish.status == "complete"

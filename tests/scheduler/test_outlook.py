@@ -4,7 +4,7 @@ import json
 
 import pytest
 from drive_world import World, spec
-from penstock.scheduler.events import DevicesTakenOut, StudyPaused
+from penstock.scheduler.events import DevicesTakenOut, PolicyChosen, StudyPaused
 from penstock.scheduler.outlook import outlook
 from penstock.scheduler.study import StrategySpec
 
@@ -20,7 +20,7 @@ def world():
 
 
 def test_a_running_trial_is_expected_to_keep_its_slot_until_its_target(world):
-    seen = outlook(world.engine.state, world.engine.line(), world.at + 0.2)
+    seen = outlook(world.engine, world.at + 0.2)
     [row] = seen["running"]
     assert (row["study"], row["trial"], row["slots"]) == ("s", 0, ["cpu.a.0/0"])
     assert (row["epoch"], row["target"], row["why"]) == (2, 9, "until its target")
@@ -36,7 +36,7 @@ def test_a_running_trial_is_expected_to_keep_its_slot_until_its_target(world):
 
 def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
     world.send(StudyPaused(at=world.at, study="s-1"))
-    seen = outlook(world.engine.state, world.engine.line(), world.at)
+    seen = outlook(world.engine, world.at)
     [row] = seen["running"]
     assert row["why"] == "until this epoch's end: its study is paused"
     assert row["ends"] == row["epoch_ends"] == pytest.approx(0.5)
@@ -56,7 +56,7 @@ def test_what_is_cut_ends_with_its_epoch_and_says_why(world):
 
 def test_who_waits_for_a_device_that_may_be_used_is_told_so(world):
     world.send(DevicesTakenOut(at=world.at, devices=("cpu.a.0",)))
-    seen = outlook(world.engine.state, world.engine.line(), world.at)
+    seen = outlook(world.engine, world.at)
     assert seen["running"][0]["why"] == "until this epoch's end: its device is taken out"
     assert {w["why"] for w in seen["waiting"]} == {"no device may be used now"}
 
@@ -65,7 +65,7 @@ def test_without_a_measured_epoch_nothing_is_foretold():
     world = World()
     world.submit(spec(n_trials=1))
     world.join("cpu.a.0", "cpu.b.0")
-    seen = outlook(world.engine.state, world.engine.line(), 1.0)
+    seen = outlook(world.engine, 1.0)
     assert (seen["running"][0]["ends"], seen["next_free"]) == (None, None)
     assert seen["free"] == ["cpu.b.0/0"]
 
@@ -78,7 +78,7 @@ def test_who_waits_stands_in_the_order_in_which_slots_are_given():
     world.run_segment()
     line = world.engine.line()
     assert [name.rpartition("-")[0] for name in line] == ["s-2"] * 2 + ["s-1"] * 4
-    seen = outlook(world.engine.state, line, world.at)
+    seen = outlook(world.engine, world.at)
     assert [(w["study"], w["why"][:7]) for w in seen["waiting"]][:3] == [
         ("t", "place 1"),
         ("t", "place 2"),
@@ -90,3 +90,18 @@ def test_who_waits_stands_in_the_order_in_which_slots_are_given():
         begun.append(attempt.study)
         world.run_segment()
     assert begun == ["s-2"] * 3
+
+
+def test_studies_take_turns_in_line_by_their_weights():
+    world = World()
+    world.submit(spec(n_trials=3))
+    world.submit(spec(id="s-2", name="t", n_trials=8, weight=2.0))
+    world.join("cpu.a.0", "cpu.b.0")
+    line = [name.rpartition("-")[0] for name in world.engine.line()]
+    assert line[:6] == ["s-2", "s-1", "s-2", "s-2", "s-1", "s-2"]
+
+
+def test_another_policy_has_planned_nothing_yet(world):
+    assert outlook(world.engine, world.at)["planned"] is not None
+    world.send(PolicyChosen(at=world.at, policy="longest_first"))
+    assert outlook(world.engine, world.at)["planned"] is None

@@ -64,10 +64,9 @@ class Timed:
         return self.world.at + self.stretch[k] * (1.0 + 0.001 * (dispatch.segment.first % 3))
 
     def why(self, name="d0"):
-        return {
-            row["device"]: row["why"]
-            for row in outlook(self.world.engine.state, self.world.engine.line(), 0.0)["shared"]
-        }[name]
+        return {row["device"]: row["why"] for row in outlook(self.world.engine, 0.0)["shared"]}[
+            name
+        ]
 
 
 def study(n_trials=6, epochs=40, **fields):

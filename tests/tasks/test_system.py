@@ -125,6 +125,18 @@ def test_an_epoch_too_short_to_be_cut_is_left_whole():
     assert stretches((), [], 1000) == []
 
 
+def test_examples_that_come_in_pairs_count_by_the_pair(monkeypatch):
+    """Of two loader workers: a long wait, then none. The median of single steps is one or other."""
+    [_, tried, _] = stretches((), [WORKERS], 27)
+    now = 0.0
+    monkeypatch.setattr("penstock.tasks.stretches.time.perf_counter", lambda: now)
+    for step in range(tried.stop - tried.first + 1):
+        tried.tick(Metering(None))
+        now += 0.064 if step % 2 == 0 else 0.001
+    assert tried.stop - tried.first == 9
+    assert tried.step_seconds == pytest.approx(0.065 / 2)
+
+
 def test_stretches_cover_an_epoch_and_take_turns():
     found = stretches((), [WORKERS, (("loader_workers", 2),)], 1000)
     assert [s.first for s in found][1:] == [s.stop for s in found][:-1]
