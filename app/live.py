@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 #: Seconds between two looks at the ledger: a tenth of the time that was watched, within these, so
 #: that the end of a study of a second is not seen a fifth later.
 SOONEST, PERIOD = 0.01, 0.2
+#: All of a study is read again after so many times as long as reading it took.
+SELDOM = 25.0
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
 
@@ -49,15 +52,31 @@ _PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code
 
 @dataclass(slots=True)
 class Watcher:
-    """Reads a study again and again; epochs are read once each."""
+    """Reads a study again and again; epochs are read once each.
+
+    Whether it is over is read each time, the rest when it is ``_due``: of many trials seldom, so
+    that watching takes a few hundredths of a core. ``idle``: nobody is told of the rest.
+    """
 
     reader: Reader
     study_id: str
+    idle: bool = False
     epochs: list[EpochRow] = field(default_factory=list)
+    _view: View | None = None
+    _due: float = 0.0
 
     def look(self) -> View:
         """The study now. Raises BackendError when the ledger does not answer."""
+        began = time.monotonic()
         study = self.reader.study(self.study_id)
+        if self._view is not None and study.finished_at is None and began < self._due:
+            return replace(self._view, study=study)
+        self._view = self._read(study)
+        took = time.monotonic() - began
+        self._due = math.inf if self.idle else began + SELDOM * took
+        return self._view
+
+    def _read(self, study: StudyRow) -> View:
         after = self.epochs[-1].rowid if self.epochs else 0
         self.epochs += self.reader.epochs(study.id, after)
         trials = self.reader.trials(study.id)
@@ -90,7 +109,8 @@ def follow(
     """
     begun = time.monotonic()
     end = None if timeout is None else begun + timeout
-    watcher, told, view = Watcher(reader, study_id), set[str](), None
+    idle = not show and on_trial is None and on_look is None
+    watcher, told, view = Watcher(reader, study_id, idle), set[str](), None
     with _screen(Console(stderr=True)) if show else contextlib.nullcontext(Screen()) as screen:
         while True:
             trouble = ""

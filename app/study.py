@@ -267,8 +267,8 @@ class Study(AskableStudy):
             return follow(
                 reader,
                 self.id,
-                on_trial=tell,
-                on_look=feed.look,
+                on_trial=tell if heard else None,
+                on_look=feed.look if logs else None,
                 show=show,
                 timeout=timeout,
                 at_timeout=at_timeout,

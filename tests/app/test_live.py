@@ -124,6 +124,47 @@ def test_follow_tells_of_every_final_trial_once_and_returns_the_study(finished):
     assert [trial.number for trial in heard] == list(range(9))
 
 
+class Counted:
+    """A reader that takes ``seconds`` for the trials, and counts how often it is asked for them."""
+
+    def __init__(self, reader, seconds):
+        self.reader, self.seconds, self.asked = reader, seconds, 0
+
+    def __getattr__(self, name):
+        return getattr(self.reader, name)
+
+    def trials(self, study_id):
+        self.asked += 1
+        time.sleep(self.seconds)
+        return self.reader.trials(study_id)
+
+
+def test_what_takes_long_to_read_is_read_seldom_and_at_once_when_the_study_is_over(
+    tmp_path, finished
+):
+    counted = Counted(make_study(tmp_path, study_spec(), turns=3), 0.02)
+    watcher = Watcher(counted, "digits-1a2b")
+    first = watcher.look()
+    assert (watcher.look().trials, counted.asked) == (first.trials, 1)
+    time.sleep(live.SELDOM * 0.02 + 0.2)
+    began = time.monotonic()
+    while counted.asked == 1 and time.monotonic() < began + 60:
+        watcher.look()
+    assert counted.asked == 2
+    counted.reader = finished
+    assert watcher.look().study.finished_at is not None
+    assert counted.asked == 3
+
+
+def test_who_tells_nobody_reads_only_whether_it_is_over(tmp_path, finished):
+    counted = Counted(make_study(tmp_path, study_spec(), turns=3), 0.0)
+    assert follow(counted, "digits-1a2b", show=False, timeout=0.5).finished_at is None
+    assert counted.asked == 1
+    heard = []
+    follow(counted, "digits-1a2b", show=False, timeout=1.5, on_trial=heard.append)
+    assert counted.asked > 2
+
+
 def test_follow_gives_up_watching_after_its_timeout(tmp_path):
     """The study is still running: it comes back as it stands."""
     reader = make_study(tmp_path, study_spec(), turns=3)
