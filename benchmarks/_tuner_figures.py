@@ -1,10 +1,11 @@
 """The tuners under the policies, simulated: barriers, utilisation, completion, time to target.
 
 All trials have one of the fitted speed curves, epochs that cost between a third and three times the
-median, and learning curves that rise to a level of their own. The target is 95 % of the best value
-of fifo's run. Where trials wait for each other ``bound`` is the sum over all rungs of all brackets
-of the larger of both bounds (``scheduler/bounds.py``), which brackets that overlap may come below;
-else it is that of all work.
+median, and learning curves that rise to a level of their own. What an epoch and a resize take is
+learned on the way, but for the rows ``known``. The target is 95 % of the best value of fifo's run.
+Where trials wait for each other ``bound`` is the sum over all rungs of all brackets of the larger
+of both bounds (``scheduler/bounds.py``), which brackets that overlap may come below; else it is
+that of all work.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from random import Random
 from statistics import fmean
 
 from penstock.app.simulate import Simulated, simulate
-from penstock.app.workload import study_spec
+from penstock.app.workload import KnownCosts, StudyWork, TrialWork, Workload, study_spec
+from penstock.profiling.cost import CostTable
 from penstock.profiling.devices import Device
 from penstock.profiling.families import fitted
 from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
@@ -86,8 +88,19 @@ class Run:
         return next((at for at, value in self.best if value >= target), math.inf)
 
 
-def run(tuner: tuple[str, str], policy: str, devices: int, trials: int, seed: int) -> Run:
-    """``trials`` trials of up to 27 epochs on ``devices`` devices."""
+def run(
+    tuner: tuple[str, str],
+    policy: str,
+    devices: int,
+    trials: int,
+    seed: int,
+    *,
+    known: bool = False,
+) -> Run:
+    """``trials`` trials of up to 27 epochs on ``devices`` devices.
+
+    ``known``: their curves and the price of a resize, else these are learned on the way.
+    """
     strategy, sampler = tuner
     pbt = strategy == "pbt"
     family = fitted()["imagenet", "aws"]
@@ -103,8 +116,12 @@ def run(tuner: tuple[str, str], policy: str, devices: int, trials: int, seed: in
         seed=seed,
     )
     work = Training(seed, shape)
+    costs = CostTable()
+    if known:
+        each = tuple(TrialWork(work.level(number), shape) for number in range(trials))
+        costs = KnownCosts(workload=Workload("tuner", (StudyWork(spec, each),)), resize=PRICE)
     places = [Device(f"d{k}", "n", "cpu", (k,), None) for k in range(devices)]
-    return _read(simulate([spec], places, work, policy=policy), work, spec, devices)
+    return _read(simulate([spec], places, work, policy=policy, costs=costs), work, spec, devices)
 
 
 def _read(done: Simulated, work: Training, spec: StudySpec, devices: int) -> Run:
@@ -154,7 +171,12 @@ def tuner_figures(*, quick: bool) -> dict[str, float]:
         # Of Hyperband all brackets, and one of them once more.
         trials = {"pbt": 12, "hyperband": 60, "bohb": 60}.get(name, 27)
         runs = {p: [run(tuner, p, d, trials, s) for d, s in cases] for p in POLICIES}
-        figures |= _synchronous(name, runs) if name in SYNC else _asynchronous(name, runs)
+        if name not in SYNC:
+            figures |= _asynchronous(name, runs)
+            continue
+        figures |= _synchronous(name, runs)
+        known = {p: [run(tuner, p, d, trials, s, known=True) for d, s in cases] for p in POLICIES}
+        figures |= _synchronous(f"{name}.known", known)
     print("Fluid's claims, theirs and not measured here:")
     for claim in CLAIMS:
         print(f"  {claim}")
