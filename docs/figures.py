@@ -50,6 +50,7 @@ ROWS = (
         "Epochs of 10 ms under random search, beside Syne Tune's local back end: as fast",
         "{:.1f} times",
     ),
+    ("ahead.ray.random.10ms", "beside Ray Tune as it is by default", "{:.1f} times"),
     ("ahead.ray_reuse.random.10ms", "beside Ray Tune with warm actors", "{:.2f} times"),
     (
         "ahead.optuna.random.10ms",
