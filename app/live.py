@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: Seconds between two looks at the ledger: a tenth of the time that was watched, within these, so
 #: that the end of a study of a second is not seen a fifth later.
 SOONEST, PERIOD = 0.01, 0.2
-#: All of a study is read again after so many times as long as reading it took.
+#: All of a study is read again after so many times the CPU time that reading it took.
 SELDOM = 25.0
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
@@ -55,7 +55,8 @@ class Watcher:
     """Reads a study again and again; epochs are read once each.
 
     Whether it is over is read each time, the rest when it is ``_due``: of many trials seldom, so
-    that watching takes a few hundredths of a core. ``idle``: nobody is told of the rest.
+    that reading takes a few hundredths of a core. ``idle``: nobody is told of the rest, which is
+    read at the first look and at the end only.
     """
 
     reader: Reader
@@ -67,13 +68,14 @@ class Watcher:
 
     def look(self) -> View:
         """The study now. Raises BackendError when the ledger does not answer."""
-        began = time.monotonic()
         study = self.reader.study(self.study_id)
-        if self._view is not None and study.finished_at is None and began < self._due:
+        if self._view is not None and study.finished_at is None and time.monotonic() < self._due:
             return replace(self._view, study=study)
+        # Not the time on the clock: a ledger that answers slowly does not make us busy.
+        began = time.thread_time()
         self._view = self._read(study)
-        took = time.monotonic() - began
-        self._due = math.inf if self.idle else began + SELDOM * took
+        pause = math.inf if self.idle else SELDOM * (time.thread_time() - began)
+        self._due = time.monotonic() + pause
         return self._view
 
     def _read(self, study: StudyRow) -> View:

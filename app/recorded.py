@@ -64,9 +64,10 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
         assumed.append(f"a resize takes {FIRST_RESIZE:g} s: none was recorded")
     kinds = {each.device.name: each.device.kind for each in reader.devices()}
     kind = {kinds[device] for row in epochs for device, _ in row.members if device in kinds}
-    took = max(row.at for row in epochs) - min(row.at - row.seconds for row in epochs)
+    end = max(row.at for row in epochs)
+    took = end - min(row.at - row.seconds for row in epochs)
     used = len({place for row in epochs for place in row.members})
-    rivals = beside(reader, study, max(row.at for row in epochs))
+    rivals = beside(reader, study, end)
     shared = ", beside other studies, which are not simulated" if rivals else ""
     return Workload(
         f"study {study.name}",

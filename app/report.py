@@ -179,8 +179,8 @@ def _tiles(
     share = f"{100 * stand.epochs / full:.0f} % of the full budget of {full}" if full else ""
     slots = len({(row.device, row.slot) for row in epochs})
     training = end - (stand.started or end)
-    busy = f", {100 * stand.busy / (slots * training):.0f} %" if training > 0 else ""
-    since = f"{busy} of their time since then" if busy else ""
+    busy = f"{100 * stand.busy / (slots * training):.0f} %" if training > 0 else ""
+    since = f", {busy} of their time since then" if busy else ""
     tiles = (
         (str(stand.counts.total()), "trials", states or f"of {study.n_trials}"),
         (str(stand.epochs), "epochs", share),

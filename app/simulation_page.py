@@ -66,10 +66,13 @@ def _sentence(of: Outcome) -> str:
 
 def _legend(simulation: Simulation) -> str:
     return "".join(
-        f'<span class="legend"><span><b class="swatch" style="background:{colour(place)}">'
-        f"</b>{escape(each.policy)}</span></span>"
-        for place, each in enumerate(simulation.outcomes)
+        _swatch(colour(place), each.policy) for place, each in enumerate(simulation.outcomes)
     )
+
+
+def _swatch(colour_of: str, name: str) -> str:
+    mark = f'<b class="swatch" style="background:{colour_of}"></b>'
+    return f'<span class="legend"><span>{mark}{escape(name)}</span></span>'
 
 
 def _bars(simulation: Simulation) -> str:
@@ -78,9 +81,7 @@ def _bars(simulation: Simulation) -> str:
     if len(studies) == 1:
         return "Bars are trials, with their numbers."
     swatches = "".join(
-        f'<span class="legend"><span><b class="swatch" style="background:{chosen[each.spec.id]}">'
-        f"</b>{escape(each.spec.name)}</span></span>"
-        for each in studies[: len(STUDIES)]
+        _swatch(chosen[each.spec.id], each.spec.name) for each in studies[: len(STUDIES)]
     )
     more = " and so on, again from the first" if len(studies) > len(STUDIES) else ""
     return f"Bars are trials, with their numbers, coloured by study: {swatches}{more}"

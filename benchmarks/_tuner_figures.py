@@ -170,13 +170,12 @@ def tuner_figures(*, quick: bool) -> dict[str, float]:
     for name, tuner in {**SYNC, **ASYNC}.items():
         # Of Hyperband all brackets, and one of them once more.
         trials = {"pbt": 12, "hyperband": 60, "bohb": 60}.get(name, 27)
-        runs = {p: [run(tuner, p, d, trials, s) for d, s in cases] for p in POLICIES}
-        if name not in SYNC:
-            figures |= _asynchronous(name, runs)
-            continue
-        figures |= _synchronous(name, runs)
-        known = {p: [run(tuner, p, d, trials, s, known=True) for d, s in cases] for p in POLICIES}
-        figures |= _synchronous(f"{name}.known", known)
+        for known in (False, True) if name in SYNC else (False,):
+            runs = {
+                p: [run(tuner, p, d, trials, s, known=known) for d, s in cases] for p in POLICIES
+            }
+            called = f"{name}.known" if known else name
+            figures |= (_synchronous if name in SYNC else _asynchronous)(called, runs)
     print("Fluid's claims, theirs and not measured here:")
     for claim in CLAIMS:
         print(f"  {claim}")

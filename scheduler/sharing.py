@@ -149,22 +149,23 @@ class Sharing(Durables):
         credit = {study: self._credit(self.state.studies[study]) for study in queues}
         turns = dict.fromkeys(queues, 0.0)
 
+        def satisfied(name: str) -> bool:
+            return held[name] >= math.floor((self.state.studies[name].share or 0.0) + _NEAR)
+
         def urgency(name: str) -> tuple[int, bool, float, float]:
-            study = self.state.studies[name]
-            satisfied = held[name] >= math.floor((study.share or 0.0) + _NEAR)
-            return (-study.spec.priority, satisfied, turns[name], -credit[name])
+            priority = self.state.studies[name].spec.priority
+            return (-priority, satisfied(name), turns[name], -credit[name])
 
         while queues:
             study = min(queues, key=urgency)
-            _, satisfied, *_ = urgency(study)
             name = queues[study].pop()
             if not queues[study]:
                 del queues[study]
             yield name
             trial = self.state.trials.get(name)
             if supposed:
+                turns[study] += satisfied(study) / self.state.studies[study].spec.weight
                 held[study] += 1
-                turns[study] += satisfied / self.state.studies[study].spec.weight
             elif trial is not None and trial.fence:
                 held[study] += len(self.state.attempts[trial.fence].segment.members)
 

@@ -125,44 +125,66 @@ def test_follow_tells_of_every_final_trial_once_and_returns_the_study(finished):
 
 
 class Counted:
-    """A reader that takes ``seconds`` for the trials, and counts how often it is asked for them."""
+    """A reader that counts how often it is asked for the trials, and calls ``busy`` then."""
 
-    def __init__(self, reader, seconds):
-        self.reader, self.seconds, self.asked = reader, seconds, 0
+    def __init__(self, reader, busy=lambda: None):
+        self.reader, self.busy, self.asked = reader, busy, 0
 
     def __getattr__(self, name):
         return getattr(self.reader, name)
 
     def trials(self, study_id):
         self.asked += 1
-        time.sleep(self.seconds)
+        self.busy()
         return self.reader.trials(study_id)
 
 
+class Times:
+    """The module ``time``, of a thread whose CPU time and clock are set."""
+
+    def __init__(self):
+        self.cpu = self.clock = 0.0
+
+    def thread_time(self):
+        return self.cpu
+
+    def monotonic(self):
+        return self.clock
+
+    def reading(self):
+        self.cpu += 0.02
+        self.clock += 9.0
+
+
 def test_what_takes_long_to_read_is_read_seldom_and_at_once_when_the_study_is_over(
-    tmp_path, finished
+    tmp_path, finished, monkeypatch
 ):
-    counted = Counted(make_study(tmp_path, study_spec(), turns=3), 0.02)
+    """Reading takes 0.02 s of CPU time: half a second of rest, however long it was waited for."""
+    times = Times()
+    monkeypatch.setattr(live, "time", times)
+    counted = Counted(make_study(tmp_path, study_spec(), turns=3), times.reading)
     watcher = Watcher(counted, "digits-1a2b")
     first = watcher.look()
+    times.clock = 9.0 + 0.49
     assert (watcher.look().trials, counted.asked) == (first.trials, 1)
-    time.sleep(live.SELDOM * 0.02 + 0.2)
-    began = time.monotonic()
-    while counted.asked == 1 and time.monotonic() < began + 60:
-        watcher.look()
-    assert counted.asked == 2
+    times.clock = 9.0 + 0.51
+    assert (watcher.look().study.finished_at, counted.asked) == (None, 2)
     counted.reader = finished
     assert watcher.look().study.finished_at is not None
     assert counted.asked == 3
 
 
-def test_who_tells_nobody_reads_only_whether_it_is_over(tmp_path, finished):
-    counted = Counted(make_study(tmp_path, study_spec(), turns=3), 0.0)
+def test_who_tells_nobody_reads_only_whether_it_is_over(tmp_path):
+    counted = Counted(make_study(tmp_path, study_spec(), turns=3))
     assert follow(counted, "digits-1a2b", show=False, timeout=0.5).finished_at is None
     assert counted.asked == 1
-    heard = []
-    follow(counted, "digits-1a2b", show=False, timeout=1.5, on_trial=heard.append)
-    assert counted.asked > 2
+
+    def enough(*_):
+        if counted.asked > 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        follow(counted, "digits-1a2b", show=False, timeout=60, on_look=enough)
 
 
 def test_follow_gives_up_watching_after_its_timeout(tmp_path):

@@ -7,7 +7,6 @@ import json
 import math
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from ledger_batches import first_batch
@@ -16,8 +15,10 @@ from penstock.app.queries import Reader
 from penstock.app.similar import likeness, likeness_facts, likeness_view, look
 from penstock.profiling.devices import Device
 from penstock.profiling.errors import UsageError
-from penstock.profiling.history import HistoryEntry, source_of
+from penstock.profiling.history import HistoryEntry, machine_class, source_of
+from penstock.scheduler.decisions import Member
 from penstock.scheduler.events import Profiled
+from penstock.scheduler.state import DeviceRecord
 from rich.console import Console
 
 
@@ -70,23 +71,35 @@ def test_what_was_faster_and_could_not_be_run_somewhere_is_named():
     assert "where nothing was faster than the default\n" in plain
 
 
-def test_a_trials_own_study_is_no_likeness_of_it():
-    class Ledger:
-        """One profiled trial; the history is of its own study and of another one."""
-
-        def events(self, trial):
-            return [(1, Profiled(at=0.0, trial=trial, fence=1, epoch=1, values=profile(5000.0, 0)))]
-
-        def devices(self):
-            return [SimpleNamespace(device=Device("d", "n", "cpu", (0,), None))]
-
-        def history(self, machine):
-            return tuple(
-                replace(e, source=source_of("s-1") if e.workload[0] == "f" else "x")
-                for e in HISTORY
-            )
-
-    found = look(Ledger(), SimpleNamespace(id="s-1"), SimpleNamespace(id="s-1-0000", device="d"))
+def test_a_trials_own_study_is_no_likeness_of_it(sqlite_url):
+    """What is like the trial in the history is of its own study; five windows are not."""
+    device = Device("d", "n", "cpu", (0,), None)
+    own = [
+        replace(
+            each,
+            machine=machine_class(device),
+            source=source_of("digits-1") if each.workload[0] == "f" else "x",
+        )
+        for each in HISTORY
+    ]
+    batch = first_batch(1)
+    trial = replace(batch.trials[0], members=(Member("d", 0),))
+    profiled = Profiled(at=0.0, trial=trial.id, fence=1, epoch=1, values=profile(5000.0, 0))
+    ledger = SqlLedger.open(sqlite_url)
+    ledger.commit(
+        replace(
+            batch,
+            events=[*batch.events, (2, profiled)],
+            trials=[trial],
+            devices=[DeviceRecord(device, "i", "joined", 0.0)],
+            history=own,
+        )
+    )
+    ledger.close()
+    reader = Reader(sqlite_url)
+    [row] = reader.trials("digits-1")
+    assert len(reader.history(machine_class(device))) == len(HISTORY)
+    found = look(reader, reader.study("digits-1"), row)
     assert found.windows == 5
     assert not found.answer.known
 
