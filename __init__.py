@@ -110,7 +110,11 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module, attribute = where.split(":")
-    value = getattr(import_module(f".{module}", __name__), attribute)
+    try:
+        value = getattr(import_module(f".{module}", __name__), attribute)
+    except (ImportError, AttributeError) as error:
+        # A file beside the user's script may hide a library.
+        raise import_module(".profiling.hiding", __name__).explained(error) from error.__cause__
     globals()[name] = value
     return value
 

@@ -9,8 +9,9 @@ Workers hold the read end of a pipe that only the agent can write to: when the a
 they see its end and leave. Each owns the lock of its device, so a device is never served twice: the
 next agent waits for a worker that is still leaving, and ends one that does not.
 
-SIGTERM drains: workers take nothing more, the scheduler cuts what runs at its next epoch, and the
-agent ends when they have. A second SIGTERM does not wait.
+SIGTERM drains: workers take nothing more, the scheduler cuts what runs at its next epoch (and takes
+away what has no end in sight), and the agent ends when they have. Where no scheduler is there to do
+so, and on a second SIGTERM, it does not wait.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ from ..profiling.errors import BackendError, UsageError
 from ..tasks.identity import listen
 from . import broker, locks, protocol, store
 from .keeper import AGENT_VARIABLE
+from .launcher import end_strays
+from .logs import LogKeeper
 from .machine import devices_of, metered
+from .reaper import DRAIN_GRACE
 from .reviver import Reviver
 from .settings import Settings
 
@@ -45,8 +49,11 @@ log = logging.getLogger(__name__)
 NAME = "agent"
 #: Seconds for a broker that is just being revived; then the agent gives up.
 BROKER_LIMIT = 5.0
-#: Seconds that workers have to end their segments when the agent is told to stop.
-DRAIN_GRACE = 30.0
+#: Seconds that a scheduler may be away while workers drain. One that was told to stop at the same
+#: time is back by then, where somebody revives it.
+UNSERVED_GRACE = 4.0
+#: Seconds between two looks at whether one is there.
+SERVED_LOOK = 0.5
 #: Seconds that a worker of an earlier agent has to leave its device.
 LEAVE_GRACE = 3.0
 #: A worker that ran this long was well; its next end is followed by a start at once (seconds).
@@ -85,7 +92,9 @@ def main(settings: Settings) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
     with locks.hold(settings.run, NAME), Reviver(settings), _signals() as wake:
-        return Agent(settings, wake).run()
+        agent = Agent(settings, wake)
+        with LogKeeper(settings):
+            return agent.run()
 
 
 class Agent:
@@ -108,19 +117,22 @@ class Agent:
         except Told:
             return 0
         self._claim_name(client)
+        self._end_strays()  # an agent before this one may have been killed with its workers
         try:
             self._join(client)
             names = ", ".join(served.device.name for served in self._served)
             log.info("serving %s", names)
             while not self._told(self._next_due()):
                 self._supervise(client)
-            self._drain()
+            self._drain(client)
         except Told:
             return 0
         finally:
             for served in self._served:
                 if served.process is not None:
                     served.process.kill()
+                    served.process.wait()
+            self._end_strays()
             self._sign_off(client)
         return 0
 
@@ -195,6 +207,7 @@ class Agent:
             if served.process is not None and served.process.poll() is not None:
                 self._ended(served, now)
                 self._forget(client, served)
+                self._end_strays()
             if served.process is None and served.due <= now:
                 self._start(served, now)
 
@@ -207,6 +220,10 @@ class Agent:
         os.close(served.ended)
         served.process = None
         served.due = now + wait
+
+    def _end_strays(self) -> None:
+        if found := end_strays(str(self._settings.home)):
+            log.warning("ended what a worker that is gone had left: %s", ", ".join(found))
 
     def _forget(self, client: redis.Redis, served: Served) -> None:
         """Let the scheduler notice at once, not when the device's entry expires."""
@@ -258,16 +275,30 @@ class Agent:
 
     # -- ending ----------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
-        log.info("draining")
+    def _drain(self, client: redis.Redis) -> None:
+        log.info("draining, for up to %g s", DRAIN_GRACE)
         for served in self._running():
             assert served.process is not None
             served.process.terminate()
-        deadline = time.monotonic() + DRAIN_GRACE
+        seen = time.monotonic()
+        deadline = seen + DRAIN_GRACE
         while self._running() and (left := deadline - time.monotonic()) > 0:
-            if self._told(left):
+            if self._told(min(left, SERVED_LOOK)):
                 log.info("told again: not waiting")
                 return
+            now = time.monotonic()
+            if self._is_served(client):
+                seen = now
+            elif now - seen > UNSERVED_GRACE:
+                log.info("no scheduler is there to cut what runs: not waiting")
+                return
+
+    def _is_served(self, client: redis.Redis) -> bool:
+        try:
+            return protocol.is_served(client, self._url)
+        except BackendError as error:
+            log.debug("%s", error)
+            return False
 
     def _running(self) -> list[Served]:
         for served in self._served:

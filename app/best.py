@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import UsageError
+from ..tasks.stores import open_store
 from .energy import energy_words, joules_of
+from .limit import within
 from .standing import final_metrics, front_of, number, reached, so_far
 
 if TYPE_CHECKING:
@@ -20,14 +22,18 @@ if TYPE_CHECKING:
     from .queries import Reader
     from .rows import DurableRow, EpochRow, StudyRow, TrialRow
 
+#: Seconds that a store has to say whether a file is there.
+STORE_LIMIT = 5.0
+
 
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     """The best trial, as ``standing.front_of`` says. UsageError where no trial has a value.
 
     Of several objectives it is the first of the front, and ``front`` has all of it. ``checkpoint``
-    is its newest state in the store: after which epoch, and where; None where there is none (an
-    objective has none). A metric that is no number is None, and so is ``energy_j`` (joules) where
-    an epoch of the trial was not measured; ``energy`` says why.
+    is its newest state in the store: after which epoch, where, and whether the file is ``gone``
+    (None where the store does not answer); None where there is no state (an objective has none). A
+    metric that is no number is None, and so is ``energy_j`` (joules) where an epoch of the trial
+    was not measured; ``energy`` says why.
     """
     trials = reader.trials(study.id)
     front = front_of(study, trials)
@@ -77,8 +83,23 @@ def _trial(
         "metrics": {n: v if math.isfinite(v) else None for n, v in metrics.items()},
         "energy_j": joules_of(own),
         "energy": energy_words(own, devices),
-        "checkpoint": newest and {"epoch": newest.epoch, "uri": newest.uri},
+        "checkpoint": newest
+        and {"epoch": newest.epoch, "uri": newest.uri, "gone": _is_gone(newest.uri)},
     }
+
+
+def _is_gone(uri: str) -> bool | None:
+    """Whether no file is there any more; None where that cannot be seen from here."""
+    try:
+        files, path = within(STORE_LIMIT, "store-look", lambda: open_store(uri))
+        return not within(STORE_LIMIT, "store-look", lambda: files.exists(path))
+    except Exception:  # whatever the store's library raises
+        return None
+
+
+def _where(state: dict[str, Any]) -> str:
+    gone = "  (it is gone: no file is there any more)" if state["gone"] else ""
+    return f"epoch {state['epoch']}  {state['uri']}{gone}"
 
 
 def best_view(facts: dict[str, Any]) -> RenderableType:
@@ -98,7 +119,7 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
             shown = "no number" if value is None and title == "metrics" else number(value)
             grid.add_row(Text("" if at else f"  {title}", style="dim"), Text(name), Text(shown))
     state = facts["checkpoint"]
-    where = "none in the store" if state is None else f"epoch {state['epoch']}  {state['uri']}"
+    where = "none in the store" if state is None else _where(state)
     energy = Text.assemble(("  energy      ", "dim"), facts["energy"])
     return Group(head, grid, energy, Text.assemble(("  checkpoint  ", "dim"), where))
 
@@ -121,6 +142,5 @@ def _front_view(facts: dict[str, Any]) -> RenderableType:
         table.add_row(f"  {trial['trial']}", *values, Text(params))
         if (state := trial["checkpoint"]) is not None:
             title = f"  checkpoint of trial {trial['trial']}  "
-            where = f"epoch {state['epoch']}  {state['uri']}"
-            states.append(Text.assemble((title, "dim"), where))
+            states.append(Text.assemble((title, "dim"), _where(state)))
     return Group(head, table, *states)

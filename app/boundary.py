@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from ..profiling.errors import BackendError, TrialFailed, UsageError
+from ..profiling.hiding import explained
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,12 @@ def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
             theirs = _beyond_ours(error.__traceback__)
             cause = error.__cause__ if theirs else None
             raise error.with_traceback(theirs) from cause  # its message says what to do
+        except (ImportError, AttributeError) as error:
+            reason = explained(error)
+            if reason is error:
+                raise
+            log.debug("%s was left by an error", function.__qualname__, exc_info=True)
+            raise reason from None
 
     return call
 

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ..profiling.errors import BackendError
-from ..profiling.urls import hide_password
+from ..profiling.errors import BackendError, UsageError
 from . import locks
 from .limit import within
 from .settings import Settings
@@ -66,24 +65,23 @@ def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
     """A client of the broker, which has just answered a PING; it speaks text, not bytes.
 
     Raises BackendError within ``limit`` seconds, whatever hangs (name lookup included); its text
-    has no password.
+    has no password. UsageError where the URL is no good on this machine.
     """
+    from . import protocol
+
     url = broker_url(settings)
 
     def attempt() -> redis.Redis:
-        from . import protocol
-
         client = protocol.connect(url, timeout=limit)
         client.ping()
         return client
 
     try:
         return within(limit, "broker-ping", attempt)
-    except (TypeError, AttributeError, ImportError):
+    except (TypeError, AttributeError, ImportError, UsageError):
         raise  # not the broker's fault
     except Exception as error:  # whatever its library raises
-        reason = str(error) or type(error).__name__
-        raise BackendError(f"the broker {hide_password(url)} does not answer: {reason}") from None
+        raise protocol.silent(url, error) from None
 
 
 def find_server() -> Path:
@@ -217,5 +215,6 @@ def _quoted(path: Path) -> str:
 
 def _since(output: Path, start: int) -> str:
     with output.open("rb") as file:
-        file.seek(start)
+        # It may have been cut meanwhile.
+        file.seek(min(start, os.fstat(file.fileno()).st_size))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-12:])

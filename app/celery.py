@@ -18,20 +18,17 @@ Settings, and why:
 from __future__ import annotations
 
 import json
-import logging
 import os
 import platform
 import sys
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.devices import Device
-from ..tasks.messages import SegmentTask
+from ..tasks.messages import Forged, SegmentTask
 
 if TYPE_CHECKING:
     from .worker import Worker
-
-log = logging.getLogger(__name__)
 
 TASK = "penstock.segment"
 #: Parameters that are spelt out in Flower's list of tasks.
@@ -42,45 +39,84 @@ _EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 def message(task: SegmentTask, text: str, seal: str, queue: str) -> str:
     """What Celery would push on ``queue`` for a segment; ``text`` is the task's sealed JSON."""
-    name = task.task_id
     body = json.dumps([[], {"text": text, "seal": seal}, _EMBED])
-    return json.dumps(
-        {
-            "body": b64encode(body.encode()).decode(),
-            "content-encoding": "utf-8",
-            "content-type": "application/json",
-            "headers": {
-                "lang": "py",
-                "task": TASK,
-                "id": name,
-                "shadow": None,
-                "eta": None,
-                "expires": None,
-                "group": None,
-                "group_index": None,
-                "retries": 0,
-                "timelimit": [None, None],
-                "root_id": name,
-                "parent_id": None,
-                "argsrepr": "()",
-                "kwargsrepr": _words(task),
-                "origin": _ORIGIN,
-                "ignore_result": True,
-                "replaced_task_nesting": 0,
-                "stamped_headers": None,
-                "stamps": {},
-            },
-            "properties": {
-                "correlation_id": name,
-                "reply_to": "",
-                "delivery_mode": 2,
-                "delivery_info": {"exchange": "", "routing_key": queue},
-                "priority": 0,
-                "body_encoding": "base64",
-                "delivery_tag": name,
-            },
-        }
-    )
+    encoded = b64encode(body.encode()).decode()
+    return json.dumps(_element(task.task_id, _words(task), _ORIGIN, encoded, queue))
+
+
+def check_element(element: Any, queue: str) -> None:
+    """Raise ``Forged`` unless ``element`` is one that ``message`` makes; its seal is not looked at.
+
+    So Celery is never shown one that asks for another task, a later time, callbacks, or a way to
+    decode that is not ours.
+    """
+    try:
+        headers = element["headers"]
+        name, words, origin = headers["id"], headers["kwargsrepr"], headers["origin"]
+        body = _text(element["body"])
+        _check_same(_element(_text(name), _text(words), _text(origin), body, queue), element)
+        args, kwargs, embed = json.loads(b64decode(body, validate=True))
+        texts = {each: _text(kwargs[each]) for each in ("text", "seal")}
+        _check_same(
+            {"args": [], "kwargs": texts, "embed": _EMBED},
+            {"args": args, "kwargs": kwargs, "embed": embed},
+        )
+    except Exception as error:  # whatever is raised by looking at a value of another kind
+        raise Forged("form", f"it is no message of ours: {error!r}") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} where a text belongs")
+    return value
+
+
+def _check_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    for name, value in ours.items():
+        if isinstance(value, dict) and value and isinstance(theirs.get(name), dict):
+            _check_same(value, theirs[name])
+        elif name not in theirs or theirs[name] != value:
+            raise ValueError(f"{name} = {theirs.get(name)!r}")
+    if more := sorted(theirs.keys() - ours):
+        raise ValueError(f"{', '.join(more)} besides")
+
+
+def _element(name: str, words: str, origin: str, body: str, queue: str) -> dict[str, Any]:
+    return {
+        "body": body,
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {
+            "lang": "py",
+            "task": TASK,
+            "id": name,
+            "shadow": None,
+            "eta": None,
+            "expires": None,
+            "group": None,
+            "group_index": None,
+            "retries": 0,
+            "timelimit": [None, None],
+            "root_id": name,
+            "parent_id": None,
+            "argsrepr": "()",
+            "kwargsrepr": words,
+            "origin": origin,
+            "ignore_result": True,
+            "replaced_task_nesting": 0,
+            "stamped_headers": None,
+            "stamps": {},
+        },
+        "properties": {
+            "correlation_id": name,
+            "reply_to": "",
+            "delivery_mode": 2,
+            "delivery_info": {"exchange": "", "routing_key": queue},
+            "priority": 0,
+            "body_encoding": "base64",
+            "delivery_tag": name,
+        },
+    }
 
 
 _ORIGIN = f"penstock{os.getpid()}@{platform.node()}"
@@ -125,10 +161,19 @@ def make_app(broker_url: str) -> Any:
     """The Celery app on ``broker_url``; its worker runs segments, everyone else only looks on."""
     from celery import Celery
     from click import Option
+    from kombu.utils.url import parse_url
 
-    app = Celery("penstock", amqp=_amqp())
+    from .queues import messaging
+
+    app = Celery("penstock", amqp=messaging(broker_url, check_element))
+    encrypted: Any = False
+    if broker_url.startswith("rediss:"):
+        # What the URL says of certificates, said again: Flower's own client looks only here, and
+        # kombu checks none where the URL says nothing.
+        encrypted = {"ssl_cert_reqs": "required", **parse_url(broker_url).get("ssl", {})}
     app.conf.update(
         broker_url=broker_url,
+        broker_use_ssl=encrypted,
         broker_transport_options={
             "socket_timeout": 5.0,
             "socket_connect_timeout": 2.0,
@@ -205,53 +250,6 @@ def _worker_step(app: Any) -> Any:
             app.worker.end()
 
     return Proxy
-
-
-def _amqp() -> Any:
-    """Celery's messaging on a Redis transport without acknowledgements; foreign elements of a
-    queue do not end it.
-    """
-    from importlib import import_module
-
-    # By name, because they ship half of their types.
-    kombu: Any = import_module("kombu")
-    redis: Any = import_module("kombu.transport.redis")
-    amqp: Any = import_module("celery.app.amqp")
-
-    class Channel(redis.Channel):  # type: ignore[misc]  # typed as far as it goes
-        def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:
-            return super().basic_consume(queue, True, *args, **options)
-
-        def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-            """Nothing was recorded when the message came, so nothing is to be removed."""
-
-        def _brpop_read(self, **options: Any) -> Any:
-            # One element that is no message would end the worker, and the next one as well.
-            try:
-                return super()._brpop_read(**options)
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
-                log.warning("an element of a queue that is no message was dropped: %r", error)
-                return True
-
-    class Transport(redis.Transport):  # type: ignore[misc]  # as above
-        pass
-
-    Transport.Channel = Channel
-
-    class Connection(kombu.Connection):  # type: ignore[misc]  # as above
-        def get_transport_cls(self) -> Any:
-            return Transport
-
-        def ensure_connection(self, *args: Any, **options: Any) -> Any:
-            # A broker that was restarted is back in a moment; kombu's first wait is 2 s.
-            waits = {"interval_start": 0.1, "interval_step": 0.2, "interval_max": 5.0}
-            return super().ensure_connection(*args, **waits | options)
-
-    class Messaging(amqp.AMQP):  # type: ignore[misc]  # as above
-        pass
-
-    Messaging.Connection = Connection
-    return Messaging
 
 
 def __getattr__(name: str) -> Any:

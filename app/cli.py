@@ -18,10 +18,11 @@ from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
 from .cli_history import history, similar
 from .cli_life import cancel, extend, pause, resume, weight
-from .cli_machine import doctor, down, flower, gc, metrics, plan, up, worker
+from .cli_machine import backup, doctor, down, flower, gc, metrics, plan, restore, up, worker
 from .cli_results import best, export, import_study
 from .cli_simulate import simulate
 from .cli_views import dashboard
+from .private import forbid_others_to_write
 from .terminal import (
     FAILED,
     Application,
@@ -32,7 +33,7 @@ from .terminal import (
     TrialName,
     present,
     reader_of,
-    scheduler_runs,
+    say,
     settings_of,
     study_of,
 )
@@ -103,8 +104,9 @@ def submit(script: Script, arguments: Arguments = None) -> None:
         if not (studies and isinstance(error, NoTrial)):
             raise
     finally:
+        where = _elsewhere(studies)
         for study in studies:
-            typer.echo(f"submitted {study.study_name}: penstock watch {study.id}")
+            say(f"submitted {study.study_name}: penstock watch {study.id}{where}")
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -125,6 +127,7 @@ def watch(
     """
     from .epoch_logs import Feed
     from .live import follow
+    from .lookout import Lookout
     from .mlflow import MLflowCallback
     from .tensorboard import TensorBoardCallback
 
@@ -136,7 +139,8 @@ def watch(
         *(() if mlflow is None else (MLflowCallback(mlflow),)),
     )
     with closing(Feed(logs, settings.run)) as feed:
-        study = follow(reader, study.id, on_look=feed.look, alive=lambda: scheduler_runs(settings))
+        lookout = Lookout(settings, reader)
+        study = follow(reader, study.id, on_look=feed.look, why=lookout.look)
     if study.status == "failed":
         raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
 
@@ -155,10 +159,18 @@ def list_studies(as_json: Json = False) -> None:
 def status(name: Name = None, as_json: Json = False) -> None:
     """Show how a study stands, with its failures in full."""
     from .listing import standing_facts, standing_view
+    from .lookout import Lookout
 
-    reader = reader_of()
+    settings = settings_of()
+    reader = reader_of(settings)
     study = study_of(reader, name)
-    present(study, as_json, lambda s: standing_view(reader, s), lambda s: standing_facts(reader, s))
+    waits = Lookout(settings, reader).now(study)
+    present(
+        study,
+        as_json,
+        lambda s: standing_view(reader, s, settings, waits),
+        lambda s: standing_facts(reader, s, waits),
+    )
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -193,9 +205,7 @@ def report(
     ids = [study_of(reader, name).id for name in names or ()] or [study_of(reader, None).id]
     path = output or _report_path(settings, "-and-".join(ids)[:200])
     several = len(ids) > 1
-    typer.echo(
-        write_comparison(reader, ids, path) if several else write_report(reader, ids[0], path)
-    )
+    say(write_comparison(reader, ids, path) if several else write_report(reader, ids[0], path))
 
 
 for command, does in (
@@ -213,7 +223,7 @@ for command, does in (
     app.command(command, rich_help_panel=STUDIES)(does)
 
 
-for of_machine in (doctor, plan, gc, up, down, worker, flower, metrics, dashboard):
+for of_machine in (doctor, plan, gc, backup, restore, up, down, worker, flower, metrics, dashboard):
     app.command(rich_help_panel=MACHINE)(of_machine)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 app.add_typer(history, name="history", rich_help_panel=MACHINE)
@@ -229,6 +239,7 @@ def scheduler() -> None:
 
 def main() -> None:
     """The console script."""
+    forbid_others_to_write()
     app()
 
 
@@ -262,19 +273,30 @@ def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
         )
 
 
+def _elsewhere(studies: Sequence[StudyHandle]) -> str:
+    """What is to be added where what is submitted cannot be watched here."""
+    if not studies:
+        return ""
+    from .elsewhere import elsewhere
+
+    words = elsewhere(settings_of())
+    return "" if words is None else f"\n{words}"
+
+
 def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
     """Print what each finished study came to; whether one of them failed."""
-    from rich.console import Console
-
+    from .console import PlainConsole
     from .script import outcome, show
     from .study import goes_on
 
+    if not studies:
+        return False
     settings = settings_of()
-    console, reader, failed = Console(highlight=False), reader_of(settings), False
+    console, reader, failed = PlainConsole(highlight=False), reader_of(settings), False
     for study in dict.fromkeys(studies):
         row = reader.study(study.id)
         if row.finished_at is None:
-            typer.echo(goes_on(row.name, row.id))
+            say(goes_on(row.name, row.id))
             continue
         path = _report_path(settings, row.id)
         # Only the first study waited for the services to start; the others began when submitted.

@@ -15,6 +15,7 @@ from .terminal import (
     completed,
     present,
     reader_of,
+    say,
     scheduler_runs,
     settings_of,
 )
@@ -65,7 +66,7 @@ def drain(names: Names, within: Within = None) -> None:
     """
     if within is None:
         drained = client_of(settings_of()).drain(names)
-        typer.echo(f"taken out: {', '.join(drained)}")
+        say(f"taken out: {', '.join(drained)}")
     else:
         _wait_free(lambda client: client.drain(names, within), within)
 
@@ -74,7 +75,7 @@ def drain(names: Names, within: Within = None) -> None:
 def undrain(names: Names) -> None:
     """Give devices back that were drained or freed."""
     given = client_of(settings_of()).undrain(names)
-    typer.echo(f"given back: {', '.join(given)}")
+    say(f"given back: {', '.join(given)}")
 
 
 @capacity.command()
@@ -97,4 +98,4 @@ def _wait_free(take_out: Callable[[Client], list[str]], within: float) -> None:
     reader = reader_of(settings)
     reader.devices()  # nothing is taken out where the ledger, which says when, is out of reach
     names = take_out(client_of(settings))
-    wait_free(reader, names, within, lambda name: typer.echo(f"{name} is free"))
+    wait_free(reader, names, within, lambda name: say(f"{name} is free"))

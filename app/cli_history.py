@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from .terminal import Application, Json, check_folder, client_of, present, reader_of, settings_of
+from .terminal import (
+    Application,
+    Json,
+    check_folder,
+    client_of,
+    present,
+    reader_of,
+    say,
+    settings_of,
+)
 
 history = Application(help="Take the history of tuned system parameters elsewhere, or bring one.")
 
@@ -39,7 +48,7 @@ def export_history(
     check_folder("FILE", file)
     entries = reader_of().history()
     write_whole(file, to_json(entries), "history")
-    typer.echo(f"{file}: {_entries(len(entries))}")
+    say(f"{file}: {_entries(len(entries))}")
 
 
 @history.command("import")
@@ -55,7 +64,7 @@ def import_history(
     settings = settings_of()
     entries = read_file(file)
     if not entries:
-        typer.echo(f"{file}: no entries")
+        say(f"{file}: no entries")
         return
     reader = reader_of(settings)
     before = {entry.id for entry in reader.history()}
@@ -68,7 +77,7 @@ def import_history(
         apart = "" if machine in here else ": kept apart, no device here is of that class"
         kept = "" if known[machine] == n else f", {known[machine]} of them kept"
         old = f", {again[machine]} of them known already" if again[machine] else ""
-        typer.echo(f"{_entries(n)} of {machine}{old}{kept}{apart}")
+        say(f"{_entries(n)} of {machine}{old}{kept}{apart}")
 
 
 def _entries(n: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..profiling.errors import UsageError
-from .terminal import Known, client_of, reader_of, settings_of
+from .terminal import Known, client_of, reader_of, say, settings_of
 from .weights import FURTHEST, HIGHEST, LOWEST
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ def pause(name: Known) -> None:
     """Pause a study: what runs ends its epoch, nothing is lost, and other studies go on."""
     study, client = _study_and_client(name, over=False)
     client.pause(study.id)
-    typer.echo(f"{study.name} is paused: penstock resume {study.id}")
+    say(f"{study.name} is paused: penstock resume {study.id}")
 
 
 def resume(name: Known) -> None:
     """Have a paused study go on."""
     study, client = _study_and_client(name, over=False)
     client.resume(study.id)
-    typer.echo(f"{study.name} goes on: penstock watch {study.id}")
+    say(f"{study.name} goes on: penstock watch {study.id}")
 
 
 def weight(
@@ -55,7 +55,7 @@ def weight(
     weight = study.weight if weight is None else weight
     priority = study.priority if priority is None else priority
     client.weigh(study.id, weight, priority)
-    typer.echo(f"{study.name} has weight {weight:g} and priority {priority}")
+    say(f"{study.name} has weight {weight:g} and priority {priority}")
 
 
 def extend(
@@ -70,14 +70,14 @@ def extend(
         raise UsageError("give --by, how many more trials, or --to, how many in all")
     study, client = _study_and_client(name, over=True)
     n_trials = client.extend(study.id, by=by, to=to)
-    typer.echo(f"{study.name} goes on to {n_trials} trials: penstock watch {study.id}")
+    say(f"{study.name} goes on to {n_trials} trials: penstock watch {study.id}")
 
 
 def cancel(name: Known) -> None:
     """Cancel a study. What has run stays, and can be read."""
     study, client = _study_and_client(name, over=False)
     client.cancel(study.id)
-    typer.echo(f"{study.name} is cancelled")
+    say(f"{study.name} is cancelled")
 
 
 def _study_and_client(name: str, *, over: bool) -> tuple[StudyRow, Client]:

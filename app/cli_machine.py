@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .terminal import BACKEND, Json, client_of, present, settings_of
+from .terminal import BACKEND, Json, client_of, present, say, settings_of
 
 Devices = Annotated[
     str | None,
@@ -49,9 +50,40 @@ def gc(
         if not dry_run:
             each.remove()
         freed, files = freed + each.size, files + 1
-        typer.echo(f"{each.shown}  {size_of(each.size)}")
+        say(f"{each.shown}  {size_of(each.size)}")
     would = "would be freed" if dry_run else "freed"
-    typer.echo(f"{files} files, {size_of(freed)} {would}")
+    say(f"{files} files, {size_of(freed)} {would}")
+
+
+def backup(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Else one in the state folder.")
+    ] = None,
+) -> None:
+    """Write the ledger, as it is at this moment, to a file of its own."""
+    from .backups import back_up
+
+    made, known = back_up(settings_of(), file)
+    typer.echo(f"{made}  {known.newest} events, {known.studies} studies")
+
+
+def restore(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A backup; none: list those there are.")
+    ] = None,
+) -> None:
+    """Put a backup in the ledger's place, while nothing runs here; without FILE list them."""
+    from .backups import listed, put_back
+
+    settings = settings_of()
+    if file is not None:
+        typer.echo(put_back(settings, file))
+        return
+    found = listed(settings)
+    for line in found:
+        typer.echo(line)
+    if not found:
+        typer.echo(f"there is no backup in {settings.backup_folder}")
 
 
 def up(devices: Devices = None) -> None:
@@ -61,7 +93,7 @@ def up(devices: Devices = None) -> None:
     settings = settings_of(devices)
     ensure_up(settings, devices, stays=True)
     for service in statuses(settings):
-        typer.echo(f"{service.name} runs as process {service.pid}, its log is {service.log}")
+        say(f"{service.name} runs as process {service.pid}, its log is {service.log}")
 
 
 def down() -> None:
@@ -69,7 +101,7 @@ def down() -> None:
     from .services import take_down
 
     ended = take_down(settings_of())
-    typer.echo(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
+    say(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
 
 
 def worker(devices: Devices = None) -> None:
@@ -98,8 +130,8 @@ def flower(
     settings.ensure_home()
     connect(settings).close()
     port = port or settings.flower_port
-    typer.echo(f"http://{address}:{port}/tasks  user {flowers.USER}")
-    typer.echo(f"the password is in {flowers.password_file(settings)}")
+    say(f"http://{address}:{port}/tasks  user {flowers.USER}")
+    say(f"the password is in {flowers.password_file(settings)}")
     flowers.become(settings, port, address)
 
 
@@ -115,5 +147,5 @@ def metrics(
     from .metrics import serve
 
     _, thread = serve(settings_of(), address, port)
-    typer.echo(f"http://{address}:{port}/metrics")
+    say(f"http://{address}:{port}/metrics")
     thread.join()

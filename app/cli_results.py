@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from ..profiling.errors import UsageError
-from .terminal import Json, Name, check_folder, client_of, present, reader_of, settings_of, study_of
+from .terminal import (
+    Json,
+    Name,
+    check_folder,
+    client_of,
+    present,
+    reader_of,
+    say,
+    settings_of,
+    study_of,
+)
 
 
 class Format(StrEnum):
@@ -72,7 +82,7 @@ def export(
         sys.stdout.write(str(content))
     else:
         write_whole(output, content, "export")
-        typer.echo(output)
+        say(output)
 
 
 def import_study(
@@ -89,7 +99,7 @@ def import_study(
     event = to_event(read_archive(file))
     client_of(settings_of()).import_study(event)
     spec = event.record.spec
-    typer.echo(f"imported {spec.name}: penstock report {spec.id}")
+    say(f"imported {spec.name}: penstock report {spec.id}")
 
 
 def _form_of(output: Path | None) -> Format:

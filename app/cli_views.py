@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .terminal import reader_of
+from .terminal import reader_of, say
 
 
 def dashboard(
@@ -23,5 +23,5 @@ def dashboard(
     reader = reader_of()
     reader.newest()  # says so here where nothing has run yet
     with serving(reader, port) as server:
-        typer.echo(f"http://{ADDRESS}:{port}/dashboard")
+        say(f"http://{ADDRESS}:{port}/dashboard")
         server.serve_forever()

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import redis
+
 from ..profiling.errors import BackendError, UsageError
 from ..profiling.history import HistoryEntry
 from ..scheduler.events import StudyImported
@@ -78,12 +80,12 @@ class Client:
         """
         given = None if code is None else asdict(code)
         answer = self.send("extend", study=study, by=by, to=to, code=given)
-        return int(answer["n_trials"])
+        return int(_said(answer, "n_trials", int))
 
     def ask(self, study: str) -> tuple[int, dict[str, Any]]:
         """A trial for the user to train: its number and parameters. Errors as ``submit``."""
         answer = self.send("ask", study=study)
-        return int(answer["number"]), dict(answer["params"])
+        return int(_said(answer, "number", int)), dict(_said(answer, "params", dict))
 
     def tell(self, study: str, number: int, value: float | None, reason: str = "") -> None:
         """What a trial came to; None: it failed. Errors as ``submit``."""
@@ -155,6 +157,8 @@ class Client:
                 silence = f"the scheduler cannot serve: {trouble}"
         except BackendError as error:  # the broker is away; it may come back
             silence = str(error)
+        except redis.ResponseError as error:  # out of memory, a replica: that may pass, too
+            silence = protocol.refusal(error)
         time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
         return None, silence
 
@@ -167,12 +171,30 @@ class Client:
 
 
 def _names(answer: dict[str, Any]) -> list[str]:
-    return [str(name) for name in answer["devices"]]
+    return [str(name) for name in _said(answer, "devices", list)]
+
+
+def _said(answer: dict[str, Any], name: str, kind: type) -> Any:
+    if not isinstance(answer.get(name), kind):
+        raise _no_answer(answer)
+    return answer[name]
+
+
+def _no_answer(answer: object) -> BackendError:
+    """Whoever has the broker can put anything there."""
+    return BackendError(f"what came in the scheduler's place is no answer: {str(answer)[:80]!r}")
 
 
 def _opened(answer: str) -> dict[str, Any]:
-    reply: dict[str, Any] = json.loads(answer)
+    try:
+        reply = json.loads(answer)
+    except (ValueError, RecursionError):
+        reply = None
+    if not isinstance(reply, dict):
+        raise _no_answer(answer)
     if reply.get("ok"):
         return reply
-    error = str(reply.get("error"))
+    error = reply.get("error")
+    if not isinstance(error, str):
+        raise _no_answer(answer)
     raise UsageError(error) if reply.get("type") == "UsageError" else BackendError(error)

@@ -61,6 +61,7 @@ KINDS: dict[str, type[Event]] = {
     "TrialReturned": events.TrialReturned,
     "AttemptFailed": events.AttemptFailed,
     "AttemptLost": events.AttemptLost,
+    "LedgerRestored": events.LedgerRestored,
     "Planned": events.Planned,
     "PolicyFailed": events.PolicyFailed,
     "PolicyChosen": events.PolicyChosen,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..profiling.errors import UsageError
+from ..profiling.errors import PenstockError, UsageError
 from ..scheduler.events import (
     DevicesGivenBack,
     DevicesTakenOut,
@@ -43,11 +43,13 @@ from ..scheduler.study import (
     trial_id,
 )
 from ..scheduler.trial import FINAL
+from ..tasks.messages import Forged
 from .codec import decode, spec_from_json
 from .energy_weight import check_metered
 from .imports import check_imported
 from .numeric import finite, whole
 from .objectives import DIRECTIONS, check_strategy
+from .protocol import REPLY, reply_name
 from .sampler_options import SAMPLERS, check_space
 from .space import check_params, grid_size, parameter
 from .submission import check_name
@@ -59,6 +61,14 @@ KINDS = (
 )
 #: So many names of devices are listed where one is not found.
 NAMED = 10
+
+
+def id_of(body: Mapping[str, Any]) -> str:
+    """The id of a command, by which its client is answered. Forged where it has none."""
+    name = body.get("id")
+    if not isinstance(name, str) or not REPLY.fullmatch(reply_name(name)):
+        raise Forged("form", "a command without an id that can be answered")
+    return name
 
 
 #: What the ledger has of a study that is over: its spec, its status, its trials.
@@ -78,8 +88,11 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindP
         if kind in ("drain", "undrain", "free"):
             return _of_devices(body, state, at)
         return _of_study(body, state, at)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"a malformed command of kind {kind!r} is refused: {error!r}") from error
+    except PenstockError:
+        raise
+    except Exception as error:  # whatever a check raises over a value that it did not expect
+        shown = kind if isinstance(kind, str) else type(kind).__name__
+        raise UsageError(f"a malformed command of kind {shown!r} is refused: {error!r}") from error
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
@@ -297,8 +310,5 @@ def _check_known(spec: StudySpec) -> None:
     if spec.further:
         check_strategy(spec.strategy)
     for name, text in spec.space or ():
-        try:
-            parameter(text)
-        except (LookupError, TypeError, ValueError) as error:
-            raise UsageError.refuse(f"space[{name!r}]", text, "a distribution") from error
+        parameter(text, f"space[{name!r}]")
     check_space(spec.sampler, spec.space, spec.conditions)

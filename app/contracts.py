@@ -73,6 +73,9 @@ def check_asked(plan: Plan, space: Space | None) -> None:
         raise UsageError.refuse("strategy", plan.strategy, allowed)
     if plan.further or plan.constraints:
         raise UsageError.refuse("directions", "several", "one for ask and tell: tell() takes one")
+    if plan.memory_limit is not None:
+        allowed = "None for ask and tell: it trains in a process of its user's"
+        raise UsageError.refuse("memory_limit", plan.memory_limit, allowed)
     _check_own_loop(plan, "ask")
 
 
@@ -112,8 +115,6 @@ def _check_own_loop(plan: Plan, contract: str) -> None:
     for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
         if (value or 1) > 1:
             raise UsageError.refuse(field, value, f"1 for {kind}, whose loop is its own")
-    if plan.memory_limit is not None:
-        raise UsageError.refuse("memory_limit", plan.memory_limit, f"None for {kind}")
     if plan.system == "tune":
         raise UsageError.refuse("system", "tune", f"reuse or off for {kind}, whose loop is its own")
     if contract == "objective" and plan.constraints:

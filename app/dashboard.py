@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from ..profiling.errors import UsageError
@@ -15,9 +16,16 @@ if TYPE_CHECKING:
     from .queries import Reader
 
 ADDRESS = "127.0.0.1"
+#: What a browser of this machine calls it. Another name leads here only by a web page that had its
+#: own name point here, to read what it is not given.
+HOSTS = (ADDRESS, "localhost", "::1")
 READING = ("GET", "HEAD")
 #: What the dashboard shows its user where a button of its would write.
 REFUSAL = json.dumps({"reason": "Penstock's studies are read-only here"}).encode()
+
+WRONG_HOST = json.dumps(
+    {"reason": f"the dashboard answers only to its own address: open http://{ADDRESS} at its port"}
+).encode()
 
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
@@ -32,21 +40,34 @@ def serving(reader: Reader, port: int) -> WSGIServer:
 
     from .optuna_storage import LedgerStorage
 
-    app = _read_only(optuna_dashboard.wsgi(LedgerStorage(reader)))
+    app = _guarded(optuna_dashboard.wsgi(LedgerStorage(reader)))
     try:
         return make_server(ADDRESS, port, app, _Server, _Handler)
     except OSError as error:
         raise UsageError.refuse("--port", port, f"a free port ({error.strerror})") from error
 
 
-def _read_only(app: Application) -> Application:
+def _guarded(app: Application) -> Application:
+    """``app`` for those who call it by a name of this machine, and only to read."""
+
     def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        if not _is_ours(environ.get("HTTP_HOST", "")):
+            start("400 Bad Request", [("Content-Type", "application/json")])
+            return [WRONG_HOST]
         if environ["REQUEST_METHOD"] in READING:
             return app(environ, start)
         start("405 Method Not Allowed", [("Content-Type", "application/json")])
         return [REFUSAL]
 
     return answer
+
+
+def _is_ours(host: str) -> bool:
+    """Whether a ``Host`` header, with or without a port, names this machine."""
+    try:
+        return urlsplit(f"//{host}").hostname in HOSTS and "@" not in host
+    except ValueError:
+        return False
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -11,13 +11,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar, Protocol
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from sqlalchemy import Connection, Engine, event, inspect
+from sqlalchemy import Connection, Engine, delete, event, func, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from ..profiling.errors import BackendError, IllegalTransition, UsageError
-from .tables import HEAD
+from ..profiling.errors import BackendError, IllegalTransition, LedgerDamaged, UsageError
+from .digests import NONE, fault, faults, seal, seal_all
+from .tables import EVENT, HEAD, STUDY, WRITER
 
 #: Seconds that a connection waits for another one's lock.
 PATIENCE = 5.0
@@ -25,6 +28,13 @@ PATIENCE = 5.0
 ALLOWED = "sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 
 BUSY = "another process holds its lock: is a second scheduler at work?"
+
+
+class Newest(NamedTuple):
+    """The newest event: its number (0: there is none), and its digest."""
+
+    seq: int
+    digest: int
 
 
 class Cursor(Protocol):
@@ -41,6 +51,10 @@ class Database(ABC):
     #: The driver's errors, and those that say that a batch contradicts what is there.
     errors: ClassVar[tuple[type[Exception], ...]]
     contradictions: ClassVar[tuple[type[Exception], ...]]
+    #: Where it is one file: that one.
+    file: Path | None = None
+    #: How a ledger there is restored.
+    restoring: ClassVar[str]
 
     @abstractmethod
     def check(self) -> None:
@@ -66,6 +80,29 @@ class Database(ABC):
     def meaning(self, error: BaseException | None) -> str:
         """What one of the driver's errors means, and what to do."""
 
+    def structure_fault(self, connection: Connection) -> str | None:
+        """What is wrong in how the database keeps its rows, as far as it can tell; may read all."""
+        return None
+
+    def structure_fault_now_and_then(self, connection: Connection) -> str | None:
+        """The same for a reader, who asks before each query: looked for as often as is cheap."""
+        return None
+
+    def note(self, newest: Newest) -> None:  # noqa: B027 - where nothing can be lost unseen
+        """Keep outside of the ledger which event is its newest."""
+
+    def noted(self) -> Newest | None:
+        """What was noted last: this event was written. None where nothing is."""
+        return None
+
+    def damaged(self, what: str) -> LedgerDamaged:
+        """That the ledger is damaged, in ``what``, and how to go on."""
+        return LedgerDamaged(f"the ledger {self.shown} is damaged: {what}. {self.restoring}")
+
+    def trouble(self, error: BaseException | None) -> BackendError:
+        """One of the driver's errors as ours."""
+        return self.unusable(self.meaning(error))
+
     @contextmanager
     def answering(self) -> Iterator[None]:
         """Turn the driver's errors into ``BackendError``: which ledger, what is wrong.
@@ -81,7 +118,7 @@ class Database(ABC):
                 raise IllegalTransition(
                     f"the ledger {self.shown} refuses the batch: {cause}"
                 ) from error
-            raise self.unusable(self.meaning(cause)) from error
+            raise self.trouble(cause) from error
 
     def unusable(self, why: str) -> BackendError:
         """That the ledger cannot be used, and why."""
@@ -121,11 +158,115 @@ def revision(connection: Connection) -> str | None:
     return None if version is None else str(version)
 
 
-def migrate(connection: Connection) -> None:
-    """Bring the ledger to ``HEAD`` in one transaction. Alembic is imported only for that."""
-    with connection.begin():
-        if revision(connection) == HEAD:
-            return
-        from .migrations import upgrade
+def migrate(database: Database, connection: Connection) -> None:
+    """Bring the ledger to ``HEAD`` in one transaction, and say in it who writes there from now on.
 
-        upgrade(connection, HEAD)
+    Alembic is imported only where there is something to do. LedgerDamaged, or BackendError for a
+    ledger of a newer version.
+    """
+    with connection.begin():
+        if found := database.structure_fault(connection):
+            raise database.damaged(found)
+        at = revision(connection)
+        if at is None:
+            check_empty(database, connection)
+        elif at != HEAD:
+            check_not_newer(database, connection, at)
+        if at != HEAD:
+            from .migrations import upgrade
+
+            upgrade(connection, HEAD)
+            seal_all(connection)
+        row = {"version": version("penstock"), "schema": HEAD}
+        seal(WRITER, [row], NONE)
+        rows = connection.execute(select(WRITER)).all()
+        if [each._asdict() for each in rows] != [row]:
+            if at == HEAD and (wrong := fault(WRITER, rows)):
+                raise database.damaged(wrong)
+            connection.execute(delete(WRITER))
+            connection.execute(insert(WRITER), [row])
+
+
+def check_empty(database: Database, connection: Connection) -> None:
+    """See that what has no revision has nothing else. LedgerDamaged where it has."""
+    noted = database.noted()
+    if noted is not None and noted.seq:
+        raise database.damaged(f"{noted.seq} events were written to it, and it is empty")
+    if inspect(connection).has_table("event"):
+        raise database.damaged("it does not say any more of which version it is")
+
+
+def check_not_newer(database: Database, connection: Connection, at: str) -> None:
+    """See that revision ``at`` is an older one. BackendError says who can read a newer one."""
+    writer = None
+    if inspect(connection).has_table(WRITER.name):
+        writer = connection.execute(select(WRITER)).first()
+        if writer is None or fault(WRITER, [writer]) or writer.schema != at:
+            raise database.damaged("it does not say any more of which version it is")
+    if len(at) != len(HEAD) or not at.isdecimal():
+        raise database.damaged(f"there is no revision {at!r}")
+    if at > HEAD:
+        by = f"Penstock {writer.version}" if writer else "a newer Penstock"
+        raise BackendError(
+            f"the ledger {database.shown} was written by {by} (schema {int(at)}), and this is"
+            f" Penstock {version('penstock')} (reads up to {int(HEAD)}): upgrade Penstock"
+        )
+
+
+def verify(database: Database, connection: Connection) -> Newest:
+    """See that all of the ledger is as it was written; its newest event. Reads everything.
+
+    Raises LedgerDamaged with the first that is wrong.
+    """
+    noted = database.noted()  # first: what is written meanwhile is newer
+    with connection.begin():
+        for found in faults(connection):
+            raise database.damaged(found)
+        check_noted(database, connection, noted)
+        query = select(EVENT.c.seq, EVENT.c.digest).order_by(EVENT.c.seq.desc()).limit(1)
+        row = connection.execute(query).first()
+    return Newest(0, NONE) if row is None else Newest(row.seq, row.digest)
+
+
+class Known(NamedTuple):
+    """What was found in a ledger that is whole: its newest event, and how many studies it has."""
+
+    newest: int
+    studies: int
+
+
+def look_through(database: Database) -> Known:
+    """See that a ledger is whole, without changing it. LedgerDamaged, or BackendError.
+
+    One of an older version has no digests yet, so only the database's own structure is checked.
+    """
+    with database.answering(), database.reader().connect() as connection:
+        if found := database.structure_fault(connection):
+            raise database.damaged(found)
+        at = revision(connection)
+        connection.rollback()
+        if at is None:
+            raise database.damaged("it is empty")
+        if at == HEAD:
+            verify(database, connection)
+        else:
+            check_not_newer(database, connection, at)
+        newest = connection.execute(select(func.max(EVENT.c.seq))).scalar() or 0
+        studies = connection.execute(select(func.count(STUDY.c.id))).scalar() or 0
+    return Known(newest, studies)
+
+
+def check_noted(database: Database, connection: Connection, noted: Newest | None) -> None:
+    """See that the event is there that was ``noted``. LedgerDamaged where it is not.
+
+    What the database keeps beside its file (SQLite's write-ahead log) may be damaged or gone: then
+    it opens as if the newest batches had never been.
+    """
+    if noted is None or not noted.seq:
+        return
+    query = select(EVENT.c.digest).where(EVENT.c.seq == noted.seq)
+    if connection.execute(query).scalar() != noted.digest:
+        newest = connection.execute(select(func.max(EVENT.c.seq))).scalar() or 0
+        raise database.damaged(
+            f"event {noted.seq} was written to it and is not there (its newest is {newest})"
+        )

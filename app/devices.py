@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import BackendError, UsageError
+from .console import PlainConsole
 from .standing import duration
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def wait_free(
     UsageError when one is given back meanwhile, BackendError when the deadline passes in vain.
     """
     end, waiting = time.monotonic() + within, list(names)
-    console = Console(stderr=True, highlight=False)
+    console = PlainConsole(stderr=True, highlight=False)
     if not console.is_terminal:
         console.print(f"waiting for {', '.join(waiting)}", soft_wrap=True)
     with console.status("") as line:

@@ -4,7 +4,8 @@
 local ranks = #ARGV - 1
 local stored = redis.call('HMGET', KEYS[1], 'fence', 'state')
 if stored[1] then
-  local difference = tonumber(stored[1]) - tonumber(ARGV[1])
+  -- A fence that is no number is none of ours.
+  local difference = (tonumber(stored[1]) or -1) - tonumber(ARGV[1])
   if difference > 0 or (difference == 0 and stored[2] ~= 'revoked') then return 0 end
 end
 redis.call('DEL', KEYS[1])

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata, util
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..profiling.counters.capabilities import Capability, capabilities
 from ..profiling.discovery import find
@@ -19,12 +19,19 @@ from ..profiling.energy import open_meters
 from ..profiling.errors import BackendError, PenstockError
 from ..profiling.nvml import NoNvml, open_nvml
 from ..profiling.urls import hide_password
-from . import broker, locks, protocol, services, store
+from . import broker, locks, logs, protocol, services, store
+from .dropped import counted
 from .machine import machine
 from .settings import PREFIX, Settings
 
+if TYPE_CHECKING:
+    import redis
+
 #: Less free space than this is worth a word (bytes).
 LITTLE_SPACE = 1 << 30
+
+#: Keys that are named where many are not as they should be.
+SHOWN = 5
 
 Grade = Literal["ok", "warn", "fail"]
 
@@ -103,6 +110,11 @@ def _home(settings: Settings) -> Iterator[Finding]:
             return
         what += "; made at the first run"
     else:
+        if (open_to := settings.close_home()) is not None:
+            yield Finding(
+                "state folder", "warn", open_to, f"look through {folder} for what is not yours"
+            )
+            return
         settings.ensure_home()
     if free < LITTLE_SPACE:
         yield Finding("state folder", "warn", what, "make room: checkpoints will not fit")
@@ -154,8 +166,9 @@ def _gpus() -> list[str]:
 
 def _broker(settings: Settings) -> Iterator[Finding]:
     if settings.broker is not None:
-        broker.connect(settings).close()
-        yield Finding("broker", "ok", f"{hide_password(settings.broker)} answers")
+        with broker.connect(settings) as client:
+            yield Finding("broker", "ok", f"{hide_password(settings.broker)} answers")
+            yield from _contents(client, settings.broker)
         return
     binary = broker.find_server()
     version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
@@ -163,15 +176,36 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         words = version.stderr.strip()
         yield Finding("broker", "fail", f"{binary} does not run: {words}", _ADVICE["broker"])
         return
-    state = "is not running (it is started when needed)"
+    words = f"private, {' '.join(version.stdout.split()[:3])} ({binary})"
     if locks.is_running(settings.run, broker.NAME):
-        broker.connect(settings).close()
-        state = "answers"
-    words = " ".join(version.stdout.split()[:3])
-    yield Finding("broker", "ok", f"private, {words} ({binary}): {state}")
+        with broker.connect(settings) as client:
+            yield Finding("broker", "ok", f"{words}: answers")
+            yield from _contents(client, broker.broker_url(settings))
+    else:
+        yield Finding("broker", "ok", f"{words}: is not running (it is started when needed)")
     for aside in broker.unreadable(settings):
         what = f"a log that it could not read was moved to {aside}"
         yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
+
+
+def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
+    """What lies in the broker and should not, and what was dropped because nobody could use it."""
+    with protocol.answering(url):
+        misplaced = protocol.misplaced(client)
+        if protocol.INSTALLATION not in misplaced:
+            key = protocol.command(client, "HGET", protocol.INSTALLATION, "key")
+            if key is not None and protocol.key_of(key) is None:
+                misplaced[protocol.INSTALLATION] = "its signing key is damaged"
+    for name, words in list(misplaced.items())[:SHOWN]:
+        yield Finding("broker's keys", "fail", f"{name}: {words}", protocol.MISPLACED_ADVICE)
+    dropped = counted(client, url)
+    if dropped:
+        shown = ", ".join(f"{n} of {place} ({check})" for (place, check), n in dropped.items())
+        advice = (
+            "nothing of yours is lost; the log of who dropped it says which. Something else writes"
+            f" to this broker. `redis-cli DEL {protocol.DROPPED}` forgets the counts"
+        )
+        yield Finding("dropped messages", "warn", shown, advice)
 
 
 def _services(settings: Settings) -> Iterator[Finding]:
@@ -188,7 +222,7 @@ def _services(settings: Settings) -> Iterator[Finding]:
             else:
                 yield Finding(status.name, "fail", f"{what} and cannot serve: {trouble}")
         elif status.name in wanted:
-            words = locks.tail(status.log, lines=3)
+            words = logs.tail(status.log, lines=3)
             what = f"should run and does not; its last words: {words or 'none'}"
             yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
         else:

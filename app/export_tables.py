@@ -16,6 +16,7 @@ from ..profiling.errors import BackendError
 from ..profiling.extras import lacking
 from ..profiling.knobs import words
 from .energy import joules_of
+from .plain import encodable, plain
 
 if TYPE_CHECKING:
     from .archive import Archive, TrialBody
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 #: Names of columns, and the values below each.
 Table = dict[str, list[Any]]
 
+#: How a spreadsheet's formulas begin; so do negative numbers, among words.
+_FORMULA = ("=", "+", "-", "@", "\t")
 #: What a table without a row has for columns.
 _OF_TRIALS = ("number", "state", "value", "epochs")
 _OF_EPOCHS = ("number", "epoch", "value")
@@ -79,12 +82,14 @@ def epoch_table(archive: Archive) -> Table:
 
 
 def to_csv(table: Table) -> str:
-    """With a head; numbers with all their digits, times as ISO 8601 in UTC, the missing empty."""
+    """With a head; numbers with all their digits, times as ISO 8601 in UTC, the missing empty.
+
+    Texts lose their controls; one that a spreadsheet would take for a formula gets an apostrophe.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table)
-    for row in zip(*table.values(), strict=True):
-        writer.writerow(v.isoformat() if isinstance(v, datetime) else v for v in row)
+    for row in (table, *zip(*table.values(), strict=True)):
+        writer.writerow(map(_cell, row))
     return text.getvalue()
 
 
@@ -96,7 +101,11 @@ def to_parquet(table: Table) -> bytes:
     except ImportError as error:
         raise BackendError(f"{lacking('pyarrow', 'Parquet')}, or use --format csv") from error
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(table), sink)
+    texts = {
+        encodable(name): [encodable(value) if isinstance(value, str) else value for value in column]
+        for name, column in table.items()
+    }
+    pq.write_table(pa.table(texts), sink)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow ships no types
 
 
@@ -120,6 +129,23 @@ def _column(values: list[Any]) -> list[Any]:
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]
     return [None if value is None else str(value) for value in values]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _values(trial: TrialBody) -> list[float]:

@@ -7,8 +7,9 @@ import runpy
 import secrets
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..profiling.errors import UsageError
 from . import locks
@@ -66,6 +67,7 @@ def main() -> NoReturn:
     They may be waiting for a broker that is gone, and Python would wait for them.
     """
     code = 1
+    _ask_everywhere()
     with locks.hold(load().run, NAME):
         try:
             runpy.run_module("celery", run_name="__main__", alter_sys=True)
@@ -76,6 +78,24 @@ def main() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _ask_everywhere() -> None:
+    """Let every page of Flower ask for the password; of itself ``/metrics`` and others do not."""
+    # By name, because it ships no types.
+    base: Any = import_module("flower.views").BaseHandler
+    api: Any = import_module("flower.api").BaseApiHandler
+    further = api.prepare
+
+    def prepare(handler: Any) -> None:
+        # What Flower's own decorator asks: it raises 401 where the password is missing or wrong.
+        handler.get_current_user()
+
+    def prepare_api(handler: Any) -> None:
+        prepare(handler)
+        further(handler)
+
+    base.prepare, api.prepare = prepare, prepare_api
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..profiling.errors import UsageError
 from ..scheduler.study import Observation, Params, StudySpec
+from ..tasks.lifeline import MARK_VARIABLE
 from .boundary import to_the_user
 from .settings import Settings
 from .space import check_params
@@ -89,6 +90,7 @@ class StudyHandle:
 
     def _reading(self) -> tuple[Reader, Results]:
         if self._kept is None:
+            from .elsewhere import reader_of
             from .results import Results
 
             reader = reader_of(self._settings)
@@ -114,16 +116,9 @@ class StudyHandle:
         return [check_params(spec.space, dict(each), spec.conditions) for each in self._enqueued]
 
 
-def reader_of(settings: Settings) -> Reader:
-    """The ledger of these settings, for reading."""
-    from .queries import Reader
-
-    return Reader(settings.ledger_url)
-
-
 def in_trainer() -> bool:
     """Whether this process is a trainer, which has imported the user's script."""
-    return os.environ.get("PENSTOCK_TRAINER") == "1"
+    return MARK_VARIABLE in os.environ
 
 
 def refuse_in_trainer(what: str) -> None:

@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, Select, Table, select
 
 from ..profiling.errors import UsageError
 from ..profiling.history import HistoryEntry, Knob, check, source_of, trimmed
 from ..profiling.knobs import SystemConfig
 from ..scheduler.decisions import Remember
 from .own_file import Body, Kind, read_own, to_text, wrong
+from .rows import readable
 from .tables import HISTORY
 
 KIND = Kind("history", "penstock_history", 1, "penstock history export")
 
-Rows = Callable[[Select[Any]], Sequence[Row[Any]]]
+#: Reads whole rows of a table, and refuses those that are damaged.
+Rows = Callable[[Table, Select[Any]], Sequence[Row[Any]]]
 
 
 class _Body(Body):
@@ -62,7 +64,7 @@ def read_history(rows: Rows, machine: str | None = None) -> tuple[HistoryEntry, 
     query = select(HISTORY).order_by(HISTORY.c.at, HISTORY.c.id)
     if machine is not None:
         query = query.where(HISTORY.c.machine == machine)
-    return tuple(_from_row(row) for row in rows(query))
+    return tuple(_from_row(row) for row in rows(HISTORY, query))
 
 
 def merged(
@@ -145,8 +147,9 @@ def _from_body(body: EntryBody) -> HistoryEntry:
     return entry
 
 
+@readable
 def _from_row(row: Row[Any]) -> HistoryEntry:
-    fields = {name: getattr(row, name) for name in HISTORY.c.keys() if name != "id"}  # noqa: SIM118 - of columns
+    fields = {name: getattr(row, name) for name in EntryBody.model_fields}
     fields["profile"] = _pairs(json.loads(row.profile))
     fields["config"] = _pairs(json.loads(row.config))
     return HistoryEntry(**fields)

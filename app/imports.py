@@ -54,7 +54,8 @@ def _check_trial(spec: StudySpec, trial: PastTrial, n_trials: int) -> None:
             if not 0 <= number_of(name) < n_trials:
                 raise refuse("origin", number_of(name), "a trial that is in the file")
     epochs = [each.epoch for each in trial.epochs]
-    if epochs != list(range(begin + 1, trial.epoch + 1)):
+    # Counted first: a list up to an epoch of some digits more would fill the memory.
+    if len(epochs) != max(0, trial.epoch - begin) or epochs != [*range(begin + 1, trial.epoch + 1)]:
         raise refuse("epochs", epochs, f"{begin + 1} to its epoch, {trial.epoch}, each once")
     for each in trial.epochs:
         if each.trial != trial_id(spec.id, trial.number):
@@ -92,7 +93,7 @@ def _check_params(spec: StudySpec, trial: PastTrial, refuse: Any) -> None:
     for name, text in trial.drawn:
         try:
             json_to_distribution(text)
-        except (ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # whatever Optuna raises
             raise refuse(f"drawn[{name!r}]", text, "a distribution of Optuna's") from error
 
 

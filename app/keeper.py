@@ -92,13 +92,15 @@ class Keeper(threading.Thread):
 
     def watch(self, slot: Slot, trainer: Trainer) -> None:
         """No segment runs in ``trainer``: hear what it still has to say."""
-        self._idle[trainer.fileno()] = (slot, trainer)
-        self._epoll.register(trainer, select.EPOLLIN)
+        for fd in trainer.descriptors:
+            self._idle[fd] = (slot, trainer)
+            self._epoll.register(fd, select.EPOLLIN)
 
     def leave(self, trainer: Trainer) -> None:
         """A segment is about to run in ``trainer``: its lines are the session's."""
-        if self._idle.pop(trainer.fileno(), None):
-            self._epoll.unregister(trainer)
+        for fd in trainer.descriptors:
+            if self._idle.pop(fd, None):
+                self._epoll.unregister(fd)
 
     def post(self, command: protocol.Command) -> None:
         """Send ``command`` to the broker soon, and again until it is there."""
@@ -188,9 +190,7 @@ class Keeper(threading.Thread):
         posted = len(self._outbox)
         commands = [self._outbox[i] for i in range(posted)]
         beat = time.monotonic() >= self._due
-        sessions = [
-            s for s in list(self._sessions.values()) if s.trainer is None or s.trainer.alive
-        ]
+        sessions = list(self._sessions.values())
         if beat:
             commands += self._registration()
             commands += [_beat(session) for session in sessions]

@@ -12,6 +12,7 @@ numbers only grow and an epoch is accepted once: a batch that would break either
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -28,12 +29,16 @@ from ..scheduler.past import Past
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import StudyRecord, StudySpec
 from ..scheduler.trial import AcceptedEpoch, Trial
-from .database import Database, database_at, migrate
+from .database import Database, Newest, database_at, migrate, verify
+from .digests import NONE
 from .event_log import EventLog
 from .history import merged, read_history
 from .past import read_past
 from .tables import COMMAND
 from .writes import writes_for
+
+#: Seconds between two notes of which event is the newest (``Database.note``).
+NOTE_EVERY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,45 +148,66 @@ class SqlLedger(EventLog):
     that is lost stays lost: open the ledger anew, and see what is there.
     """
 
-    def __init__(self, database: Database, connection: Connection) -> None:
+    def __init__(self, database: Database, connection: Connection, newest: Newest) -> None:
         self._database = database
+        self._newest = newest
+        self._note_due = 0.0
         self._connection = connection
         self._driver: Any = connection.connection.driver_connection
         self._writes = writes_for(connection.dialect.name)
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """The ledger at ``url``, with its lock; made or migrated where that is needed."""
+        """The ledger at ``url``, with its lock; made or migrated where that is needed.
+
+        All of it is read. Raises ``LedgerDamaged`` where it is not as it was written.
+        """
         database = database_at(url)
+        if database.is_absent():
+            database.note(Newest(0, NONE))  # whoever deletes it begins anew
         with database.answering():
             connection = database.writer().connect()
             try:
-                migrate(connection)
+                migrate(database, connection)
+                newest = verify(database, connection)
             except BaseException:
                 connection.close()
                 raise
-        return cls(database, connection)
+        database.note(newest)
+        return cls(database, connection, newest)
 
     def commit(self, batch: Batch) -> None:
         forgotten: Sequence[str] = ()
         if batch.history:
             written, forgotten = merged(batch.history, self.history())
             batch = replace(batch, history=written)
+        statements = self._writes.of(batch, forgotten, self._newest.digest)
         with self._database.answering(), self._database.transaction(self._driver) as cursor:
-            for statement, rows in self._writes.of(batch, forgotten):
+            for statement, rows in statements:
                 cursor.executemany(statement, rows)
+        if batch.events:
+            newest = statements[0][1][-1]
+            self._newest = Newest(newest["seq"], newest["digest"])
+            if time.monotonic() >= self._note_due:
+                self._note()
+
+    def _note(self) -> None:
+        # Now and then: another file that has changed makes the next commit's sync dearer.
+        self._database.note(self._newest)
+        self._note_due = time.monotonic() + NOTE_EVERY
 
     def reply_to(self, command: str) -> str | None:
-        query = select(COMMAND.c.reply).where(COMMAND.c.id == command)
-        return next((row.reply for row in self._rows(query)), None)
+        query = select(COMMAND).where(COMMAND.c.id == command)
+        return next((row.reply for row in self._whole(COMMAND, query)), None)
 
     def past(self, study: str) -> tuple[StudySpec, str, Past]:
-        return read_past(self._rows, study)
+        return read_past(self._whole, study)
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        return read_history(self._rows, machine)
+        return read_history(self._whole, machine)
 
     def close(self) -> None:
+        self._note()
         self._connection.close()
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:

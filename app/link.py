@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import threading
@@ -12,9 +11,10 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import redis
+from pydantic import TypeAdapter, ValidationError
 
 from ..profiling.errors import BackendError
-from ..tasks.messages import Forged, SegmentTask, dumps, open_task, seal
+from ..tasks.messages import Forged, SegmentTask, dumps, open_task, parse, seal
 from . import protocol
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,9 @@ CLAIM_PATIENCE = 5.0
 MEET_LOOK = 0.25
 #: Seconds after which an unanswered question is asked again (the scheduler may have been killed).
 ASK_AGAIN = 2.0
+
+#: The trainers of a gang, as its ranks find them.
+_IDENTITIES = TypeAdapter(tuple[str, ...])
 
 _T = TypeVar("_T")
 
@@ -105,7 +108,11 @@ class Link:
                 REPORT_PATIENCE, lambda: self.client.blpop([key], timeout=MEET_LOOK)
             )
             if found:
-                return tuple(json.loads(found[1]))
+                try:
+                    return _IDENTITIES.validate_json(found[1])
+                except ValidationError as error:
+                    log.warning("%s is no list of trainers: %s", key, error)
+                    return None
         return None
 
     def report(self, task: SegmentTask, owner: str, body: dict[str, Any], *, closes: bool) -> str:
@@ -140,8 +147,10 @@ class Link:
                 lambda: self.client.blpop([protocol.PREFIX + name], timeout=ASK_AGAIN),
             )
             if found:
-                answer = json.loads(found[1])
-                return answer if isinstance(answer, dict) else None
+                try:
+                    return parse(found[1])
+                except Forged as error:  # it is asked again
+                    log.warning("the answer at %s was dropped: %s", name, error)
         return None
 
     def durable(self, body: dict[str, Any]) -> protocol.Command:

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from .last_words import last_words
 from .live import Watcher
 from .picture import STATUS_STYLE, View, picture
 from .standing import duration, number
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .doctor import Finding
     from .queries import Reader
     from .rows import StudyRow, TrialRow
+    from .settings import Settings
 
 Facts = dict[str, Any]
 
@@ -126,20 +128,28 @@ def _front(facts: Facts) -> str:
     return f"front of {len(facts['front'])}" if facts["front"] else ""
 
 
-def standing_facts(reader: Reader, study: StudyRow) -> Facts:
-    """A study with all its trials."""
+def standing_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
+    """A study with all its trials. ``waits``: why it does not get on (``app.waiting``)."""
     view = Watcher(reader, study.id).look()
     found = usage_of(reader, study)
     return _facts(view) | {
+        "waits": waits,
         "all_trials": [_trial(trial) for trial in view.trials],
         "usage": None if found is None else asdict(found) | {"share": found.share},
     }
 
 
-def standing_view(reader: Reader, study: StudyRow) -> RenderableType:
-    """A study as the live view shows it, and the failures in full."""
+def standing_view(
+    reader: Reader, study: StudyRow, settings: Settings, waits: str | None = None
+) -> RenderableType:
+    """A study as the live view shows it, why it does not get on, the failures in full, and logs.
+
+    Of the logs the ends that tell why.
+    """
     view = Watcher(reader, study.id).look()
     parts: list[RenderableType] = [picture(view, time.time())]
+    if waits:
+        parts.append(Text(waits, style="yellow"))
     if (found := usage_of(reader, study)) is not None:
         parts.append(Text(words(found), style="dim"))
     for trial in view.trials:
@@ -148,6 +158,8 @@ def standing_view(reader: Reader, study: StudyRow) -> RenderableType:
             parts += [Text(), Text(what, style="red")]
             if trial.failure_traceback:
                 parts.append(Text(trial.failure_traceback.rstrip(), style="dim"))
+    for what, end in last_words(settings, study, view.trials):
+        parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]
     return Group(*parts)
 
 

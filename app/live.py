@@ -16,15 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ..profiling.errors import BackendError
+from ..profiling.errors import BackendError, LedgerDamaged
 from ..scheduler.trial import FINAL
 from .codec import spec_from_json
+from .console import PlainConsole
 from .limit import patiently
 from .picture import View, picture, progress, sentence
 from .standing import standing
@@ -99,27 +100,30 @@ def follow(
     show: bool = True,
     timeout: float | None = None,
     at_timeout: Callable[[], object] | None = None,
-    alive: Callable[[], bool] | None = None,
+    why: Callable[[StudyRow], str] = lambda study: "",
 ) -> StudyRow:
     """Watch a study until it is finished, or for ``timeout`` seconds; returns it as it then stands.
 
     With ``at_timeout``, that is called after ``timeout`` instead, and the study watched to its end.
     ``on_trial`` hears of each trial once, when it has reached a final state; ``on_look`` of each
-    look at the ledger, with all epochs so far in the order of their acceptance. ``alive`` says
-    whether a scheduler is at work, for the note shown when none is. A ledger that does not answer
-    is shown and asked again; only one that never answered raises BackendError, after ``timeout``.
+    look at the ledger, with all epochs so far in the order of their acceptance. ``why`` says what
+    keeps the study from getting on (``app.lookout``); that is written also where nothing else is
+    shown. A ledger that does not answer is shown and asked again; only one that never answered
+    raises BackendError, after ``timeout``, and one that is damaged LedgerDamaged at once.
     """
     begun = time.monotonic()
     end = None if timeout is None else begun + timeout
     idle = not show and on_trial is None and on_look is None
     watcher, told, view = Watcher(reader, study_id, idle), set[str](), None
-    with _screen(Console(stderr=True)) if show else contextlib.nullcontext(Screen()) as screen:
+    with _screen(PlainConsole(stderr=True)) if show else contextlib.nullcontext(Quiet()) as screen:
         while True:
             trouble = ""
             try:
                 view = patiently(
                     SILENCE, "ledger-look", watcher.look, partial(screen.draw, view, WAITING)
                 )
+            except LedgerDamaged:
+                raise  # asked again it says the same
             except BackendError as error:
                 trouble = f"the ledger does not answer, asking again: {error}"
                 if view is None and end is not None and time.monotonic() >= end:
@@ -133,7 +137,7 @@ def follow(
                     told.add(trial.id)
                     if on_trial is not None:
                         on_trial(trial)
-            screen.draw(view, trouble or _waits_for(view, alive))
+            screen.draw(view, trouble or ("" if view is None else why(view.study)))
             if view is not None and finished:
                 return view.study
             if view is not None and end is not None and time.monotonic() >= end:
@@ -144,26 +148,13 @@ def follow(
             time.sleep(min(PERIOD, max(SOONEST, (time.monotonic() - begun) / 10)))
 
 
-def _waits_for(view: View | None, alive: Callable[[], bool] | None) -> str:
-    """What has to be done for the study to go on; empty where nothing has."""
-    if view is None or view.study.finished_at is not None:
-        return ""
-    if view.study.status == "paused":
-        return f"it is paused and goes on with: penstock resume {view.study.id}"
-    if view.study.contract == "ask":
-        return "it is open for ask() and tell(); study.close() ends it"
-    if alive is not None and not alive():
-        return "no scheduler is running: the study goes on when one does (penstock up)"
-    return ""
-
-
-class Screen:
+class Screen(Protocol):
     def draw(self, view: View | None, trouble: str) -> None:
-        """Show nothing."""
+        """Show the study, and what keeps it from getting on."""
 
 
 @contextlib.contextmanager
-def _screen(console: Console) -> Iterator[Screen]:
+def _screen(console: PlainConsole) -> Iterator[Screen]:
     if console.is_jupyter:
         yield Notebook()
         return
@@ -193,7 +184,9 @@ class Notebook(Screen):
         # ipywidgets.
         from IPython.display import display
 
-        console = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, **_NO_NOTEBOOK)
+        console = PlainConsole(
+            file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, **_NO_NOTEBOOK
+        )
         console.print(_shown(view, trouble), highlight=False)
         text = console.export_text(clear=False, styles=False)
         page = console.export_html(inline_styles=True, code_format=_PRE)
@@ -213,20 +206,35 @@ def _shown(view: View | None, trouble: str) -> RenderableType:
 
 
 @dataclass(slots=True)
+class Quiet(Screen):
+    """Nothing but trouble, once."""
+
+    console: PlainConsole = field(default_factory=lambda: PlainConsole(stderr=True))
+    _trouble: str = ""
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            name = "" if view is None else f"{view.study.name}: "
+            _write(self.console, f"{name}{trouble}")
+        self._trouble = trouble
+
+
+@dataclass(slots=True)
 class Lines(Screen):
     """Plain lines: a trial that is over, a note every few seconds, trouble once."""
 
-    console: Console
+    console: PlainConsole
     _told: set[str] = field(default_factory=set)
     _next: float = 0.0
-    _trouble: str = ""
     _over: bool = False
+    _quiet: Quiet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._quiet = Quiet(self.console)
 
     def draw(self, view: View | None, trouble: str) -> None:
         """Write what is new in ``view``."""
-        if trouble and trouble != self._trouble:
-            self._write(trouble)
-        self._trouble = trouble
+        self._quiet.draw(view, trouble)
         if view is None:
             return
         for trial in view.trials:
@@ -242,4 +250,8 @@ class Lines(Screen):
                 self._write(view.study.message)
 
     def _write(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        _write(self.console, text)
+
+
+def _write(console: PlainConsole, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

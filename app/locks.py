@@ -31,12 +31,14 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from ..profiling.errors import BackendError, UsageError
+from .logs import open_log
 
 #: Seconds in which a process that was just started has written its id.
 PATIENCE = 1.0
+#: A kernel's ids of processes are below it (PID_MAX_LIMIT): no service has written a larger one.
+MOST_PIDS = 1 << 22
 FD_VARIABLE = "PENSTOCK_LOCK_FD"
 # struct flock, for the whole file.
 _FLOCK = "hhqqi0q"
@@ -69,8 +71,7 @@ def spawn_service(
         if not _take(fd):
             return None
         os.ftruncate(fd, 0)
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with log.open("ab") as output:
+        with open_log(log) as output:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", _BECOME, str(_path(run, name)), *argv],
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
@@ -121,10 +122,12 @@ def pid_of(run: Path, name: str) -> int | None:
     deadline = time.monotonic() + PATIENCE
     while is_running(run, name) and time.monotonic() < deadline:
         try:
-            return int(_path(run, name).read_text())
+            pid = int(_path(run, name).read_text())
         except ValueError:
-            # Just started: it is about to write its id.
-            time.sleep(0.001)
+            pid = 0  # just started: it is about to write its id
+        if 0 < pid < MOST_PIDS:
+            return pid
+        time.sleep(0.001)
     return None
 
 
@@ -198,7 +201,9 @@ def _path(run: Path, name: str) -> Path:
 
 
 def _open(run: Path, name: str) -> int:
-    run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    run.parent.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (run.parent, run):
+        folder.mkdir(mode=0o700, exist_ok=True)
     return os.open(_path(run, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
@@ -238,19 +243,3 @@ def _inherited(run: Path, name: str) -> int | None:
     del os.environ[FD_VARIABLE]
     os.set_inheritable(fd, False)
     return fd
-
-
-def tail(log: Path, lines: int = 12) -> str:
-    """The end of a service's log: its last words, for messages."""
-    try:
-        with log.open("rb") as file:
-            _seek_back(file, 8192)
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
-
-
-def _seek_back(file: IO[bytes], size: int) -> None:
-    file.seek(0, os.SEEK_END)
-    file.seek(max(0, file.tell() - size))

@@ -33,6 +33,7 @@ from ..scheduler.trial import TrialState
 from ..scheduler.wanted import devices_wanted
 from . import broker, locks, protocol
 from .codec import state_from_json, state_to_json
+from .dropped import counted
 from .queries import Reader
 from .restoring import follow, restore
 from .settings import Settings
@@ -136,8 +137,10 @@ class Collector:
         """Whether broker and scheduler are there; and the queues, where the broker answers."""
         served = locks.is_running(self._settings.run, "scheduler")
         lengths: dict[str, int] | None = None
+        dropped: dict[tuple[str, str], int] = {}
         try:
             with broker.connect(self._settings, limit=BROKER_LIMIT) as client:
+                dropped = counted(client, broker.broker_url(self._settings))
                 commands = [("LLEN", queue) for each in queues.values() for queue in each]
                 first, *answers = protocol.execute(
                     client, [("EXISTS", protocol.SCHEDULER), *commands]
@@ -155,6 +158,11 @@ class Collector:
         )
         words = "Tasks in a device's queues that its worker has not fetched."
         yield _by("penstock_queued_tasks", words, "device", lengths or {})
+        words = "What lay in the broker and nobody could use, by where and by the check it failed."
+        family = CounterMetricFamily("penstock_dropped", words, labels=["place", "check"])
+        for labels, count in dropped.items():
+            family.add_metric(labels, count)
+        yield family
 
 
 def _tally(tally: Tally) -> Iterable[Metric]:

@@ -15,6 +15,9 @@ from .numeric import finite
 
 DIRECTIONS = ("minimize", "maximize")
 
+#: What a metric's name may be.
+METRIC = "the name of a metric, in printable characters"
+
 
 def parse_objectives(
     direction: Any, metric: Any, directions: Any, metrics: Any
@@ -62,8 +65,8 @@ def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
         raise UsageError.refuse("constraints", given, allowed)
     found = []
     for name, bound in given.items():
-        if not isinstance(name, str) or not name:
-            raise UsageError.refuse("a name in constraints", name, "the name of a metric")
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UsageError.refuse("a name in constraints", name, METRIC)
         allowed = "a finite number, the highest value of this metric"
         found.append((name, finite(f"constraints[{name!r}]", bound, allowed)))
     return tuple(found)
@@ -83,8 +86,8 @@ def _direction(field: str, value: Any) -> str:
 
 
 def _metric(field: str, value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise UsageError.refuse(field, value, "the name of a metric")
+    if value is not None and (not isinstance(value, str) or not value or not value.isprintable()):
+        raise UsageError.refuse(field, value, METRIC)
     return value
 
 

@@ -9,7 +9,7 @@ from ..profiling.errors import BackendError, UsageError
 from ..scheduler.study import StrategySpec
 from .boundary import to_the_user
 from .codec import spec_from_json
-from .handle import in_trainer, reader_of, refuse_in_trainer
+from .handle import in_trainer, refuse_in_trainer
 from .settings import Settings
 from .settings import load as load_settings
 from .study import Study
@@ -93,9 +93,10 @@ def create_study(
             measured; or a weight w of energy from 0 to 1: the least time^(1 - w) * joules^w.
         probing: how they are tried where ``system`` is ``tune``: ``race``, ``bandit``, ``bayesian``
             or ``grid`` (docs/system.md).
-        memory_limit: bytes that the process of a ``TorchTrainable``'s trial may have on its host
-            (at least 2**29: torch takes 0.3 GB of it). A trial that wants more fails; where that is
-            a system configuration's fault, the trial goes on without. None: no limit.
+        memory_limit: bytes that the process of a trial may have on its host (at least 2**29: torch
+            takes 0.3 GB of it). A trial that wants more fails; where that is a system
+            configuration's fault, the trial goes on without. The objectives or epoch functions of a
+            slot share a process, and so the limit: up to four are paused there. None: no limit.
         weight: its part of the devices beside other studies of its priority: twice the weight,
             twice the device-seconds while both have work. From 0.001 to 1000.
         priority: a study of a higher one gets all devices that it can use, before others get any.
@@ -159,6 +160,8 @@ def create_study(
 def load_study(study_name: str) -> Study:
     """The study of this name or id. Raises UsageError with near names where there is none."""
     refuse_in_trainer("load_study()")
+    from .elsewhere import reader_of
+
     settings = load_settings()
     row = reader_of(settings).study(study_name)
     spec = spec_from_json(row.spec_json)
@@ -180,6 +183,8 @@ def _find(settings: Settings, name: str) -> StudyRow | None:
 
     The scheduler looks at the name again when the study is submitted.
     """
+    from .elsewhere import reader_of
+
     try:
         rows = reader_of(settings).studies()
     except BackendError:

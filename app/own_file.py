@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from ..profiling.errors import UsageError
 
@@ -35,8 +36,15 @@ File = TypeVar("File", bound=Body)
 
 
 def to_text(content: Body) -> str:
-    """The file's text: JSON that a version control system can compare line by line."""
-    return content.model_dump_json(indent=1) + "\n"
+    """The file's text: JSON that a version control system can compare line by line.
+
+    Raises UsageError where a text in it is no UTF-8: older ledgers may hold one.
+    """
+    try:
+        return content.model_dump_json(indent=1) + "\n"
+    except PydanticSerializationError as error:
+        words = "a name or a value in it holds half a character, which no text in UTF-8 can have"
+        raise UsageError(f"{words}: as a table it can be exported (--format csv)") from error
 
 
 def read_own(file: Path, kind: Kind, form: type[File]) -> File:

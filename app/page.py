@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .charts import SCALE
+from .plain import encodable
 
 
 def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:
@@ -44,7 +45,7 @@ def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now
     )
     # One pass: what is put in is never searched for placeholders again.
     whole = frame.replace("{{body}}", body)
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: known[match[1]], whole)
+    return encodable(re.sub(r"\{\{(\w+)\}\}", lambda match: known[match[1]], whole))
 
 
 def script_json(value: Any) -> str:

@@ -10,22 +10,23 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, select
 
 from ..profiling.errors import UsageError
 from ..scheduler.decisions import Member, Parent
 from ..scheduler.events import Proposed, StudyImported
 from ..scheduler.past import Past
 from ..scheduler.study import StudySpec
-from ..scheduler.trial import Failure, Trial, TrialState
+from ..scheduler.trial import Failure, Origin, Trial, TrialState
 from . import codec
+from .digests import EVENTS
+from .event_log import of_kind
+from .history import Rows
 from .tables import DURABLE, EPOCH, EVENT, STUDY, TRIAL
-
-Rows = Callable[[Select[Any]], Sequence[Row[Any]]]
 
 
 def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, Past]:
@@ -33,27 +34,25 @@ def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, Past]:
 
     UsageError for one that was imported: its states in the store are another installation's.
     """
-    [head] = rows(select(STUDY).where(STUDY.c.id == study))
-    brought = EVENT.c.study == study, EVENT.c.kind == StudyImported.__name__
-    if rows(select(EVENT.c.seq).where(*brought)):
+    [head] = rows(STUDY, select(STUDY).where(STUDY.c.id == study))
+    if any(row.study == study for row in rows(EVENT, EVENTS.where(of_kind(StudyImported)))):
         raise UsageError(f"{head.name} was imported: it is over and stays so")
     of_study = TRIAL.c.study == study
     epochs, parents = defaultdict[str, list[Row[Any]]](list), defaultdict[str, list[Parent]](list)
-    known = select(EPOCH.c.trial, EPOCH.c.epoch, EPOCH.c.value, EPOCH.c.state_hash).add_columns(
-        EPOCH.c.signature
-    )
-    for row in rows(known.join(TRIAL).where(of_study).order_by(EPOCH.c.epoch)):
+    known = select(EPOCH).join(TRIAL).where(of_study).order_by(EPOCH.c.epoch)
+    for row in rows(EPOCH, known):
         epochs[row.trial].append(row)
     durable = select(DURABLE).join(TRIAL).where(of_study).order_by(DURABLE.c.epoch.desc())
-    for row in rows(durable):
+    for row in rows(DURABLE, durable):
         parents[row.trial].append(Parent(row.epoch, row.uri, row.state_hash))
-    proposed = EVENT.c.study == study, EVENT.c.kind == Proposed.__name__
     notes: list[str] = []
-    for row in rows(select(EVENT.c.kind, EVENT.c.body).where(*proposed).order_by(EVENT.c.seq)):
+    for row in rows(EVENT, EVENTS.where(of_kind(Proposed)).order_by(EVENT.c.seq)):
+        if row.study != study:
+            continue
         event = codec.decode(row.kind, row.body)
         assert isinstance(event, Proposed)
         notes += event.notes or [""] * len(event.trials)
-    trials = rows(select(TRIAL).where(of_study).order_by(TRIAL.c.number))
+    trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
     past = Past(
         created_at=head.created_at,
         trials=tuple(
@@ -69,6 +68,9 @@ def _trial(row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent])
     if row.failure_kind is not None:
         failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback or "")
     last = epochs[-1] if epochs else None
+    origin = None
+    if row.origin_trial is not None:
+        origin = Origin(row.origin_trial, row.origin_epoch, row.replaces)
     return Trial(
         id=row.id,
         study=row.study,
@@ -88,6 +90,7 @@ def _trial(row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent])
         constraints=tuple(json.loads(row.constraints).items()),
         system=tuple((name, value) for name, value in json.loads(row.system)),
         parents=tuple(parents),
+        origin=origin,
         values={each.epoch: _value(each.value) for each in epochs},
         hashes={each.epoch: each.state_hash for each in epochs},
     )

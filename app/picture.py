@@ -85,11 +85,6 @@ def progress(view: View) -> str:
         parts.append(f"{best} (trial {stand.best.number}{trained})")
     if stand.eta is not None:
         parts.append(f"about {duration(stand.eta)} left")
-    there = [record.state for record in view.devices if not record.gone]
-    if view.study.finished_at is None and not there:
-        parts.append("no device has joined yet")
-    elif view.study.finished_at is None and set(there) == {"drained"}:
-        parts.append("every device is drained")
     return ", ".join(parts)
 
 

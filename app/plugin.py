@@ -149,7 +149,12 @@ class PluginHost:
                 return None
             self._rest += more
         line, _, self._rest = self._rest.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):  # its code has written where answers go
+            raise UsageError(f"gave what is no answer: {line[:80]!r}")
         return found
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
 from ..scheduler.snapshot import Plan, Snapshot
 from ..scheduler.study import Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
+from ..tasks.messages import Forged
 
 if TYPE_CHECKING:
     from .transport import Message, OpenAttempt, Survey
@@ -30,14 +31,17 @@ class Transport(Protocol):
     def carry_out(
         self,
         *,
-        dispatches: Sequence[tuple[Dispatch, StudySpec]],
-        cuts: Sequence[Cut],
-        revokes: Sequence[Revoke],
-        releases: Sequence[Release],
-        answers: Sequence[tuple[str, str]],
-        acks: Sequence[Message],
+        dispatches: Sequence[tuple[Dispatch, StudySpec]] = (),
+        cuts: Sequence[Cut] = (),
+        revokes: Sequence[Revoke] = (),
+        releases: Sequence[Release] = (),
+        answers: Sequence[tuple[str, str]] = (),
+        acks: Sequence[Message] = (),
     ) -> None:
         """Everything that a turn decided, in one round trip."""
+
+    def drop(self, message: Message, why: Forged) -> None:
+        """``message`` could not be used: have it said and counted. It is acknowledged as others."""
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         """Devices that answer, and how each open attempt stands."""

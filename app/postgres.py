@@ -91,6 +91,7 @@ class PostgresDatabase(Database):
     errors = (psycopg.Error, TimeoutError)
     # DataError: a number that the column cannot hold.
     contradictions = (psycopg.IntegrityError, psycopg.DataError)
+    restoring = "Nothing of it is shown or changed. Restore the database from a dump (pg_restore)"
 
     def __init__(self, url: str) -> None:
         self.shown = hide_password(url)

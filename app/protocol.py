@@ -47,6 +47,23 @@ TROUBLE = f"{PREFIX}trouble"
 #: Trials that will not run again; every worker reads along and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
 GROUP = "scheduler"
+#: Where an answer may be put (``reply_name``).
+REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")
+#: How often what lay in the broker was dropped, by ``place check``; see ``dropped``.
+DROPPED = f"{PREFIX}dropped"
+#: Where something can lie that is no message of ours.
+PLACES = (
+    *("reports", "commands", "devices", "installation", "attempts", "replies", "queues", "keys"),
+)
+#: The kind of value behind each key of ours, by the beginning of its name: the first that fits.
+_TYPES = {
+    **dict.fromkeys((REPORTS, COMMANDS, RELEASES), "stream"),
+    **dict.fromkeys((DEVICES, INSTALLATION, DROPPED, f"{PREFIX}attempt:"), "hash"),
+    **dict.fromkeys((f"{PREFIX}meeting:", f"{PREFIX}reply:"), "list"),
+    PREFIX: "string",
+    # What has not our prefix is a queue.
+    "": "list",
+}
 
 #: Seconds until a command is given up as unanswered by the broker.
 SOCKET_TIMEOUT = 5.0
@@ -57,6 +74,12 @@ TROUBLE_MS = 5000
 MEETING_EXPIRES = 60_000
 #: Seconds that an answer waits for its asker.
 REPLY_EXPIRES = 3600
+
+#: What to do about a value that is not what belongs under its key.
+MISPLACED_ADVICE = (
+    "a running scheduler puts that right; `penstock up` starts one. Something else writes to this"
+    " broker: give Penstock one of its own"
+)
 
 Command = tuple[str | bytes | int, ...]
 
@@ -112,9 +135,20 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
     """A client of the broker at ``url`` (``redis://``, ``rediss://`` or ``redis+socket://``).
 
     Connects on first use. ``timeout`` in seconds bounds every answer. Safe between threads.
+    UsageError where the URL names a file of certificates that is not here.
     """
+    query = parse_qs(urlsplit(url).query)
+    for path in query.get("ssl_ca_certs", ()):
+        # The library would say "No such file", and of the broker.
+        # And services have working folders of their own.
+        if not Path(path).is_file() or not Path(path).is_absolute():
+            allowed = "an absolute path of a file on this machine, in PEM format"
+            raise UsageError.refuse("ssl_ca_certs", path, allowed)
     options: dict[str, Any] = {
         "decode_responses": True,
+        # Bytes that are no UTF-8 become texts that no seal fits: one of them in an answer would
+        # otherwise hide all that is good in it.
+        "encoding_errors": "surrogateescape",
         "socket_timeout": timeout,
         "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
         # Once, at once: for the connection that the server's restart has closed. Longer outages
@@ -125,7 +159,7 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
         return redis.Redis.from_url(url, socket_keepalive=True, **options)
     # kombu's form of a Unix socket's address, which redis-py does not read.
     parts = urlsplit(url)
-    database = parse_qs(parts.query).get("virtual_host", ["0"])[0]
+    database = query.get("virtual_host", ["0"])[0]
     if not database.isdecimal():
         raise UsageError.refuse("virtual_host", database, "the number of a database")
     return redis.Redis(
@@ -138,14 +172,55 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
 
 
 @contextmanager
-def answering(url: str) -> Iterator[None]:
-    """Turn "the broker does not answer" into BackendError; the password is not in its text."""
+def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
+    """Turn "the broker does not answer" into BackendError; the password is not in its text.
+
+    So is an answer that the value under ``key`` is of another type than what we put there.
+    """
     try:
         yield
+    except redis.ResponseError as error:
+        if not is_wrong_type(error):
+            raise
+        raise BackendError(
+            f"the broker at {hide_password(url)} holds a value of another type under {key}:"
+            f" {MISPLACED_ADVICE}"
+        ) from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
-        # The library's own text may hold the address as it was given.
-        why = re.sub(r"//\S*@", "//***@", str(error))
-        raise BackendError(f"the broker at {hide_password(url)} does not answer: {why}") from None
+        raise silent(url, error) from None
+
+
+def silent(url: str, error: Exception) -> BackendError:
+    """That the broker does not answer, and why: without a password, and with what to do."""
+    # The library's own text may hold the address as it was given.
+    why = re.sub(r"//\S*@", "//***@", str(error)) or type(error).__name__
+    if "mismatch, certificate is not valid for" in why:
+        why += ": call the broker by a name that is in its certificate"
+    elif "CERTIFICATE_VERIFY_FAILED" in why:
+        why += (
+            ": its certificate is not one that this machine knows. Name the file of the CA that"
+            " signed it in the URL: ?ssl_ca_certs=/path/to/ca.pem"
+        )
+    return BackendError(f"the broker at {hide_password(url)} does not answer: {why}")
+
+
+def is_wrong_type(answer: object) -> bool:
+    """Whether a command failed over the type of what lies under its key."""
+    return isinstance(answer, redis.ResponseError) and "WRONGTYPE" in str(answer)
+
+
+def refusal(error: redis.ResponseError) -> str:
+    """That the broker does not take what it is given, why, and what to do."""
+    advice = "penstock doctor looks at it"
+    if isinstance(error, redis.exceptions.OutOfMemoryError):
+        advice = "raise its maxmemory, or make room there"
+    elif isinstance(error, redis.exceptions.ReadOnlyError):
+        advice = "it is a replica: set PENSTOCK_BROKER to its primary"
+    elif isinstance(error, redis.exceptions.NoPermissionError):
+        advice = "its user may not write: give it a user that may"
+    elif str(error).startswith("MISCONF"):
+        advice = "it cannot write to its disk: make room there"
+    return f"the broker refuses to be written to ({error}): {advice}"
 
 
 def execute(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
@@ -174,6 +249,38 @@ def _send(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
 def command(client: redis.Redis, *words: str | bytes | int) -> Any:
     """One command in one round trip; redis-py leaves the type of this door open."""
     return client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+def mend(client: redis.Redis, also: Sequence[str] = ()) -> list[str]:
+    """Remove what is of another type than belongs under its key; what each was, in words.
+
+    Keys are looked at as in ``misplaced``. What is lost with them is found out as if the broker had
+    lost it.
+    """
+    found = misplaced(client, also)
+    _send(client, [("DEL", name) for name in found])
+    return [f"{name}: {words}" for name, words in found.items()]
+
+
+def misplaced(client: redis.Redis, also: Sequence[str] = ()) -> dict[str, str]:
+    """Keys whose values are of another type than belongs there, each with what is so, in words.
+
+    Keys under our prefix are looked at, and ``also`` those.
+    """
+    names = dict.fromkeys([*client.scan_iter(match=f"{PREFIX}*", count=1000), *also])
+    found = {}
+    types = _send(client, [("TYPE", name) for name in names])
+    for name, kind in zip(names, types, strict=True):
+        wanted = next(kind for start, kind in _TYPES.items() if name.startswith(start))
+        if kind not in (wanted, "none"):
+            found[name] = f"a {kind} where a {wanted} belongs"
+    return found
+
+
+def keys_of(commands: Sequence[Command]) -> list[str]:
+    """The keys of the scripts in ``commands``."""
+    scripts = (words for words in commands if words[0] == "EVALSHA")
+    return [str(key) for words in scripts for key in words[3 : 3 + int(words[2])]]
 
 
 def call(client: redis.Redis, script: Script, keys: Sequence[str], *args: str | int) -> Any:
@@ -206,16 +313,28 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
 
     It outlives its scheduler (``is_served``). Raises BackendError when the broker does not answer.
     """
-    with answering(url):
+    with answering(url, INSTALLATION):
         fields: Any = client.hgetall(INSTALLATION)
-    if not fields.get("key") or not fields.get("boot"):
+    key = key_of(fields.get("key"))
+    # One that is damaged is written anew by the scheduler, at its next look.
+    if key is None or not fields.get("boot"):
         return None
-    return Installation(
-        bytes.fromhex(fields["key"]),
-        fields.get("store", ""),
-        fields["boot"],
-        fields.get("version", ""),
-    )
+    return Installation(key, fields.get("store", ""), fields["boot"], fields.get("version", ""))
+
+
+def key_of(text: str | None) -> bytes | None:
+    """The signing key as the broker has it; None where that is none."""
+    try:
+        return bytes.fromhex(text or "") or None
+    except ValueError:
+        return None
+
+
+def holder(client: redis.Redis, url: str) -> str | None:
+    """Whose scheduler serves the broker now: its folder and host. Errors as ``is_served``."""
+    with answering(url):
+        found: Any = client.get(SCHEDULER)
+    return None if found is None else str(found)
 
 
 def is_served(client: redis.Redis, url: str) -> bool:
@@ -238,7 +357,7 @@ def tell_trouble(client: redis.Redis, url: str, words: str) -> None:
 
 def trouble(client: redis.Redis, url: str) -> str | None:
     """What keeps a scheduler from serving; None while none says so. Errors as ``tell_trouble``."""
-    with answering(url):
+    with answering(url, TROUBLE):
         found: Any = client.get(TROUBLE)
     return None if found is None else str(found)
 

@@ -1,13 +1,16 @@
 """What readers see of the ledger: studies, trials, epochs, devices, and the story of a trial.
 
 Readers open the ledger read-only while the scheduler writes it, and take no lock that it would wait
-for. Each call sees the ledger as of one moment. ``BackendError`` where there is none yet.
+for. Each call sees the ledger as of one moment. ``BackendError`` where there is none yet, and
+``LedgerDamaged`` where something is not as it was written: nothing wrong is shown. So rows are read
+whole, each with its digest, and what a query finds by, an index has, which the database checks; or
+else a value that it does not know is let through to the digest.
 """
 
 from __future__ import annotations
 
-import json
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
@@ -16,12 +19,21 @@ from sqlalchemy import ColumnElement, Row, Select, func, select
 
 from ..profiling.errors import BackendError, UsageError
 from ..profiling.history import HistoryEntry
-from ..scheduler.events import Event, PolicyFailed, StudyImported
+from ..scheduler.events import (
+    AttemptFailed,
+    AttemptLost,
+    EpochReported,
+    Event,
+    PolicyFailed,
+    StudyImported,
+    TrialReturned,
+)
 from ..scheduler.state import DeviceRecord
 from ..scheduler.trial import TrialState
 from . import codec
-from .database import database_at, revision
-from .event_log import EventLog
+from .database import check_empty, check_not_newer, check_noted, database_at, revision
+from .digests import EVENTS
+from .event_log import EventLog, of_kind
 from .history import read_history
 from .rows import (
     DurableRow,
@@ -30,7 +42,9 @@ from .rows import (
     TrialRow,
     Work,
     device_of,
+    durable_of,
     epoch_of,
+    places_of,
     study_of,
     trial_of,
 )
@@ -62,47 +76,48 @@ class Reader(EventLog):
 
     def studies(self) -> list[StudyRow]:
         """All studies, oldest first."""
-        rows = self._rows(select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id))
-        return [study_of(row) for row in rows]
+        query = select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id)
+        return [study_of(row) for row in self._whole(STUDY, query)]
 
     def study(self, name_or_id: str) -> StudyRow:
         """One study, the newest of that name. Raises ``UsageError`` with near names if absent."""
         newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
         given = codec.storable(name_or_id)
         known = (STUDY.c.id == given) | (STUDY.c.name == given)
-        for row in self._rows(select(STUDY).where(known).order_by(*newest_first).limit(1)):
+        query = select(STUDY).order_by(*newest_first)
+        for row in self._whole(STUDY, query.where(known).limit(1)):
             return study_of(row)
-        names = self._rows(select(STUDY.c.name).order_by(*newest_first))
+        names = self._whole(STUDY, query)
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
 
     def statuses(self) -> dict[str, int]:
         """How many studies there are, by their status."""
-        query = select(STUDY.c.status, func.count().label("n")).group_by(STUDY.c.status)
-        return {row.status: row.n for row in self._rows(query)}
+        return dict(Counter(row.status for row in self._whole(STUDY, select(STUDY))))
 
     def responses(self) -> tuple[int, float]:
         """How many studies are over, and the seconds from submission to end of all of them."""
-        took = STUDY.c.finished_at - STUDY.c.created_at  # NULL before the end, which neither counts
-        query: Any = select(func.count(took).label("n"), func.sum(took).label("seconds"))
-        [row] = self._rows(query)
-        return row.n, row.seconds or 0.0
+        ended = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
+        return len(ended), sum(study.finished_at - study.created_at for study in ended)
 
     def trials(self, study_id: str) -> list[TrialRow]:
         """The trials of a study by number."""
         query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
-        return [trial_of(row) for row in self._rows(query)]
+        return [trial_of(row) for row in self._whole(TRIAL, query)]
 
     def running(self) -> dict[tuple[str, int], Work]:
         """What is at work, by (device, slot)."""
+        running = str(TrialState.RUNNING)
+        known = [str(state) for state in TrialState]
         query = (
-            select(TRIAL, STUDY.c.name)
+            select(TRIAL, STUDY.c.name, STUDY.c.finished_at.label("study_finished_at"))
             .join(STUDY, STUDY.c.id == TRIAL.c.study)
-            .where(TRIAL.c.state == str(TrialState.RUNNING), STUDY.c.finished_at.is_(None))
+            .where((TRIAL.c.state == running) | TRIAL.c.state.not_in(known))
         )
         return {
             (device, slot): Work(row.name, row.id, row.number, row.epoch + 1, row.dispatched_at)
-            for row in self._rows(query)
-            for device, slot in json.loads(row.members)
+            for row in self._whole(TRIAL, query)
+            if row.study_finished_at is None
+            for device, slot in places_of(row)
         }
 
     def epochs(self, study_id: str, after_rowid: int = 0) -> list[EpochRow]:
@@ -113,7 +128,7 @@ class Reader(EventLog):
             .where(TRIAL.c.study == study_id, EPOCH.c.id > after_rowid)
             .order_by(EPOCH.c.id)
         )
-        return [epoch_of(row) for row in self._rows(query)]
+        return [epoch_of(row) for row in self._whole(EPOCH, query)]
 
     def durables(self, study_id: str) -> list[DurableRow]:
         """The durable states of a study by trial and epoch."""
@@ -123,23 +138,19 @@ class Reader(EventLog):
             .where(TRIAL.c.study == study_id)
             .order_by(TRIAL.c.number, DURABLE.c.epoch)
         )
-        return [DurableRow(**row._mapping) for row in self._rows(query)]
+        return [durable_of(row) for row in self._whole(DURABLE, query)]
 
     def imported(self, study_id: str) -> tuple[int, StudyImported] | None:
         """The event that brought a study here from an export, and its number; else None."""
-        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(
-            EVENT.c.study == study_id, EVENT.c.kind == StudyImported.__name__
-        )
-        for row in self._rows(query):
-            event = codec.decode(row.kind, row.body)
-            assert isinstance(event, StudyImported)
-            return row.seq, event
+        for seq, event in self._of_kind(StudyImported):
+            if event.record.spec.id == study_id:
+                return seq, event
         return None
 
     def events(self, trial_id: str) -> list[tuple[int, Event]]:
         """What happened to a trial: (sequence number, event), in order."""
-        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.trial == trial_id)
-        rows = self._rows(query.order_by(EVENT.c.seq))
+        query = EVENTS.where(EVENT.c.trial == trial_id).order_by(EVENT.c.seq)
+        rows = self._whole(EVENT, query)
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
 
     def of_trials(
@@ -149,19 +160,38 @@ class Reader(EventLog):
         mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         return self._of_kind(kind, EVENT.c.trial.in_(mine), EVENT.c.seq > after)
 
+    def last_attempts(self, study_id: str, after: int, limit: int) -> list[Event | None]:
+        """How a study's attempts went since event ``after``, newest first, at most ``limit``.
+
+        None stands for what was accepted of one, else it is the event of its failure or loss.
+        """
+        mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
+        well = (EpochReported.__name__, TrialReturned.__name__)
+        kinds = (*well, AttemptFailed.__name__, AttemptLost.__name__)
+        query = (
+            select(EVENT.c.kind, EVENT.c.body)
+            .where(EVENT.c.seq > after, EVENT.c.kind.in_(kinds), EVENT.c.trial.in_(mine))
+            .order_by(EVENT.c.seq.desc())
+            .limit(limit)
+        )
+        return [
+            None if row.kind in well else codec.decode(row.kind, row.body)
+            for row in self._rows(query)
+        ]
+
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
         """Each time a policy of the user's gave no plan, with its number."""
         return self._of_kind(PolicyFailed)
 
     def _of_kind(self, kind: type[_Kind], *where: ColumnElement[bool]) -> list[tuple[int, _Kind]]:
-        query = select(EVENT.c.seq, EVENT.c.body).order_by(EVENT.c.seq)
-        rows = self._rows(query.where(EVENT.c.kind == kind.__name__, *where))
-        return [(row.seq, cast(_Kind, codec.decode(kind.__name__, row.body))) for row in rows]
+        query = EVENTS.where(of_kind(kind), *where).order_by(EVENT.c.seq)
+        rows = self._whole(EVENT, query)
+        return [(row.seq, cast(_Kind, codec.decode(row.kind, row.body))) for row in rows]
 
     def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
         """The events of these sequence numbers: what other events name as their cause."""
-        query = select(EVENT.c.seq, EVENT.c.kind, EVENT.c.body).where(EVENT.c.seq.in_(seqs))
-        return {row.seq: codec.decode(row.kind, row.body) for row in self._rows(query)}
+        rows = self._whole(EVENT, EVENTS.where(EVENT.c.seq.in_(seqs)))
+        return {row.seq: codec.decode(row.kind, row.body) for row in rows}
 
     def newest(self) -> int:
         """The number of the newest event, 0 before the first: where it is the same, all is."""
@@ -179,25 +209,32 @@ class Reader(EventLog):
 
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""
-        return [device_of(row) for row in self._rows(select(DEVICE).order_by(DEVICE.c.name))]
+        query = select(DEVICE).order_by(DEVICE.c.name)
+        return [device_of(row) for row in self._whole(DEVICE, query)]
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         """What is known of tuned system parameters, of one class of machine or of all."""
-        return read_history(self._rows, machine)
+        return read_history(self._whole, machine)
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         shown = self._database.shown
         if self._database.is_absent():
             raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
+        noted = self._database.noted()  # first: what is written meanwhile is newer
         with self._database.answering(), self._engine.connect() as connection:
+            if found := self._database.structure_fault_now_and_then(connection):
+                raise self._database.damaged(found)
             at = revision(connection)
             if at is None:
+                check_empty(self._database, connection)
                 raise BackendError(f"nothing has run here yet: the ledger {shown} is empty")
             if at != HEAD:
+                check_not_newer(self._database, connection, at)
                 raise BackendError(
-                    f"the ledger {shown} is at revision {at} and this Penstock reads {HEAD}:"
-                    " start its scheduler once (penstock up), or install the version that wrote it"
+                    f"the ledger {shown} was written by an older Penstock (schema {int(at)}, this"
+                    f" one reads {int(HEAD)}): start its scheduler once (penstock up)"
                 )
+            check_noted(self._database, connection, noted)
             return connection.execute(query).all()
 
 

@@ -5,6 +5,9 @@ fence is gone (the broker lost its data) or was never published (the scheduler d
 ledger's commit and the publication), when no worker claimed it in time (the message was lost, or
 its worker hangs), when its lease ran out (the worker died or was stopped), or when it says done and
 the report never came. Being wrong costs repeated work, never a wrong result: the fence moves on.
+
+A worker that was told to stop waits for what it runs. Where no end of that is in sight, nothing is
+gained by waiting: the attempt is given up at once, so that the worker can leave.
 """
 
 from __future__ import annotations
@@ -23,16 +26,26 @@ if TYPE_CHECKING:
 PUBLISH_TIMEOUT = 0.2
 #: Seconds in which the report of an attempt that is done must have been read.
 REPORT_TIMEOUT = 10.0
+#: Seconds that a worker which was told to stop is given to end an epoch (its agent ends it then).
+DRAIN_GRACE = 30.0
+#: The same where the end of what it runs is not in sight: no epoch of it was ever measured, one
+#: takes longer than the grace, or this one has taken twice its time.
+ENDLESS_GRACE = 2.0
+ENDLESS = "its worker was told to stop, and the end of what ran there was not in sight"
 #: Why a device left that had said before that it takes nothing more.
 STOPPED = "its worker was stopped"
 
 
 class Reaper:
-    """Turns surveys into events. It remembers only since when an attempt has said done."""
+    """Turns surveys into events.
+
+    It remembers only since when an attempt has said done, and since when a device drains.
+    """
 
     def __init__(self, claim_timeout: float) -> None:
         self._claim_timeout = claim_timeout
         self._done_since: dict[int, float] = {}
+        self._draining_since: dict[str, float] = {}
 
     def findings(
         self, survey: Survey, state: EngineState, at: float, *, blind: bool = False
@@ -44,12 +57,16 @@ class Reaper:
         """
         yield from _devices(survey, state, at, blind=blind)
         self._done_since = {f: t for f, t in self._done_since.items() if f in state.attempts}
+        draining = {name for name, known in state.devices.items() if known.draining}
+        self._draining_since = {n: self._draining_since.get(n, at) for n in draining}
         for fence, attempt in list(state.attempts.items()):
             seen = survey.states.get(attempt.segment.trial)
             age = at - attempt.dispatched_at
             reason, ranks = _unpublished(seen, fence, age), tuple[int, ...]()
             if reason is None and seen is not None and seen.fence == fence and not blind:
                 reason, ranks = self._silent(seen, attempt, fence, at), seen.absent
+            if reason is None and self._endless(attempt, state, at):
+                reason = ENDLESS
             if reason is not None:
                 yield AttemptLost(
                     at=at,
@@ -68,6 +85,16 @@ class Reaper:
             return "its lease ran out" if seen.absent else None
         since = self._done_since.setdefault(fence, at)
         return "its last report was lost" if at - since > REPORT_TIMEOUT else None
+
+    def _endless(self, attempt: Attempt, state: EngineState, at: float) -> bool:
+        """Whether it runs where a worker was told to stop, and will not end before that must."""
+        told = [self._draining_since.get(member.device, at) for member in attempt.segment.members]
+        if at - min(told) <= ENDLESS_GRACE:
+            return False
+        ends = state.epoch_ends(attempt)
+        if ends is None or ends > min(told) + DRAIN_GRACE:
+            return True
+        return at > ends + max(ENDLESS_GRACE, ends - attempt.began)
 
 
 def _unpublished(seen: AttemptSeen | None, fence: int, age: float) -> str | None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
 
-from ..profiling.errors import UsageError
-from ..profiling.knobs import KNOBS, SystemConfig
+from ..profiling.knobs import KNOBS, SystemConfig, Value
 from ..scheduler.events import (
     AttemptFailed,
     AttemptLost,
@@ -23,6 +22,9 @@ from ..scheduler.events import (
     WindowsMeasured,
 )
 from ..scheduler.retry import KINDS
+from ..tasks.messages import Forged
+from .numeric import LARGEST
+from .protocol import REPLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +42,28 @@ class Question:
 
 
 def to_question(body: Mapping[str, Any]) -> Question:
-    """The question in a worker's report of kind ``suggest``. UsageError when it is malformed."""
+    """The question in a worker's report of kind ``suggest``. Forged when it is malformed."""
     try:
         texts = {name: body[name] for name in ("trial", "name", "distribution", "reply")}
+        _check_reply(_text(texts, "reply"))
         return Question(fence=_whole(body, "fence"), **{n: _text(texts, n) for n in texts})
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"a malformed question was dropped: {error!r}") from error
+    except Exception as error:  # as in ``to_event``
+        raise Forged("form", f"a malformed question: {error!r}") from error
+
+
+def _check_reply(place: str) -> None:
+    if not REPLY.fullmatch(place):
+        raise ValueError(f"reply = {place!r} is no place for an answer")
 
 
 def to_event(body: Mapping[str, Any], at: float) -> Event:
-    """The event that a worker's report means. UsageError when the report is malformed."""
+    """The event that a worker's report means. Forged when the report is malformed."""
+    kind = body.get("kind")
     try:
-        return _READERS[body["kind"]](body, at)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        kind = body.get("kind")
-        raise UsageError(f"a malformed report of kind {kind!r} was dropped: {error!r}") from error
+        return _READERS[kind](body, at)  # type: ignore[index]  # whatever it is, it is looked up
+    except Exception as error:  # whatever a reader raises over a value that it did not expect
+        shown = kind if isinstance(kind, str) else type(kind).__name__
+        raise Forged("form", f"a malformed report of kind {shown!r}: {error!r}") from error
 
 
 def _trial(body: Mapping[str, Any], at: float) -> dict[str, Any]:
@@ -80,7 +89,7 @@ def _epoch(body: Mapping[str, Any], at: float) -> Event:
         holder=_text(body, "holder"),
         uri=_text(body, "uri"),
         claimed=_amount(body.get("claimed", 0.0)),
-        memory=_bytes(body.get("memory", 0)),
+        memory=_natural(body.get("memory", 0), "memory"),
         joules=None if body.get("joules") is None else _amount(body["joules"]),
     )
 
@@ -123,11 +132,17 @@ def _windows(body: Mapping[str, Any], at: float) -> Event:
 
 
 def _config(given: Any) -> SystemConfig:
-    config = tuple((str(name), value) for name, value in given)
+    config = tuple((str(name), _knob(value)) for name, value in given)
     unknown = [name for name, _ in config if name not in KNOBS]
     if unknown:
         raise ValueError(f"knobs {unknown}")
     return config
+
+
+def _knob(value: Any) -> Value:
+    if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) > LARGEST):
+        raise TypeError(f"{value!r} is no value of a knob")
+    return value
 
 
 def _profiled(body: Mapping[str, Any], at: float) -> Event:
@@ -146,6 +161,7 @@ def _returned(body: Mapping[str, Any], at: float) -> Event:
         constraints=tuple((str(n), float(v)) for n, v in body.get("constraints", {}).items()),
         pruned=bool(body.get("pruned", False)),
         unasked=tuple(str(name) for name in body.get("unasked", ())),
+        left=_natural(body.get("left", 0), "left"),
     )
 
 
@@ -167,7 +183,7 @@ def _lost(body: Mapping[str, Any], at: float) -> Event:
         **_attempt(body, at),
         reason=_text(body, "reason"),
         refused=bool(body.get("refused", False)),
-        ranks=tuple(int(rank) for rank in body.get("ranks", ())),
+        ranks=tuple(dict.fromkeys(_natural(rank, "rank") for rank in body.get("ranks", ()))),
         signature=_text(body, "signature"),
         expected=_text(body, "expected"),
     )
@@ -180,9 +196,9 @@ def _amount(value: Any) -> float:
     return amount
 
 
-def _bytes(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"memory = {value!r} is no whole number >= 0")
+def _natural(value: Any, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise TypeError(f"{name} = {value!r} is no whole number from 0 to {LARGEST}")
     return value
 
 
@@ -194,9 +210,9 @@ def _text(body: Mapping[str, Any], name: str) -> str:
 
 
 def _whole(body: Mapping[str, Any], name: str) -> int:
-    value = body[name]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise TypeError(f"{name} = {value!r} is no whole number >= 1")
+    value = _natural(body[name], name)
+    if value < 1:
+        raise ValueError(f"{name} = {value!r} is less than 1")
     return value
 
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 
 from ..profiling.errors import PenstockError, UsageError
-from . import broker, locks, services
+from . import broker, locks, logs, services
 from .settings import Settings
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Reviver(threading.Thread):
         """What keeps ending, with its last words; None while all is well."""
         for name, past in list(self._revivals.items()):
             if past.soon >= 3 and not past.well(time.monotonic()):
-                words = locks.tail(self._settings.logs / f"{name}.log")
+                words = logs.tail(self._settings.logs / f"{name}.log")
                 return f"{name} was started {past.soon} times and ended each time:\n{words}"
         return None
 

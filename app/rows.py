@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from sqlalchemy import Row
 
 from ..profiling.devices import Device
+from ..profiling.errors import BackendError, UsageError
 from ..profiling.knobs import SystemConfig
 from ..scheduler.state import DeviceRecord
 from ..scheduler.study import Objective, Scalar
 from . import codec
+
+_Value = TypeVar("_Value")
+#: What reading a row raises in which something else stands than was written.
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, UsageError)
+
+
+def readable(read: Callable[[Row[Any]], _Value]) -> Callable[[Row[Any]], _Value]:
+    """``read``, which raises ``BackendError`` for a row that nobody of ours has written."""
+
+    @wraps(read)
+    def tried(row: Row[Any]) -> _Value:
+        try:
+            return read(row)
+        except _UNREADABLE as error:
+            shown = str(dict(row._mapping))[:200]
+            raise BackendError(
+                f"the ledger is damaged, a row cannot be read ({error}): {shown}"
+            ) from error
+
+    return tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +174,7 @@ class Work:
     since: float | None
 
 
+@readable
 def study_of(row: Row[Any]) -> StudyRow:
     """A row of the table of studies."""
     spec = codec.spec_from_json(row.spec)
@@ -177,6 +201,7 @@ def study_of(row: Row[Any]) -> StudyRow:
     )
 
 
+@readable
 def trial_of(row: Row[Any]) -> TrialRow:
     """A row of the table of trials."""
     fields = {name: getattr(row, name) for name in TrialRow.__slots__}
@@ -191,6 +216,7 @@ def trial_of(row: Row[Any]) -> TrialRow:
     )
 
 
+@readable
 def epoch_of(row: Row[Any]) -> EpochRow:
     """A row of the table of epochs."""
     fields = {name: getattr(row, name) for name in EpochRow.__slots__ if name != "rowid"}
@@ -206,10 +232,22 @@ def epoch_of(row: Row[Any]) -> EpochRow:
     )
 
 
+@readable
+def places_of(row: Row[Any]) -> list[tuple[str, int]]:
+    """Where a trial in a row of that table is at work: (device, slot)."""
+    return [(str(device), int(slot)) for device, slot in json.loads(row.members)]
+
+
 def _system(row: Row[Any]) -> SystemConfig:
     return tuple((name, value) for name, value in json.loads(row.system))
 
 
+def durable_of(row: Row[Any]) -> DurableRow:
+    """A row of the table of durable states."""
+    return DurableRow(row.trial, row.epoch, row.state_hash, row.uri, row.at)
+
+
+@readable
 def device_of(row: Row[Any]) -> DeviceRecord:
     """A row of the table of devices."""
     device = Device(

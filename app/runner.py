@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..profiling.errors import IllegalTransition, PenstockError, UsageError
+from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
 from ..profiling.history import HistoryEntry
 from ..scheduler.decisions import (
     Ask,
@@ -37,6 +37,7 @@ from ..scheduler.decisions import (
 from ..scheduler.engine import Engine, Refused
 from ..scheduler.events import (
     Event,
+    LedgerRestored,
     Suggested,
     Tick,
     TrialEnqueued,
@@ -44,6 +45,7 @@ from ..scheduler.events import (
 from ..scheduler.outlook import outlook
 from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
+from ..tasks.messages import Forged
 from . import answers, commands
 from .advisor import Advisor
 from .clock import Clock
@@ -52,6 +54,7 @@ from .history import entries_from_bodies, entries_of
 from .ledger import Batch, Ledger
 from .plugin import PluginHost
 from .ports import Policies, Samplers, Transport
+from .protocol import reply_name
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
 from .transport import Message, OpenAttempt
@@ -64,6 +67,18 @@ SURVEY_EVERY = 0.25
 SNAPSHOT_EVERY = 2000
 #: After the broker was away: seconds in which silence of devices and leases proves nothing.
 BLIND_AFTER_OUTAGE = 2.0
+
+
+def _refusal(kind: str, why: str) -> str:
+    return json.dumps({"ok": False, "error": why, "type": kind})
+
+
+def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
+    """What the client is told of a command over which the scheduler failed."""
+    if message.stream != "commands":
+        return []
+    why = f"the scheduler failed over this command, which is a bug of Penstock: {error!r}"
+    return [(reply_name(commands.id_of(message.body)), _refusal("BackendError", why))]
 
 
 @dataclass(slots=True)
@@ -116,6 +131,16 @@ class Runner:
         self._snapshot_due = engine.state.seq + SNAPSHOT_EVERY
         self._turn = _Turn()
 
+    def restored(self) -> None:
+        """The ledger is an older one, put back: to be said before ``start``. Errors as ``turn``."""
+        self._transport.open()
+        now = self._clock.now()
+        self._apply(LedgerRestored(at=now))
+        self._write(())  # before anything is sent out: trials are released by it
+        self._apply(Tick(at=now))
+        self._plan()
+        self._write(())
+
     def start(self, *events: Event) -> None:
         """Open the transport, take in ``events``, and ask again what was left unanswered."""
         self._transport.open()
@@ -164,14 +189,25 @@ class Runner:
             else:
                 self._apply(to_event(message.body, now))
         except UsageError as error:
-            log.warning("%s", error)
+            why = error if isinstance(error, Forged) else Forged("form", str(error))
+            self._transport.drop(message, why)
+        except PenstockError:
+            raise
+        except Exception as error:
+            # It is in form, and we failed over it. Read again at every start, it would keep the
+            # scheduler down for ever; and the engine may have handled half of it.
+            log.exception("entry %s of %s cannot be handled", message.id, message.stream)
+            self.broken = True
+            self._transport.drop(message, Forged("handling", repr(error)))
+            self._transport.carry_out(acks=[message], answers=_failed(message, error))
+            raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
 
     def _command(self, body: dict[str, Any], now: float) -> None:
         """Carry out a client's command once; a repeated one gets the same reply again."""
-        name = str(body.get("id", ""))
+        name = commands.id_of(body)
         if body.get("kind") == "plan":  # a question: nothing of it is kept
             plan = outlook(self.engine, now)
-            self._turn.answers.append((f"reply:{name}", json.dumps({"ok": True, "plan": plan})))
+            self._turn.answers.append((reply_name(name), json.dumps({"ok": True, "plan": plan})))
             return
         reply = dict(self._turn.replies).get(name) or self._reply_to(name)
         if reply is None:
@@ -180,10 +216,9 @@ class Runner:
             try:
                 reply = json.dumps({"ok": True} | self._carry_out(body, now))
             except PenstockError as error:
-                kind = type(error).__name__
-                reply = json.dumps({"ok": False, "error": str(error), "type": kind})
+                reply = _refusal(type(error).__name__, str(error))
             self._turn.replies.append((name, reply))
-        self._turn.answers.append((f"reply:{name}", reply))
+        self._turn.answers.append((reply_name(name), reply))
 
     def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:
         """Do what a command asks for, and what its client is told of it."""

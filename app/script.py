@@ -12,13 +12,13 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..profiling.errors import PenstockError, TrialFailed, UsageError
 from ..profiling.extras import advice
 from ..scheduler.trial import TrialState
+from .console import PlainConsole
 from .report import write_report
 from .standing import (
     Standing,
@@ -140,7 +140,7 @@ def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcom
     )
 
 
-def show(console: Console, result: Outcome) -> None:
+def show(console: PlainConsole, result: Outcome) -> None:
     """Print ``result``: best trial, its parameters and metrics, failures, report, time in parts."""
     study, best = result.study, result.stand.best if not result.study.further else None
     console.print()

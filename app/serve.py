@@ -16,14 +16,16 @@ import time
 from contextlib import suppress
 from importlib.metadata import version
 
-from ..profiling.discovery import node_name
-from ..profiling.errors import BackendError
+from ..profiling.errors import BackendError, LedgerDamaged, UsageError
 from ..scheduler.engine import Engine
 from ..scheduler.events import PolicyChosen
 from . import broker, locks, protocol, store
+from .backups import backups_of
 from .clock import WallClock
+from .elsewhere import owner
 from .janitor import Janitor
 from .ledger import SqlLedger
+from .logs import LogKeeper
 from .plugin import check_policy
 from .queries import Reader
 from .restoring import restore
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 RETRY = 0.1
 #: Seconds between two looks at whether anybody still wants anything.
 IDLE_LOOK = 1.0
+#: Seconds between two looks at a ledger that is damaged.
+DAMAGED_LOOK = 30.0
 
 
 def main(settings: Settings) -> None:
@@ -56,7 +60,11 @@ def main(settings: Settings) -> None:
     holder = locks.pid_of(settings.run, "scheduler")
     if holder not in (None, os.getpid()):
         log.info("process %s is the scheduler of %s: waiting for it", holder, settings.home)
-    with locks.hold(settings.run, "scheduler", wait=True), Reviver(settings):
+    with (
+        locks.hold(settings.run, "scheduler", wait=True),
+        Reviver(settings),
+        LogKeeper(settings),
+    ):
         if settings.broker is None:
             broker.start(settings)
         Scheduler(settings).serve(stop)
@@ -69,6 +77,8 @@ class Scheduler:
         self._settings = settings
         self._clock = WallClock()
         self._busy_at = time.time()
+        #: A backup of the ledger was not as it should be: the ledger is looked at.
+        self._doubted = threading.Event()
 
     def serve(self, stop: threading.Event) -> None:
         """Turn after turn until ``stop`` is set or nobody has wanted anything for long."""
@@ -76,6 +86,7 @@ class Scheduler:
         janitor = Janitor(
             store.checkpoints(self._settings.store_url, key), Reader(self._settings.ledger_url)
         )
+        backups = backups_of(self._settings, self._doubted.set)
         said = ""
         while not stop.is_set():
             try:
@@ -86,8 +97,17 @@ class Scheduler:
                 said = str(error)
                 self._tell(said)
                 stop.wait(1.0)
+                if isinstance(error, LedgerDamaged):
+                    # It is read anew to its end, and nothing but a person mends it.
+                    again = time.monotonic() + DAMAGED_LOOK
+                    while not stop.is_set() and time.monotonic() < again:
+                        self._tell(said)  # what was told is forgotten soon
+                        stop.wait(1.0)
                 continue
             said = ""
+            self._doubted.clear()
+            if backups is not None and not backups.is_alive():
+                backups.start()
             if not janitor.is_alive():
                 janitor.start()
             log.info("took up %d events of %s", engine.state.seq, self._settings.home)
@@ -97,7 +117,7 @@ class Scheduler:
                 store=self._settings.store_url,
                 lease_ms=self._settings.lease_ms,
                 version=version("penstock"),
-                owner=f"{self._settings.home} on {node_name()}",
+                owner=owner(self._settings),
             )
             runner = Runner(
                 engine,
@@ -135,7 +155,7 @@ class Scheduler:
             return
         away = False
         idle_look = 0.0
-        while not stop.is_set():
+        while not (stop.is_set() or self._doubted.is_set()):
             try:
                 if away:
                     runner.outage()
@@ -144,7 +164,7 @@ class Scheduler:
                 if runner.turn(0.25):
                     self._busy_at = time.time()
             except BackendError as error:
-                if runner.broken:
+                if runner.broken or isinstance(error, LedgerDamaged):
                     log.error("%s; the engine is rebuilt from what is written", error)
                     stop.wait(1.0)
                     return
@@ -156,17 +176,21 @@ class Scheduler:
                 idle_look = time.monotonic() + IDLE_LOOK
                 if self._idle(runner):
                     stop.set()
-        if not runner.broken:
+        if not (runner.broken or self._doubted.is_set()):
             try:
                 runner.snapshot()
             except BackendError as error:
                 log.warning("%s: the next start replays more events", error)
 
     def _begin(self, runner: Runner, stop: threading.Event) -> bool:
-        chosen = PolicyChosen(at=self._clock.now(), policy=self._settings.policy)
+        at, restored = self._clock.now(), self._settings.restored
+        chosen = PolicyChosen(at=at, policy=self._settings.policy)
         said = ""
         while not stop.is_set():
             try:
+                if restored.exists():
+                    runner.restored()
+                    restored.unlink()
                 runner.start(chosen)
             except BackendError as error:
                 if str(error) != said:
@@ -191,13 +215,20 @@ class Scheduler:
 
 
 def installation_key(settings: Settings) -> bytes:
-    """The key that signs this installation's messages, made on first use, readable by its owner."""
+    """The key that signs this installation's messages, made on first use, readable by its owner.
+
+    UsageError where its file holds something else.
+    """
     path = settings.home / "key"
-    try:
-        return bytes.fromhex(path.read_text())
-    except FileNotFoundError:
+    if not path.exists():
         draft = path.with_suffix(f".{os.getpid()}")
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_hex(32))
         draft.rename(path)
-        return bytes.fromhex(path.read_text())
+    key = protocol.key_of(path.read_text("ascii", "replace"))
+    if key is None:
+        raise UsageError(
+            f"{path} is damaged: it should hold a key in hexadecimal digits. Put a copy of it back,"
+            " or remove it: a new one is made, and earlier checkpoints are read where they are"
+        )
+    return key

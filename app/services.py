@@ -20,26 +20,34 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
+from pydantic import TypeAdapter
 
 from ..profiling.errors import BackendError, UsageError
 from ..profiling.urls import hide_password
 from . import broker, locks, protocol, store
 from .machine import devices_of
+from .reaper import DRAIN_GRACE
 from .settings import PREFIX, Settings
 
 log = logging.getLogger(__name__)
 
-#: What an agent is given to drain (it gives its workers 30 s), a scheduler and Flower to end (s).
+#: What an agent is given to drain (more than it gives its workers), a scheduler and Flower to end
+#: (seconds).
 AGENT_GRACE = 35.0
 SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
 
 CHANGE = "services"
+#: Seconds after which it is said that somebody else changes what should run.
+CHANGE_SILENCE = 1.0
 #: Settings that a running scheduler does not hear of.
-READ_AT_START = {"policy", "store", "ledger", "lease_ms", "claim_timeout"}
+READ_AT_START = {
+    "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,7 @@ def ensure_up(
         from .database import database_at
 
         database_at(settings.ledger).check()
+    _tell_of_change(settings)
     with locks.hold(settings.run, CHANGE, wait=True):
         before = wanted(settings)
         _check_same(settings)
@@ -123,6 +132,15 @@ def ensure_up(
         for service in wish.services:
             spawn(settings, service)
     return wish
+
+
+def _tell_of_change(settings: Settings) -> None:
+    """Say for what is waited, where somebody else is at it and does not end soon."""
+    if not locks.wait_gone(settings.run, CHANGE, CHANGE_SILENCE):
+        sys.stderr.write(
+            "the services are being taken down, which takes up to"
+            f" {DRAIN_GRACE:g} s: waiting for them\n"
+        )
 
 
 def _check_policy(policy: str) -> None:
@@ -179,15 +197,18 @@ def _check_same(settings: Settings) -> None:
 def wanted(settings: Settings) -> Wanted | None:
     """What should run in this state folder; None where nothing should."""
     try:
-        fields = json.loads(_file(settings).read_text())
-        services = tuple(Service(s["name"], tuple(s["argv"])) for s in fields["services"])
-        return Wanted(fields["devices"], services, float(fields["at"]), bool(fields["stays"]))
+        return _wanted().validate_json(_file(settings).read_bytes())
     except FileNotFoundError:
         return None
-    except (ValueError, LookupError, TypeError) as error:
+    except ValueError as error:
         # Written whole or not at all, so this was somebody else's hand.
         log.warning("%s is unreadable and counts as absent: %s", _file(settings), error)
         return None
+
+
+@cache
+def _wanted() -> TypeAdapter[Wanted]:
+    return TypeAdapter(Wanted)
 
 
 def statuses(settings: Settings) -> tuple[Status, ...]:

@@ -94,7 +94,7 @@ class Session:
         try:
             return self._run(trainer)
         except TrainerGone as error:
-            return self._trainer_gone(trainer, str(error))
+            return self._trainer_gone(trainer, error)
         finally:
             with self._lock:
                 self._over = True
@@ -158,7 +158,7 @@ class Session:
             return None  # the end of a segment that was fenced off before ours
         try:
             return self._HEARD[str(op)](self, trainer, line)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             trainer.kill()
             raise TrainerGone(f"its trainer said what is no message: {error!r}") from error
 
@@ -246,7 +246,7 @@ class Session:
     def _hear_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         names = ("value", "further", "constraints", "pruned", "unasked")
         said = {name: line[name] for name in names if name in line}
-        self._report({"kind": "returned"} | said, closes=True)
+        self._report({"kind": "returned", "left": trainer.children} | said, closes=True)
         return {"returned": line["value"]}
 
     def _hear_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
@@ -288,12 +288,15 @@ class Session:
 
     # -- what the scheduler is told --------------------------------------------------------------
 
-    def _trainer_gone(self, trainer: Trainer, how: str) -> Result:
+    def _trainer_gone(self, trainer: Trainer, how: TrainerGone) -> Result:
         if self._link.closing.is_set():
             return self._lost("its worker was stopped")
         if not trainer.ready:
             return self._lost(f"its trainer did not start: {how}")
-        return self._failed("died", how)
+        if how.code is not None:
+            words = f"os._exit({how.code}), or a library that does so, ended the process"
+            return self._failed("exit", f"{words}: raise or return instead")
+        return self._failed("died", str(how))
 
     def _failed(self, failure: str, message: str, traceback: str = "") -> Result:
         body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}

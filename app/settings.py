@@ -6,9 +6,12 @@ process of an installation sees the same ones.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import logging
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..profiling.errors import UsageError
 from ..profiling.urls import hide_password
+from . import private
 
 PREFIX = "PENSTOCK_"
 BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
@@ -25,11 +29,16 @@ LEDGER_SCHEMES = ("sqlite", "postgresql")
 #: as good as none: the ledger and the broker's log grow past it within a minute.
 PROBE_BYTES = 1 << 20
 
+log = logging.getLogger(__name__)
+
 
 def _broker(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a broker URL")
+    if scheme == "rediss" and "ssl_cert_reqs=" not in rest:
+        # Where nothing is said of it Celery's library takes any certificate.
+        url += f"{'&' if '?' in rest else '?'}ssl_cert_reqs=required"
     return url
 
 
@@ -59,6 +68,7 @@ def _store(url: str) -> str:
 
 
 def _absolute(path: Path) -> Path:
+    str(path).encode()  # UnicodeEncodeError is a ValueError: URLs and messages hold text only
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow links
 
 
@@ -75,7 +85,9 @@ class Settings(BaseSettings):
     )
 
     home: Annotated[Path, AfterValidator(_absolute)] = Field(
-        default_factory=_default_home, validate_default=True, description="a folder that is yours"
+        default_factory=_default_home,
+        validate_default=True,
+        description="a folder that is yours, by a path in UTF-8",
     )
     broker: Annotated[str, AfterValidator(_broker)] | None = Field(
         default=None,
@@ -117,7 +129,20 @@ class Settings(BaseSettings):
     powercap: Annotated[Path, AfterValidator(_absolute)] = Field(
         default=Path("/sys/class/powercap"), description="the folder of Linux' powercap zones"
     )
+    log_limit: int = Field(
+        default=10_000_000, ge=1 << 16, le=10**12, description="65536 to 1e12 bytes, of each log"
+    )
+    log_age: float = Field(
+        default=14.0, ge=0.01, le=1e5, description="0.01 to 1e5 days since a log was written to"
+    )
     flower_port: int = Field(default=5555, ge=1, le=65535, description="a port, 1 to 65535")
+
+    backups: int = Field(
+        default=3, ge=0, le=1000, description="0 to 1000 backups of the ledger that are kept"
+    )
+    backup_every: float = Field(
+        default=3600.0, ge=1.0, le=1e9, description="1 to 1e9 seconds between two backups"
+    )
 
     @property
     def ledger_url(self) -> str:
@@ -126,6 +151,15 @@ class Settings(BaseSettings):
     @property
     def store_url(self) -> str:
         return self.store or f"file://{self.home / 'checkpoints'}"
+
+    @property
+    def backup_folder(self) -> Path:
+        return self.home / "backups"
+
+    @property
+    def restored(self) -> Path:
+        """A file that is there from when an older ledger was restored until a scheduler knows."""
+        return self.home / "restored"
 
     @property
     def logs(self) -> Path:
@@ -139,17 +173,37 @@ class Settings(BaseSettings):
     def ensure_home(self) -> None:
         """Make the state folder, private to this user, and see that it takes data.
 
-        Raises UsageError naming ``PENSTOCK_HOME`` when it is read-only, full or not a folder.
+        Raises UsageError naming ``PENSTOCK_HOME`` when it is read-only, full, not a folder or
+        another user's. What others could write to until now is logged.
         """
-        try:
-            for folder in (self.home, self.run, self.logs):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (open_to := self.close_home()) is not None:
+            log.warning("%s", open_to)
+        with self._of_home():
             _probe(self.run / f"probe.{os.getpid()}")
+
+    def close_home(self) -> str | None:
+        """Make the state folder, and let nobody else write to it; what was wrong in words.
+
+        Raises UsageError as ``ensure_home``.
+        """
+        with self._of_home():
+            self.home.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (self.home, self.run, self.logs):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            return private.close(self.home, self.run, self.logs)
+
+    @contextlib.contextmanager
+    def _of_home(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             why = "it is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
             raise UsageError.refuse(
                 f"{PREFIX}HOME", str(self.home), f"a folder that can be written ({why})"
             ) from error
+        except private.NotOurs as error:
+            allowed = f"a folder that is yours ({error})"
+            raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None
 
     def environment(self) -> dict[str, str]:
         """These settings as variables, for a process that we start."""

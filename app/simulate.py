@@ -26,6 +26,7 @@ from ..scheduler.state import EngineState
 from ..scheduler.strategy import Strategy, make_strategy
 from ..scheduler.study import Params, StudySpec
 from ..scheduler.trial import AcceptedEpoch
+from ..tasks.messages import Forged
 from .clock import SimulatedClock
 from .ledger import MemoryLedger
 from .plugin import PluginHost
@@ -111,6 +112,10 @@ class SimulatedTransport:
             self._cut(cut)
         for dispatch, spec in dispatches:
             self._dispatch(dispatch, spec)
+
+    def drop(self, message: Message, why: Forged) -> None:
+        """Nobody forges anything here: what is dropped is a mistake of the simulator's."""
+        raise why
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         devices = {d.name: Seen(d, "simulated", draining=False) for d in self.devices}

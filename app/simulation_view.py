@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from .console import PlainConsole
 from .simulation import Simulation
 from .standing import count, duration
 
@@ -49,7 +50,7 @@ class Progress:
     """A line on standard error that says how far a simulation is, where that is a terminal."""
 
     def __init__(self) -> None:
-        self._status = Console(stderr=True, highlight=False).status("")
+        self._status = PlainConsole(stderr=True, highlight=False).status("")
 
     def __enter__(self) -> Progress:
         self._status.__enter__()

@@ -8,21 +8,26 @@ choice above them has certain values stands beside it (``conditions``).
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from ..profiling.errors import UsageError
 from ..scheduler.study import Condition, Scalar
 from .conditions import is_active
 from .numeric import finite, whole
+from .plain import plain
 
 #: A space as ``StudySpec`` holds it.
 Space = tuple[tuple[str, str], ...]
 
 #: What a parameter is said to depend on: names of choices above it, and the values that they need.
 When = Mapping[str, Any]
+
+#: Rungs of a ladder of a grid. More are a slip of the keyboard, and would fill the memory.
+MOST_RUNGS = 100_000
 
 _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
 
@@ -56,7 +61,11 @@ class Float:
                 allowed = f"above 0 and at most high - low = {float(high - low)}"
                 raise UsageError.refuse("Float.step", step, allowed)
             _set(self, "step", step)
-            _set(self, "high", float(low + (high - low) // width * width))
+            try:
+                rungs = (high - low) // width
+            except InvalidOperation:  # more of them than a decimal has digits
+                raise UsageError.refuse("Float.step", step, "a step that can be counted") from None
+            _set(self, "high", float(low + rungs * width))
 
     def __str__(self) -> str:
         return _written("Float", self, step=None)
@@ -112,14 +121,16 @@ class Categorical:
     def __init__(self, choices: Sequence[Scalar], *, when: When | None = None) -> None:
         if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
             raise UsageError.refuse("Categorical.choices", choices, "a list of at least one value")
+        seen: set[Any] = set()
         for index, choice in enumerate(choices):
             name = f"Categorical.choices[{index}]"
             if isinstance(choice, float):
                 finite(name, choice)
             elif choice is not None and not isinstance(choice, (str, int)):
                 raise UsageError.refuse(name, choice, "a string, a number, a boolean or None")
-            if choice in choices[:index]:
+            if choice in seen:
                 raise UsageError.refuse(name, choice, "a value different from the ones before it")
+            seen.add(choice)
         _set(self, "choices", tuple(choices))
         _set(self, "when", when)
 
@@ -132,6 +143,7 @@ class Categorical:
 
 
 Parameter = Float | Int | Categorical
+_MADE: dict[str, type[Float] | type[Int]] = {"FloatDistribution": Float, "IntDistribution": Int}
 
 
 def parse_space(space: Mapping[str, Any]) -> Space:
@@ -143,19 +155,29 @@ def parse_space(space: Mapping[str, Any]) -> Space:
     if not isinstance(space, Mapping) or not space:
         raise UsageError.refuse("space", space, "a mapping of at least one name to a parameter")
     for name in space:
-        if not isinstance(name, str) or not name:
-            raise UsageError.refuse("a name in space", name, "a string that is not empty")
-    return tuple((name, _parameter(name, value).to_json()) for name, value in space.items())
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UsageError.refuse("a name in space", name, "a printable string that is not empty")
+    found = {name: _parameter(name, value) for name, value in space.items()}
+    for name, given in found.items():
+        for choice in given.choices if isinstance(given, Categorical) else ():
+            # Not where a Categorical is made: an older ledger may hold such a choice.
+            if isinstance(choice, str) and plain(choice) != choice:
+                allowed = "text without control characters and halves of characters"
+                raise UsageError.refuse(f"a choice in space[{name!r}]", choice, allowed)
+    return tuple((name, given.to_json()) for name, given in found.items())
 
 
-def parameter(text: str) -> Parameter:
-    """The parameter in one distribution JSON of ours."""
-    body = json.loads(text)
-    fields = body["attributes"]
-    if body["name"] == "CategoricalDistribution":
-        return Categorical(fields["choices"])
-    kind = Float if body["name"] == "FloatDistribution" else Int
-    return kind(fields["low"], fields["high"], log=fields["log"], step=fields["step"])
+def parameter(text: str, field: str = "space") -> Parameter:
+    """The parameter in one distribution JSON of ours. UsageError naming ``field`` for another."""
+    try:
+        body = json.loads(text)
+        fields = body["attributes"]
+        if body["name"] == "CategoricalDistribution":
+            return Categorical(fields["choices"])
+        made = _MADE[body["name"]]
+        return made(fields["low"], fields["high"], log=fields["log"], step=fields["step"])
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError.refuse(field, text, "a distribution") from error
 
 
 def grid_values(name: str, text: str) -> Sequence[Scalar]:
@@ -163,16 +185,25 @@ def grid_values(name: str, text: str) -> Sequence[Scalar]:
     given = parameter(text)
     if isinstance(given, Categorical):
         return given.choices
+    _check_countable(name, given)
     if isinstance(given, Int):
         if given.log:
             raise UsageError.refuse(f"space[{name!r}]", given, "no log=True with sampler 'grid'")
         return range(given.low, given.high + 1, given.step)
-    if given.step is None:
-        allowed = "a Float with a step, an Int or a list with sampler 'grid'"
-        raise UsageError.refuse(f"space[{name!r}]", given, allowed)
     low, step = Decimal(str(given.low)), Decimal(str(given.step))
     count = int((Decimal(str(given.high)) - low) / step) + 1
     return [float(low + step * k) for k in range(count)]
+
+
+def _check_countable(name: str, given: Float | Int) -> None:
+    if given.step is None:
+        allowed = "a Float with a step, an Int or a list with sampler 'grid'"
+        raise UsageError.refuse(f"space[{name!r}]", given, allowed)
+    # A range of whole numbers is counted as it is; of a ladder each rung is written down.
+    most = sys.maxsize if isinstance(given, Int) else MOST_RUNGS
+    if (given.high - given.low) // given.step >= most:
+        allowed = f"at most {most} values with sampler 'grid'"
+        raise UsageError.refuse(f"space[{name!r}]", given, allowed)
 
 
 def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
@@ -220,7 +251,7 @@ def check_params(
             allowed = f"nothing unless {each.parent} = {needed} is given with it"
             raise UsageError.refuse(f"params[{each.name!r}]", params[each.name], allowed)
     return tuple(
-        (name, _inside(f"params[{name!r}]", params[name], parameter(text)))
+        (name, _inside(f"params[{name!r}]", params[name], parameter(text, f"space[{name!r}]")))
         for name, text in space
         if name in params
     )

@@ -125,9 +125,7 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
         case happened.Suggested():
             text = f"the sampler drew {event.name} = {number(event.value)}"
         case happened.TrialReturned():
-            values = [] if event.value is None else [event.value, *event.further]
-            text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
-            text = "the objective pruned it" if event.pruned else text
+            text = _returned(event)
         case happened.TrialTold():
             failed = f"that it failed {event.reason}".rstrip()
             told = failed if event.value is None else f"{metric} {number(event.value)}"
@@ -207,6 +205,7 @@ _OCCASIONS: dict[type[Event], str] = {
     happened.StudyPaused: "a study was paused",
     happened.StudyResumed: "the study was resumed",
     happened.StudyExtended: "the study was extended",
+    happened.LedgerRestored: "an older ledger was restored",
     happened.Proposed: "the sampler proposed it",
     happened.Tick: "its wait was over",
 }
@@ -305,3 +304,11 @@ def _numbers(study: StudyRow, trials: Sequence[TrialRow]) -> str:
     if not trials:
         return f"{study.name} has no trial yet"
     return f"its trials are {study.name}/0 to {study.name}/{len(trials) - 1}"
+
+
+def _returned(event: happened.TrialReturned) -> str:
+    values = [] if event.value is None else [event.value, *event.further]
+    text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
+    text = "the objective pruned it" if event.pruned else text
+    left = f"; {event.left} processes that it had started still ran: they end with its trainer"
+    return text + (left if event.left else "")

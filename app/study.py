@@ -83,6 +83,8 @@ class Study(AskableStudy):
         heard, logs = _sorted(callbacks)
         for log in logs:
             log.check()
+        if not DETACH.get():
+            self._reading()  # where the ledger is elsewhere, that is said before anything is begun
         self.submit(func, space, n_trials, devices=devices)
         if DETACH.get():
             return
@@ -253,8 +255,8 @@ class Study(AskableStudy):
     ) -> StudyRow:
         from .epoch_logs import Feed
         from .live import follow
+        from .lookout import Lookout
         from .reviver import Reviver
-        from .services import scheduler_answers
 
         reader, results = self._reading()
 
@@ -263,7 +265,7 @@ class Study(AskableStudy):
                 callback(self, results.trial(row))
 
         # Whoever watches also sees to it that there is something to watch.
-        with closing(Feed(logs, self._settings.run)) as feed, Reviver(self._settings):
+        with closing(Feed(logs, self._settings.run)) as feed, Reviver(self._settings) as reviver:
             return follow(
                 reader,
                 self.id,
@@ -272,7 +274,7 @@ class Study(AskableStudy):
                 show=show,
                 timeout=timeout,
                 at_timeout=at_timeout,
-                alive=lambda: scheduler_answers(self._settings),
+                why=Lookout(self._settings, reader, reviver.trouble).look,
             )
 
     def _send(self, spec: StudySpec, wishes: Sequence[Params]) -> None:

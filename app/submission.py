@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import secrets
 import sys
@@ -168,6 +169,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     """The study ``name`` with id ``study``; UsageError as ``make_plan``, and for the code."""
     contract = contract_of(code)
     target, path, digest = reference(code)
+    _check_text(path, target)
     checked, conditions = _space(plan, space)
     strategy = plan.strategy or StrategySpec()
     check_contract(plan, contract, target, checked, strategy)
@@ -211,6 +213,18 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         weight=plan.weight,
         priority=plan.priority,
     )
+
+
+def _check_text(path: str, target: str) -> None:
+    """Refuse code whose place is no text: messages and the ledger hold text only."""
+    for place in (path, target.rpartition(":")[0]):
+        if place.encode("utf-8", "replace").decode() != place:
+            shown = os.fsencode(place).decode("utf-8", "backslashreplace")
+            raise UsageError(
+                f"{target.rpartition(':')[2]} is in {shown}, a path that is not UTF-8, by which no"
+                " trainer could be told of it: rename that folder or file, or copy the code"
+                " elsewhere"
+            )
 
 
 def make_asked_spec(

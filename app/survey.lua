@@ -1,6 +1,6 @@
 -- KEYS: devices, installation, scheduler. ARGV: prefix, owner, ttl in ms, then (trial, ranks) pairs.
 -- Renews the owner's hold on the broker; an error where another scheduler has it.
--- Returns {boot, {name, record, ...} of the devices alive, {fence, state, ranks without a lease, ...} by trial,
+-- Returns {{boot, key}, {name, record, ...} of the devices alive, {fence, state, ranks without a lease, ...} by trial,
 -- {name, record, ...} of the devices that are gone since the last survey}.
 local prefix = ARGV[1]
 local holder = redis.call('GET', KEYS[3])
@@ -33,4 +33,4 @@ for i = 4, #ARGV, 2 do
   attempts[#attempts + 1] = stored[2]
   attempts[#attempts + 1] = absent
 end
-return {redis.call('HGET', KEYS[2], 'boot'), devices, attempts, gone}
+return {redis.call('HMGET', KEYS[2], 'boot', 'key'), devices, attempts, gone}

@@ -28,7 +28,13 @@ INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: The migration that makes exactly these tables.
-HEAD = "0008"
+HEAD = "0009"
+
+
+def _digest() -> Column[int]:
+    """Of the whole row (``digests``): the last column of every table."""
+    return Column("digest", INTEGER, nullable=False, server_default="0")
+
 
 METADATA = MetaData(
     naming_convention={
@@ -48,6 +54,7 @@ EVENT = Table(
     Column("kind", TEXT, nullable=False),
     Column("at", Float, nullable=False),
     Column("body", TEXT, nullable=False),
+    _digest(),
     Index(None, "trial"),
 )
 
@@ -61,6 +68,7 @@ STUDY = Table(
     Column("finished_at", Float),
     Column("message", TEXT, nullable=False),
     Column("spec", TEXT, nullable=False),
+    _digest(),
 )
 
 TRIAL = Table(
@@ -93,6 +101,7 @@ TRIAL = Table(
     Column("origin_trial", TEXT),
     Column("origin_epoch", INTEGER),
     Column("replaces", TEXT),
+    _digest(),
     UniqueConstraint("study", "number"),
 )
 
@@ -115,6 +124,7 @@ EPOCH = Table(
     Column("members", TEXT, nullable=False, server_default="[]"),
     Column("joules", Float),
     Column("system", TEXT, nullable=False, server_default="[]"),
+    _digest(),
     UniqueConstraint("trial", "epoch"),
 )
 
@@ -126,6 +136,7 @@ DURABLE = Table(
     Column("state_hash", TEXT, nullable=False),
     Column("uri", TEXT, nullable=False),
     Column("at", Float, nullable=False),
+    _digest(),
 )
 
 DEVICE = Table(
@@ -145,6 +156,7 @@ DEVICE = Table(
     Column("reason", TEXT, nullable=False),
     # Why its energy cannot be measured; empty where it can.
     Column("unmetered", TEXT, nullable=False, server_default="nobody has looked for meters"),
+    _digest(),
 )
 
 COMMAND = Table(
@@ -152,6 +164,7 @@ COMMAND = Table(
     METADATA,
     Column("id", TEXT, primary_key=True),
     Column("reply", TEXT, nullable=False),
+    _digest(),
 )
 
 SNAPSHOT = Table(
@@ -159,6 +172,7 @@ SNAPSHOT = Table(
     METADATA,
     Column("seq", INTEGER, primary_key=True, autoincrement=False),
     Column("body", TEXT, nullable=False),
+    _digest(),
 )
 
 HISTORY = Table(
@@ -175,5 +189,16 @@ HISTORY = Table(
     Column("windows", INTEGER, nullable=False),
     Column("at", Float, nullable=False),
     Column("infeasible", Boolean, nullable=False),
+    _digest(),
     Index(None, "machine"),
+)
+
+# One row: the version of Penstock that wrote here last, and its ``HEAD``. A version that is older
+# than the ledger reads it, so it stays as it is.
+WRITER = Table(
+    "writer",
+    METADATA,
+    Column("version", TEXT, primary_key=True),
+    Column("schema", TEXT, nullable=False),
+    _digest(),
 )

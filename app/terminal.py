@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..profiling.errors import PenstockError, TrialFailed, UsageError
+from .plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -130,8 +131,13 @@ def _told() -> Iterator[None]:
 
 
 def _exit(words: str, code: int) -> typer.Exit:
-    typer.secho(f"penstock: {words}", err=True, fg="red")
+    typer.secho(f"penstock: {plain(words)}", err=True, fg="red")
     return typer.Exit(code)
+
+
+def say(words: object) -> None:
+    """Print a line for people."""
+    typer.echo(plain(str(words)))
 
 
 def settings_of(devices: str | None = None) -> Settings:
@@ -142,10 +148,10 @@ def settings_of(devices: str | None = None) -> Settings:
 
 
 def reader_of(settings: Settings | None = None) -> Reader:
-    """The ledger, to be read."""
-    from .queries import Reader
+    """The ledger, to be read. BackendError where it is on another machine, and where."""
+    from .elsewhere import reader_of
 
-    return Reader((settings or settings_of()).ledger_url)
+    return reader_of(settings or settings_of())
 
 
 def study_of(reader: Reader, name: str | None) -> StudyRow:
@@ -185,14 +191,14 @@ def present(
     value: Any,
     as_json: bool,
     render: Callable[[Any], RenderableType],
-    plain: Callable[[Any], Any] = lambda value: value,
+    facts: Callable[[Any], Any] = lambda value: value,
 ) -> None:
-    """Print ``plain(value)`` as JSON, or ``render(value)`` for people."""
+    """Print ``facts(value)`` as JSON, or ``render(value)`` for people."""
     if as_json:
-        json.dump(plain(value), sys.stdout, indent=2, allow_nan=False)
+        json.dump(facts(value), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
         return
-    from rich.console import Console
+    from .console import PlainConsole
 
     # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
-    Console(highlight=False).print(render(value), soft_wrap=True)
+    PlainConsole(highlight=False).print(render(value), soft_wrap=True)

@@ -16,7 +16,7 @@ import os
 import select
 import signal
 import socket
-import subprocess
+import struct
 import sys
 import threading
 import time
@@ -27,7 +27,10 @@ from typing import Any
 
 from ..profiling.devices import Device
 from ..tasks.identity import Identity, listen
+from ..tasks.lifeline import PIPE_CLOSED
 from ..tasks.messages import SegmentTask, dumps
+from .launcher import Launcher
+from .logs import open_log
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,12 @@ STARTING = 60.0
 #: Seconds that a study's trainer stays idle when none of its trials will run again. The study's
 #: next trial may be on its way.
 LINGER = 5.0
+#: Seconds until a trainer is given up that does not take what is sent to it.
+SEND_LIMIT = 10.0
+#: Seconds that one whose socket is closed has to end by itself.
+LAST_WORDS = 1.0
+#: The kernel's ``struct ucred``: process, user, group.
+_UCRED = struct.Struct("iII")
 #: The trainer that no study has for itself goes by this name.
 SHARED = ""
 #: How a trainer's C library (glibc; others do not read it) gets memory: large blocks too from the
@@ -61,7 +70,14 @@ ALLOCATOR = ":".join(
 
 
 class TrainerGone(Exception):
-    """The trainer's process has ended, or speaks what is no message; the text says how."""
+    """The trainer's process has ended, or speaks what is no message; the text says how.
+
+    ``code`` is its exit status where it ended itself.
+    """
+
+    def __init__(self, how: str, code: int | None = None) -> None:
+        super().__init__(how)
+        self.code = code
 
 
 def environment(device: Device) -> dict[str, str]:
@@ -82,11 +98,19 @@ class Trainer:
     """One trainer process. One thread at a time reads (``reading``), any thread may send."""
 
     def __init__(
-        self, device: Device, output: Path, address: str, powercap: Path | None = None
+        self,
+        launcher: Launcher,
+        device: Device,
+        output: Path,
+        address: str,
+        powercap: Path | None = None,
     ) -> None:
         """It measures its energy with the meters in ``powercap``; not at all where that is None."""
         ours, theirs = socket.socketpair()
-        with theirs, listen(address) as listening, output.open("ab") as file:
+        # The kernel says with each message which process sent it.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_LIMIT))
+        with theirs, listen(address) as listening, open_log(output) as file:
             port = listening.getsockname()[1]
             self.identity = str(Identity(address, port, token_hex(8)))
             variables = {
@@ -96,16 +120,13 @@ class Trainer:
             }
             if powercap is not None:
                 variables[POWERCAP_VARIABLE] = str(powercap)
-            self._process = subprocess.Popen(
+            self._process = launcher.start(
                 COMMAND,
-                env={**environment(device), **variables},
-                pass_fds=(theirs.fileno(), listening.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
+                variables={**environment(device), **variables},
+                descriptors=(theirs.fileno(), listening.fileno()),
+                output=file.fileno(),
+                cores=device.cores,
             )
-        if device.cores:
-            _bind(self._process.pid, device.cores)
         self.reading = threading.Lock()
         self.ready = False
         self._began = time.monotonic()
@@ -117,20 +138,29 @@ class Trainer:
         self._socket = ours
         self._sending = threading.Lock()
         self._poll = select.poll()
-        self._poll.register(ours, select.POLLIN)
+        for fd in self.descriptors:
+            self._poll.register(fd, select.POLLIN)
         self._lines: deque[bytes] = deque()
         self._rest = b""
+        self._impostors: set[int] = set()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """One of them is readable when it has said something or has ended."""
+        return self._socket.fileno(), self._process.fileno()
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process.alive
+
+    @property
+    def children(self) -> int:
+        """How many processes the user's code has started in it that still run."""
+        return self._process.children()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message; a trainer that is gone is noticed by who reads."""
@@ -140,26 +170,29 @@ class Trainer:
         with self._sending:
             try:
                 self._socket.sendall(f"{text}\n".encode())
+            except BlockingIOError:
+                # Half a message may be there: nothing that follows it could be understood.
+                log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_LIMIT)
+                self.kill()
             except OSError as error:
                 log.debug("trainer %d does not listen: %s", self.pid, error)
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
         """The next message, or None after ``timeout`` seconds without one. Raises TrainerGone."""
         while not self._lines:
-            if not self._poll.poll(max(0.0, timeout * 1000)):
+            ready = [fd for fd, _ in self._poll.poll(max(0.0, timeout * 1000))]
+            if not ready:
                 return None
-            try:
-                data = self._socket.recv(1 << 16)
-            except OSError as error:
-                raise TrainerGone(f"{self.last_words()}: {error}") from error
-            if not data:
-                raise TrainerGone(self.last_words())
-            *lines, self._rest = (self._rest + data).split(b"\n")
+            # What it said before it ended comes first. Its end alone counts, not the socket's: a
+            # child of it may have that.
+            if self._socket.fileno() not in ready:
+                raise self._gone()
+            *lines, self._rest = (self._rest + self._read()).split(b"\n")
             self._lines.extend(lines)
         line = self._lines.popleft()
         try:
             message = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TrainerGone(f"it said what is no message: {line[:80]!r}") from error
         if not isinstance(message, dict):
             raise TrainerGone(f"it said what is no message: {line[:80]!r}")
@@ -169,34 +202,64 @@ class Trainer:
             self._worked = True
         return message
 
+    def _read(self) -> bytes:
+        """What the process itself has said; nothing where somebody else did. Raises TrainerGone."""
+        try:
+            data, about, _, _ = self._socket.recvmsg(1 << 16, socket.CMSG_SPACE(_UCRED.size))
+        except OSError as error:
+            raise self._gone() from error
+        if not data:
+            raise self._gone()
+        sender = _UCRED.unpack(about[0][2])[0] if about else 0
+        if sender == self.pid:
+            return data
+        if sender not in self._impostors:
+            self._impostors.add(sender)
+            log.warning("what process %d said for trainer %d is dropped", sender, self.pid)
+        return b""
+
     @property
     def starting(self) -> bool:
         """Whether it is new and imports what its first work needs."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
-    def last_words(self) -> str:
-        """How the process ended: ``signal 11 (SIGSEGV)`` or ``exit code 3``."""
-        try:
-            code = self._process.wait(timeout=1.0)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return "it closed its pipe"
-        if code >= 0:
-            return f"exit code {code}"
-        try:
-            return f"signal {-code} ({signal.Signals(-code).name})"
-        except ValueError:  # a real-time signal has no name
-            return f"signal {-code}"
+    def _gone(self) -> TrainerGone:
+        """How the process ended, ``signal 11 (SIGSEGV)``; what it left is ended, and named."""
+        ended = self._process.wait(LAST_WORDS)
+        left = self._process.end()
+        status = self._process.status
+        code = None
+        if not ended or status is None or status == PIPE_CLOSED:
+            how = "the training code closed file descriptors that it had not opened"
+        elif status < 0:
+            how = f"signal {-status}{_signal_name(-status)}"
+        else:
+            how, code = f"exit code {status}", status
+        if left:
+            how += f"; ended with it, for it had started them: {', '.join(left[:5])}"
+            how += f" and {len(left) - 5} more" if len(left) > 5 else ""
+        return TrainerGone(how, code)
 
     def kill(self) -> None:
-        """End the process at once, stopped or not."""
-        self._process.kill()
-        self._process.wait()
+        """End the process and all that it started at once, stopped or not."""
+        self._process.end()
 
     def close(self) -> None:
         """End the process and give back what it held here."""
         self.kill()
+        self._process.close()
         self._socket.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:  # a real-time signal has no name
+        return ""
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 class Slot:
@@ -204,16 +267,19 @@ class Slot:
 
     def __init__(
         self,
+        launcher: Launcher,
         device: Device,
         index: int,
         logs: Path,
         address: str,
+        *,
         powercap: Path | None = None,
     ) -> None:
         """``address`` is where this node's trainers listen to those of other slots and nodes.
 
         ``powercap``: as of ``Trainer``.
         """
+        self._launcher = launcher
         self._powercap = powercap
         self.device = device
         self.address = address
@@ -226,7 +292,9 @@ class Slot:
         """The trainer of a study, or the shared one; a new one where it has ended or never was."""
         trainer = self._trainers.get(name)
         if trainer is None or not trainer.alive:
-            trainer = Trainer(self.device, self.output, self.address, self._powercap)
+            trainer = Trainer(
+                self._launcher, self.device, self.output, self.address, self._powercap
+            )
             self._trainers[name] = trainer
         self._trainers.move_to_end(name)
         return trainer
@@ -263,10 +331,3 @@ class Slot:
 
 def _is_over(trainer: Trainer) -> bool:
     return not trainer.causes and time.monotonic() - trainer.idle_since > LINGER
-
-
-def _bind(pid: int, cores: tuple[int, ...]) -> None:
-    try:
-        os.sched_setaffinity(pid, cores)
-    except OSError as error:  # cores that a container does not have, or a child gone already
-        log.warning("trainer %d is not bound to cores %s: %s", pid, cores, error)

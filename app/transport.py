@@ -6,10 +6,10 @@ the fence, so a dispatch is one command of a pipeline and Celery's own producer 
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
@@ -21,9 +21,11 @@ from ..profiling.devices import Device
 from ..profiling.errors import BackendError
 from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
 from ..scheduler.study import StudySpec
-from ..tasks.messages import CodeRef, Forged, ParentRef, SegmentTask, check_seal, seal
+from ..tasks.messages import CodeRef, Forged, ParentRef, SegmentTask, dumps, open_body, parse, seal
 from . import protocol, store
 from .celery import message
+from .dropped import Dropped
+from .numeric import LARGEST
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,10 @@ RELEASES_KEPT = 10_000
 #: How long a broker is held for a scheduler that does not renew its hold (ms).
 HOLD_MS = 10_000
 _STREAMS = (protocol.REPORTS, protocol.COMMANDS)
+#: What a device may have of anything: slots, cores.
+MOST = 4096
 _DEVICE = TypeAdapter(Device)
+_NUMBER = re.compile("[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ class RedisTransport:
         self._owner = owner
         self._client = protocol.connect(url)
         self._boot = token_hex(8)
+        self._dropped = Dropped()
         # Where each stream goes on reading: our own pending entries first (those that an earlier
         # scheduler received and did not acknowledge), then what is new.
         self._after = dict.fromkeys(_STREAMS, "0")
@@ -129,11 +135,15 @@ class RedisTransport:
         [(holder, key)] = self._execute([taking])
         if holder != self._owner:
             raise BackendError(f"this broker is served by another scheduler: {holder}")
+        found = protocol.key_of(key)
+        if found is None:
+            self._keep_key()
+        else:
+            self._key = found
         commands: list[protocol.Command] = [
             ("XGROUP CREATE", stream, protocol.GROUP, "0", "MKSTREAM") for stream in _STREAMS
         ]
         self._execute(commands, ignore="BUSYGROUP")
-        self._key = bytes.fromhex(key)
         self._after = dict.fromkeys(_STREAMS, "0")
 
     def receive(self, timeout: float, limit: int = 512) -> list[Message]:
@@ -141,24 +151,26 @@ class RedisTransport:
 
         Returns at once when there are some, else after ``timeout`` seconds with none.
         """
-        command: list[str | int] = ["XREADGROUP", "GROUP", protocol.GROUP, "scheduler"]
-        command += ["COUNT", limit]
-        catching_up = any(after != ">" for after in self._after.values())
-        if timeout > 0 and not catching_up:
-            block = min(timeout, protocol.SOCKET_TIMEOUT / 2)
-            command += ["BLOCK", max(1, int(block * 1000))]
-        command += ["STREAMS", *self._after, *self._after.values()]
-        try:
-            with protocol.answering(self._url):
-                found = protocol.command(self._client, *command)
-        except redis.ResponseError as error:
-            if "NOGROUP" not in str(error):
-                raise BackendError(f"the broker refuses to be read: {error}") from error
-            log.warning("the broker has lost its streams: they are made anew")
-            self.open()
-            return []
-        received = list(self._decode(_by_stream(found)))
-        return received or (self.receive(timeout, limit) if catching_up else [])
+        while True:
+            catching_up = any(after != ">" for after in self._after.values())
+            command: list[str | int] = ["XREADGROUP", "GROUP", protocol.GROUP, "scheduler"]
+            command += ["COUNT", limit]
+            if timeout > 0 and not catching_up:
+                block = min(timeout, protocol.SOCKET_TIMEOUT / 2)
+                command += ["BLOCK", max(1, int(block * 1000))]
+            command += ["STREAMS", *self._after, *self._after.values()]
+            try:
+                with protocol.answering(self._url), self._mending():
+                    found = protocol.command(self._client, *command)
+            except redis.ResponseError as error:
+                if "NOGROUP" not in str(error):
+                    raise BackendError(f"the broker refuses to be read: {error}") from error
+                log.warning("the broker has lost its streams: they are made anew")
+                self.open()
+                return []
+            received = list(self._decode(_by_stream(found)))
+            if received or not catching_up:
+                return received
 
     def carry_out(
         self,
@@ -183,7 +195,7 @@ class RedisTransport:
             leases = [protocol.lease_key(revoke.trial, rank) for rank in range(revoke.ranks)]
             keys = (protocol.attempt_key(revoke.trial), *leases)
             commands.append(protocol.REVOKE.command(keys, (revoke.fence,)))
-        commands += [self._dispatch(dispatch, spec) for dispatch, spec in dispatches]
+        commands += [self._sent(dispatch, spec) for dispatch, spec in dispatches]
         for release in releases:
             commands.append(
                 ("XADD", protocol.RELEASES, "MAXLEN", "~", RELEASES_KEPT, "*", "t", release.trial)
@@ -200,21 +212,27 @@ class RedisTransport:
         if commands:
             self._execute(commands)
 
+    def drop(self, message: Message, why: Forged) -> None:
+        """Say that ``message`` could not be used; it is counted with the next round trip."""
+        self._dropped.note(message.stream, message.id, why)
+
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         """Devices that answer, and how each of ``attempts`` stands, in one round trip."""
         pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
         keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)
         arguments = (protocol.PREFIX, self._owner, HOLD_MS, *pairs)
         command = protocol.SURVEY.command(keys, arguments)
-        boot, devices, seen, gone = self._execute([command])[0]
+        [boot, key], devices, seen, gone = self._execute([command])[0]
+        if boot is not None and key != self._key.hex():
+            self._keep_key()
         states = {
             attempt.trial: AttemptSeen(
-                None if seen[i] is None else int(seen[i]), seen[i + 1], tuple(seen[i + 2])
+                self._fence(attempt.trial, seen[i]), seen[i + 1], tuple(seen[i + 2])
             )
             for i, attempt in zip(range(0, len(seen), 3), attempts, strict=True)
         }
-        alive = {record.device.name: record for record in _records(devices)}
-        stopped = frozenset(r.device.name for r in _records(gone) if r.draining)
+        alive = {record.device.name: record for record in self._records(devices)}
+        stopped = frozenset(r.device.name for r in self._records(gone) if r.draining)
         return Survey(alive, states, boot, stopped)
 
     def close(self) -> None:
@@ -222,6 +240,26 @@ class RedisTransport:
         with suppress(BackendError):
             self._execute([protocol.LEAVE.command((protocol.SCHEDULER,), (self._owner,))])
         self._client.close()
+
+    def _sent(self, dispatch: Dispatch, spec: StudySpec) -> protocol.Command:
+        """The command that sends a segment; where no task can be made of it, that says so instead.
+
+        It is then reported as a failure of its trial: the scheduler outlives every study.
+        """
+        try:
+            return self._dispatch(dispatch, spec)
+        except ValueError as error:  # pydantic's, and text that no encoding takes
+            log.exception("no task can be made of %s", dispatch.segment)
+            body = {
+                "kind": "failed",
+                "trial": dispatch.segment.trial,
+                "fence": dispatch.segment.fence,
+                "cause": dispatch.id,
+                "failure": "code",
+                "message": f"its task cannot be sent to a worker: {str(error)[:500]}",
+                "traceback": "",
+            }
+            return ("XADD", protocol.REPORTS, "*", *protocol.sealed(self._key, dumps(body)))
 
     def _dispatch(self, dispatch: Dispatch, spec: StudySpec) -> protocol.Command:
         segment = dispatch.segment
@@ -279,44 +317,79 @@ class RedisTransport:
     def _decode(
         self, streams: Sequence[tuple[str, Sequence[tuple[str, Any]]]]
     ) -> Iterator[Message]:
-        dropped: list[protocol.Command] = []
+        bad: dict[str, list[str]] = {stream: [] for stream in _STREAMS}
         for stream, entries in streams:
             if self._after[stream] != ">":
                 # The pending ones are read page by page, until a page is empty.
                 self._after[stream] = entries[-1][0] if entries else ">"
+            name = stream.removeprefix(protocol.PREFIX)
             for entry, raw in entries:
                 try:
-                    body = self._open(raw)
+                    fields = protocol.pairs(raw)
+                    body = open_body(self._key, fields.get("p"), fields.get("s"))
                 except Forged as error:
-                    log.warning("entry %s of %s was dropped: %s", entry, stream, error)
-                    dropped += _forget(stream, [entry])
+                    self._dropped.note(name, entry, error)
+                    bad[stream].append(entry)
                 else:
-                    yield Message(entry, stream.removeprefix(protocol.PREFIX), body)
+                    yield Message(entry, name, body)
+        dropped = [command for stream, ids in bad.items() for command in _forget(stream, ids)]
         if dropped:
             self._execute(dropped)
 
-    def _open(self, raw: Any) -> dict[str, Any]:
-        fields = protocol.pairs(raw)
-        text, mark = fields.get("p"), fields.get("s")
-        if text is None or mark is None:
-            raise Forged("it has no text or no signature")
-        check_seal(self._key, text, mark)
+    def _keep_key(self) -> None:
+        """Put the key that is signed by back on the broker, where another one or none lies."""
+        why = Forged("form", "it was not the key of this installation: it is written anew")
+        self._dropped.note("installation", "key", why)
+        self._execute([("HSET", protocol.INSTALLATION, "key", self._key.hex())])
+
+    def _fence(self, trial: str, text: str | None) -> int | None:
+        if text is None:
+            return None
+        if _NUMBER.fullmatch(text):
+            return int(text)
+        self._dropped.note("attempts", trial, Forged("form", f"fence = {text!r} is no number"))
+        self._execute([("DEL", protocol.attempt_key(trial))])
+        return None
+
+    def _records(self, known: Sequence[str]) -> Iterator[Seen]:
+        """Devices by their records; what is no record is taken off the broker's list."""
+        for name, text in zip(known[::2], known[1::2], strict=True):
+            try:
+                yield _seen(name, text)
+            except Forged as error:
+                self._dropped.note("devices", name, error)
+                self._execute([("HDEL", protocol.DEVICES, name)])
+
+    @contextmanager
+    def _mending(self, commands: Sequence[protocol.Command] = ()) -> Iterator[None]:
+        """Where a key of ours holds a value of another type: remove it, and make what is lacking.
+
+        The error is raised all the same: what was asked for has not been done.
+        """
         try:
-            body = json.loads(text)
-        except ValueError as error:
-            raise Forged(f"it is not JSON: {error}") from error
-        if not isinstance(body, dict):
-            raise Forged("it is not a JSON object")
-        return body
+            yield
+        except redis.ResponseError as error:
+            if protocol.is_wrong_type(error):
+                for words in protocol.mend(self._client, protocol.keys_of(commands)):
+                    self._dropped.note("keys", "a value", Forged("type", words))
+            raise
 
     def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:
-        """The answers to ``commands``. An error of the server is ours or its state's: raised."""
-        with protocol.answering(self._url):
-            answers = protocol.execute(self._client, commands)
+        """The answers to ``commands``. An error of the server is ours or its state's: raised.
+
+        What was dropped meanwhile is counted by the way.
+        """
+        counts = self._dropped.counts()
+        with protocol.answering(self._url), self._mending(commands):
+            answers = protocol.execute(self._client, [*commands, *counts])
+            for answer in answers:
+                if protocol.is_wrong_type(answer):
+                    raise answer
         for answer in answers:
             if isinstance(answer, redis.RedisError) and not (ignore and ignore in str(answer)):
                 raise BackendError(f"the broker refuses: {answer}") from answer
-        return answers
+        self._dropped.sent(counts)
+        return answers[: len(commands)]
 
 
 def _by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
@@ -333,11 +406,25 @@ def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
     return [("XACK", stream, protocol.GROUP, *ids), ("XDEL", stream, *ids)]
 
 
-def _records(known: Sequence[str]) -> Iterator[Seen]:
-    for name, text in zip(known[::2], known[1::2], strict=True):
-        try:
-            record = json.loads(text)
-            device = _DEVICE.validate_python(record["device"])
-            yield Seen(device, str(record["incarnation"]), bool(record["draining"]))
-        except (ValueError, KeyError, TypeError, ValidationError) as error:
-            log.warning("the malformed record of device %s is passed over: %r", name, error)
+def _seen(name: str, text: str) -> Seen:
+    """The device in a record. Raises ``Forged`` for what no worker of this version writes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Forged("encoding", "its bytes are no UTF-8") from None
+    record = parse(text)
+    try:
+        device = _DEVICE.validate_python(record["device"])
+        incarnation, draining = record["incarnation"], record["draining"]
+    except (LookupError, TypeError, ValidationError) as error:
+        raise Forged("form", f"it is no device: {error!r}") from error
+    sizes = (device.slots, *device.cores, device.memory or 0)
+    if device.name != name or not isinstance(incarnation, str) or not isinstance(draining, bool):
+        raise Forged("form", "it is no record of this device")
+    if not 1 <= device.slots <= MOST or len(device.cores) > MOST or not _fit(sizes):
+        raise Forged("form", "it has more of something than there can be")
+    return Seen(device, incarnation, draining)
+
+
+def _fit(numbers: Iterable[int]) -> bool:
+    return all(0 <= number <= LARGEST for number in numbers)

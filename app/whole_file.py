@@ -17,10 +17,10 @@ def write_whole(path: Path, content: str | bytes, what: str) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
-            # mkstemp makes files for their owner alone; this one is written as any other file is.
+            # mkstemp makes files for their owner alone; this one others may read.
             umask = os.umask(0)
             os.umask(umask)
-            Path(draft).chmod(0o666 & ~umask)
+            Path(draft).chmod(0o644 & ~umask)
             Path(draft).replace(path)
         except BaseException:
             Path(draft).unlink(missing_ok=True)

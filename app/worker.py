@@ -21,8 +21,10 @@ from ..profiling.errors import BackendError
 from ..tasks.messages import Forged
 from .broker import broker_url
 from .keeper import Keeper
+from .launcher import Launcher
 from .link import Link
-from .session import Result, Session
+from .private import forbid_others_to_write
+from .session import LOOK, Result, Session
 from .settings import Settings
 from .trainers import Slot, Trainer
 
@@ -43,6 +45,7 @@ class Worker:
     def __init__(
         self, device: Device, settings: Settings, show: Callable[[str, str], None]
     ) -> None:
+        forbid_others_to_write()
         settings.ensure_home()
         url = broker_url(settings)
         self._device = device
@@ -51,7 +54,11 @@ class Worker:
         self._keeper = Keeper(device, url, settings.lease_ms, self)
         address = settings.address or self._link.address()
         powercap = None if device.unmetered else settings.powercap
-        slots = [Slot(device, i, settings.logs, address, powercap) for i in range(device.slots)]
+        self._launcher = Launcher()
+        slots = [
+            Slot(self._launcher, device, i, settings.logs, address, powercap=powercap)
+            for i in range(device.slots)
+        ]
         self._slots = {slot.queue: slot for slot in slots}
         self._count = itertools.count()
         self._idle = threading.Condition()
@@ -128,8 +135,13 @@ class Worker:
                 self._idle.notify_all()
 
     def _alone(self, session: Session, slot: Slot) -> Result:
-        with slot.lock:
+        while not slot.lock.acquire(timeout=LOOK):
+            if session.fenced_off:
+                return {"dropped": "fenced off"}
+        try:
             return self._in_slot(session, slot, slot.trainer_for(session.task))
+        finally:
+            slot.lock.release()
 
     def _as_member(self, session: Session, slot: Slot) -> Result:
         """A rank of a gang. It claims for a trainer, whose neighbours then are told of it."""
@@ -215,6 +227,7 @@ class Worker:
 
     def beat(self) -> None:
         """Time has passed: an idle slot closes the trainers that nothing needs any more."""
+        self._launcher.reap()
         for slot in self._slots.values():
             if slot.lock.acquire(blocking=False):  # else its segment does it
                 try:

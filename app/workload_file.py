@@ -30,6 +30,8 @@ _AMDAHL = ("serial", "cost", "widest")
 _KINDS = ("cpu", "cuda")
 #: The largest whole number: trials, epochs, widths. More is a slip of the keyboard.
 MOST = 100_000
+#: Epochs of all trials of a tuner together: each has a value of its own.
+MOST_VALUES = 5_000_000
 #: The longest time, and the shortest one that has to be there (seconds).
 LONGEST, SHORTEST = 1e6, 1e-6
 #: The largest deviation of a logarithm: two of it are 400 times as long.
@@ -134,6 +136,10 @@ class _Reading:
         evenly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
         """
         count = self._whole(place, given, "n_trials", low=1)
+        assert plan.max_epochs is not None  # refused above
+        if count * plan.max_epochs > MOST_VALUES:
+            allowed = f"so many that n_trials times max_epochs is at most {MOST_VALUES}"
+            raise self._refused((*place, "n_trials"), count, allowed)
         level, shape = self._timed(place, given)
         spread = self._number(place, given, "spread", default=0.0, high=MOST_SPREAD)
         inner = (*place, "learning")
@@ -146,7 +152,6 @@ class _Reading:
         for _ in range(count):
             own = level * math.exp(rng.gauss(0.0, spread))
             end, power = rng.uniform(*best), rng.uniform(*rate)
-            assert plan.max_epochs is not None  # refused above
             epochs = range(1, plan.max_epochs + 1)
             values = tuple(end + (start - end) * epoch**-power for epoch in epochs)
             found.append(TrialWork(own, shape, values=values))
@@ -272,4 +277,5 @@ class _Reading:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    # Compared, for a whole number may be more than a float holds.
+    return type(value) in (int, float) and abs(value) < math.inf

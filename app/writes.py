@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from ..scheduler.events import Event
 from ..scheduler.study import StudyRecord
 from ..scheduler.trial import AcceptedEpoch, Trial
 from . import codec
+from .digests import NONE, seal
 from .history import to_row
 from .tables import COMMAND, DEVICE, DURABLE, EPOCH, EVENT, HISTORY, SNAPSHOT, STUDY, TRIAL
 
@@ -52,10 +53,8 @@ class Writes:
             self._new = postgresql.insert
             self._dialect = psycopg.dialect()  # type: ignore[no-untyped-call]  # it has no types
         self._event = self._sql(self._insert(EVENT))
-        self._study = self._upsert(STUDY, "name", "created_at")
-        self._trial = self._upsert(
-            TRIAL, "study", "number", "created_at", "origin_trial", "origin_epoch", "replaces"
-        )
+        self._study = self._upsert(STUDY)
+        self._trial = self._upsert(TRIAL)
         self._epoch = self._sql(self._insert(EPOCH))
         self._durable = self._upsert(DURABLE)
         of_it = DURABLE.c.trial == bindparam("trial"), DURABLE.c.epoch == bindparam("epoch")
@@ -71,29 +70,37 @@ class Writes:
         gone = HISTORY.c.id == bindparam("id")
         self._forgotten = self._sql(delete(HISTORY).where(gone))
 
-    def of(self, batch: Batch, forgotten: Sequence[str] = ()) -> Iterator[tuple[str, _Rows]]:
+    def of(
+        self, batch: Batch, forgotten: Sequence[str] = (), before: int = NONE
+    ) -> list[tuple[str, _Rows]]:
         """Each statement of the transaction with its rows; a row follows those it refers to.
 
-        ``forgotten`` are the ids of entries that the history lets go.
+        The events come first. ``forgotten`` are the ids of entries that the history lets go;
+        ``before`` is the digest of the newest event that is written already.
         """
         snapshots = [{"seq": seq, "body": body} for seq, body in filter(None, [batch.snapshot])]
-        statements: tuple[tuple[str, _Rows], ...] = (
-            (self._event, [_event(seq, event) for seq, event in batch.events]),
-            (self._study, [_study(record) for record in batch.studies]),
-            (self._trial, [_trial(trial) for trial in batch.trials]),
-            (self._epoch, [_epoch(epoch) for epoch in batch.epochs]),
-            (self._durable, [_durable(*durable) for durable in batch.durables]),
-            (self._discarded, [{"trial": trial, "epoch": n} for trial, n in batch.discarded]),
-            (self._device, [_device(record) for record in batch.devices]),
-            (self._command, [{"id": id_, "reply": reply} for id_, reply in batch.commands]),
-            (self._snapshot, snapshots),
-            (self._forget, [{"seq": row["seq"]} for row in snapshots]),
-            (self._forgotten, [{"id": name} for name in forgotten]),
-            (self._history, [to_row(entry) for entry in batch.history]),
+        statements: tuple[tuple[str, Table | None, _Rows], ...] = (
+            (self._event, EVENT, [_event(seq, event) for seq, event in batch.events]),
+            (self._study, STUDY, [_study(record) for record in batch.studies]),
+            (self._trial, TRIAL, [_trial(trial) for trial in batch.trials]),
+            (self._epoch, EPOCH, [_epoch(epoch) for epoch in batch.epochs]),
+            (self._durable, DURABLE, [_durable(*durable) for durable in batch.durables]),
+            (self._discarded, None, [{"trial": trial, "epoch": n} for trial, n in batch.discarded]),
+            (self._device, DEVICE, [_device(record) for record in batch.devices]),
+            (self._command, COMMAND, [{"id": id_, "reply": text} for id_, text in batch.commands]),
+            (self._snapshot, SNAPSHOT, snapshots),
+            (self._forget, None, [{"seq": row["seq"]} for row in snapshots]),
+            (self._forgotten, None, [{"id": name} for name in forgotten]),
+            (self._history, HISTORY, [to_row(entry) for entry in batch.history]),
         )
-        for statement, rows in statements:
-            if rows:
-                yield statement, [{n: _kept(value) for n, value in row.items()} for row in rows]
+        whole: list[tuple[str, _Rows]] = []
+        for statement, table, given in statements:
+            if given:
+                rows = [{n: _kept(value) for n, value in row.items()} for row in given]
+                if table is not None:
+                    seal(table, rows, before)
+                whole.append((statement, rows))
+        return whole
 
     def _sql(self, statement: Insert | Delete) -> str:
         return str(statement.compile(dialect=self._dialect))
@@ -103,12 +110,12 @@ class Writes:
         # inline: the number that the database gives a row is not asked for.
         return self._new(table).values({name: bindparam(name) for name in given}).inline()
 
-    def _upsert(self, table: Table, *fixed: str) -> str:
-        """Insert into ``table``, or where the row is there change all but ``fixed`` columns."""
+    def _upsert(self, table: Table) -> str:
+        """Insert into ``table``, or replace the row that is there: its digest is of all of it."""
         statement = self._insert(table)
-        kept = {*fixed, *table.primary_key.columns.keys()}
-        new = {name: value for name, value in statement.excluded.items() if name not in kept}
         keys = list(table.primary_key)
+        named = {key.name for key in keys}
+        new = {name: value for name, value in statement.excluded.items() if name not in named}
         return self._sql(statement.on_conflict_do_update(index_elements=keys, set_=new))
 
 

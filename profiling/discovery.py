@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .cgroups import usable_cores, usable_memory
 from .devices import Device
 from .errors import UsageError
 from .nvml import Nvml
@@ -27,8 +28,9 @@ AUTO_GPU_SLOTS = 2
 FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
 
 _SPEC = re.compile(
-    r"(?P<kind>auto|cpu:(?P<devices>\d+)x(?P<each>\d+)|gpu:(?P<gpus>all|\d+(?:,\d+)*))"
-    r"(?:\*(?P<slots>\d+))?"
+    # So many digits: no machine has more, and Python reads no number of some thousands.
+    r"(?P<kind>auto|cpu:(?P<devices>\d{1,9})x(?P<each>\d{1,9})|gpu:(?P<gpus>all|\d{1,9}(?:,\d{1,9})*))"
+    r"(?:\*(?P<slots>\d{1,9}))?"
 )
 
 
@@ -72,12 +74,8 @@ def look(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> 
     gpus = tuple(
         Gpu(nvml.uuid(index), nvml.name(index), nvml.memory(index)) for index in range(nvml.count())
     )
-    cores = sorted(os.sched_getaffinity(0))
-    group = _control_group()
-    paid = _quota(group)
-    if paid is not None:
-        cores = cores[: max(1, paid)]
-    return Machine(node or node_name(), tuple(cores), _memory(group), _visible(gpus, visible))
+    cores = usable_cores(os.sched_getaffinity(0))
+    return Machine(node or node_name(), cores, usable_memory(), _visible(gpus, visible))
 
 
 def parse(spec: str, allowed: str) -> Form:
@@ -191,40 +189,6 @@ def _visible(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
             break
         seen += found
     return tuple(seen)
-
-
-def _control_group() -> Path | None:
-    """The folder of this process's control group (version 2), if there is one."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    path = next((line[3:] for line in lines if line.startswith("0::")), None)
-    return None if path is None else Path(f"/sys/fs/cgroup{path}")
-
-
-def _limit(group: Path | None, file: str) -> list[str]:
-    """The words of a control group's limit; none where there is no such file."""
-    try:
-        return (group / file).read_text().split() if group else []
-    except OSError:
-        return []
-
-
-def _quota(group: Path | None) -> int | None:
-    words = _limit(group, "cpu.max")
-    if len(words) != 2 or words[0] == "max":
-        return None
-    return int(words[0]) // int(words[1])
-
-
-def _memory(group: Path | None) -> int | None:
-    try:
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
-    words = _limit(group, "memory.max")
-    return min(physical, int(words[0])) if words and words[0] != "max" else physical
 
 
 def _cpu_model() -> str:

@@ -7,6 +7,8 @@ floor raises them.
 
 from __future__ import annotations
 
+from .wording import worded
+
 
 class PenstockError(Exception):
     """Base of all errors of Penstock; only its four kinds are raised."""
@@ -34,7 +36,7 @@ class UsageError(PenstockError):
     @classmethod
     def refuse(cls, field: str, value: object, allowed: str) -> UsageError:
         """The error for one bad field: its name, the value given, and what is allowed."""
-        return cls(f"{field} = {value!r} is refused: allowed is {allowed}", field)
+        return cls(f"{field} = {worded(value)} is refused: allowed is {allowed}", field)
 
 
 class TrialFailed(PenstockError):
@@ -52,6 +54,10 @@ class BackendError(PenstockError):
     """Broker, ledger, store or a process of ours does not answer."""
 
     __module__ = "penstock"
+
+
+class LedgerDamaged(BackendError):
+    """The ledger is not as it was written: nothing of it is shown, and nothing written to it."""
 
 
 class IllegalTransition(PenstockError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from .errors import UsageError
+from .hiding import hidden
 
 #: The extra of ``pyproject.toml`` that brings a library, by what it is imported as.
 EXTRAS = {
@@ -38,7 +39,11 @@ def lacking(library: str, what: str) -> str:
 
 
 def advice(error: BaseException) -> str:
-    """How to install what could not be imported, to follow its message; empty where no extra is."""
+    """What to do about what could not be imported, to follow its message; empty where that is all.
+
+    An extra is to be installed, or a file to be renamed that has the name of a library.
+    """
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     extra = EXTRAS.get((name or "").partition(".")[0])
-    return f": pip install 'penstock[{extra}]'" if extra else ""
+    what = f"pip install 'penstock[{extra}]'" if extra else hidden(error)
+    return f": {what}" if what else ""

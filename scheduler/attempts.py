@@ -15,7 +15,7 @@ from .events import AttemptFailed, AttemptLost, EpochReported, Replayed, TrialRe
 from .numerics import Numerics
 from .record import Refused
 from .retry import ENDS_STUDY, METRIC_LIMIT, retry_failure, retry_loss
-from .state import Attempt, StudyState
+from .state import ERA, Attempt, StudyState
 from .strategy import UNBOUNDED
 from .trial import FINAL, AcceptedEpoch, Failure, Step, Trial
 
@@ -63,7 +63,8 @@ class Attempts(Numerics):
         """A late report of an accepted epoch is a free check of its bits, and otherwise nothing."""
         accepted = trial.hashes.get(event.epoch, "")
         statistical = study.spec.exactness == "statistical"
-        if statistical or not accepted or accepted == event.state_hash:
+        forgotten = event.fence // ERA < self.state.fence // ERA  # it may be of other parameters
+        if statistical or not accepted or accepted == event.state_hash or forgotten:
             raise Refused(f"fence {event.fence} of {trial.id} is not the open one")
         study.message = (
             f"{trial.id} epoch {event.epoch}: a repeated run has state {event.state_hash[:12]}, "
@@ -291,7 +292,8 @@ class Attempts(Numerics):
             device = self.state.devices[name]
             device.losses += 1
             if device.losses >= BACKOFF_AFTER:
-                rest = min(BACKOFF_LONGEST, 2.0 ** (device.losses - BACKOFF_AFTER))
+                # A power of a thousand losses is more than a float holds.
+                rest = min(BACKOFF_LONGEST, 2.0 ** min(device.losses - BACKOFF_AFTER, 9))
                 device.backoff_until = self._at + rest
                 self._note_device(name, f"{device.losses} losses in a row")
         trial.losses += 1

@@ -28,6 +28,7 @@ from .decisions import (
     AskConfigs,
     Consult,
     Decision,
+    Release,
 )
 from .events import (
     Advised,
@@ -42,6 +43,7 @@ from .events import (
     Durable,
     EpochReported,
     Event,
+    LedgerRestored,
     Planned,
     PolicyChosen,
     PolicyFailed,
@@ -69,12 +71,15 @@ from .events import (
 from .placing import ORDER_FREE
 from .policies import find_policy, is_plugin
 from .record import Refused
-from .state import DeviceState, StudyState
+from .state import ERA, DeviceState, StudyState
 from .strategy import Entry
 from .study import Params, trial_id
 from .trial import Trial, TrialState
 
 __all__ = ["Engine", "Refused"]
+
+#: So many trials of a study beyond those that it is to have may be forgotten: forks, extensions.
+FORGOTTEN_TRIALS = 100
 
 
 class Engine(Asking):
@@ -130,6 +135,22 @@ class Engine(Asking):
         self.state.policy = event.policy
         self.state.plan_error, self.state.plan_asked, self.state.aside_until = "", None, 0.0
         self.state.planned_at = None
+        self.state.dirty = True
+
+    def _on_ledger_restored(self, event: LedgerRestored) -> None:
+        """What was sent from here on is unknown: no fence of it may be given out a second time.
+
+        A trial that begins anew has the id of a forgotten one, and may have other parameters: so
+        workers drop what they hold of any that may have been. Slots are filled by a later event,
+        for what is released with a dispatch would take the dispatch along.
+        """
+        for attempt in list(self.state.attempts.values()):
+            self._take_away(self.state.trials[attempt.segment.trial])
+        self.state.fence = max(self.state.fence // ERA + 1, int(event.at)) * ERA
+        for study in self.state.studies.values():
+            most = max(study.spec.n_trials, len(study.trials)) + FORGOTTEN_TRIALS
+            for number in range(most):
+                self._decide(Release, trial=trial_id(study.spec.id, number))
         self.state.dirty = True
 
     def _on_planned(self, event: Planned) -> None:
@@ -294,6 +315,7 @@ def _unbegun(trial: Trial) -> bool:
 
 _HANDLERS: dict[type[Event], Callable[[Engine, Any], None]] = {
     PolicyChosen: Engine._on_policy_chosen,
+    LedgerRestored: Engine._on_ledger_restored,
     Planned: Engine._on_planned,
     PolicyFailed: Engine._on_policy_failed,
     StudySubmitted: Engine._on_study_submitted,

@@ -29,6 +29,11 @@ class PolicyChosen(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRestored(Event):
+    """The ledger is an older one again: what was sent since is not known any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned(Event):
     """What a policy of the user's answered to ``AskPlan``: a plan for each snapshot, in order."""
 
@@ -320,7 +325,8 @@ class TrialReturned(Event):
 
     ``further`` are the values of the study's other objectives, ``constraints`` what it said of its
     own (above 0: violated). ``pruned``: it raised TrialPruned, and ``value`` is the last that it
-    reported. ``unasked``: parameters that its user enqueued and it never asked for.
+    reported. ``unasked``: parameters that its user enqueued and it never asked for. ``left``: how
+    many processes that it had started still ran.
     """
 
     trial: str
@@ -330,6 +336,7 @@ class TrialReturned(Event):
     constraints: Metrics = ()
     pruned: bool = False
     unasked: tuple[str, ...] = ()
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ KINDS = {
     "exception": "the training code raised",
     "nan": "the study's metric is NaN or infinite",
     "metric": "the study's metric was not among those reported",
-    "exit": "the training code called sys.exit",
+    "exit": "the training code ended its process",
     "memory": "the training code ran out of memory",
     "data": "the data set is not there",
     "code": "the training code cannot be imported on the worker",

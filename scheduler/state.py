@@ -23,6 +23,10 @@ from .study import Params, StudyRecord, StudySpec
 from .trial import AcceptedEpoch, Trial
 from .workloads import Tuned
 
+#: Fences of an era. A ledger that was restored begins the era of its second (since 1970), so one
+#: that is restored twice from one backup begins another one each time. Below 2**53, as Lua counts.
+ERA = 1_000_000
+
 
 @dataclass(slots=True)
 class StudyState:

@@ -26,6 +26,7 @@ import torch
 from ..profiling.errors import BackendError
 from ..profiling.faults import checkpoint_interval
 from ..profiling.urls import hide_password
+from ..profiling.wording import worded
 from .state import canonical, copy_state, state_hash
 from .stores import is_local, make_folder, open_store, unusable
 
@@ -147,13 +148,36 @@ def load(uri: str, expected: str) -> dict[str, Any]:
         document = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     except Exception as error:  # pickle's, zip's and torch's own kinds
         raise BackendError(f"checkpoint {uri} cannot be loaded: {error}") from error
-    if document["format"] != FORMAT:
-        raise BackendError(f"checkpoint {uri} has format {document['format']}, not {FORMAT}")
+    if not isinstance(document, dict) or not isinstance(document.get("state"), dict):
+        raise BackendError(f"checkpoint {uri} is none of Penstock's")
+    if document.get("format") != FORMAT:
+        raise BackendError(f"checkpoint {uri} has format {document.get('format')!r}, not {FORMAT}")
     state: dict[str, Any] = document["state"]
-    found = state_hash(state)
+    if _holds_more(state, len(content)):
+        raise BackendError(f"checkpoint {uri} holds what is no state: its parts hold each other")
+    try:
+        found = state_hash(state)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BackendError(f"checkpoint {uri} holds what is no state: {error}") from error
     if found != expected:
         raise BackendError(f"checkpoint {uri} holds state {found}, the ledger has {expected}")
     return state
+
+
+def _holds_more(state: Any, most: int) -> bool:
+    """Whether ``state`` has more than ``most`` values: then some of them are met again and again.
+
+    A file of some bytes could else keep whoever walks through it busy for ever.
+    """
+    left, seen = [state], 0
+    while left and seen <= most:
+        value = left.pop()
+        seen += 1
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+    return seen > most
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,5 +273,6 @@ class Writer:
 
 def reason(error: Exception) -> str:
     """Why a write failed, in the same words each time: without the file's name or credentials."""
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    known = isinstance(error, OSError) and error.strerror
+    words = known or worded(error, str)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

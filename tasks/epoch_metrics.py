@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset
 
-from ..profiling.errors import TrialFailed
+from ..profiling.errors import TrialFailed, UsageError
+from ..profiling.wording import worded
 from .keys import key
 from .reading import in_memory, length, read
 from .seeding import seed_stretch
@@ -69,7 +70,7 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
             values = dict(code.metrics(model, batch))
             if part == "validation" and "loss" not in values:
                 values["loss"] = code.loss(model, batch)
-            rows.append(({name: _wide(value) for name, value in values.items()}, size))
+            rows.append(({str(n): _wide(n, value) for n, value in values.items()}, size))
     if run.gang is not None:
         plain = [({name: float(v) for name, v in row.items()}, size) for row, size in rows]
         rows = run.gang.collect(plain)
@@ -82,5 +83,13 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     return {name: float(total) / examples for name, total in totals.items()}
 
 
-def _wide(value: Tensor | float) -> Tensor | float:
-    return value.detach().double() if isinstance(value, torch.Tensor) else float(value)
+def _wide(name: object, value: Tensor | float) -> Tensor | float:
+    try:
+        if not isinstance(value, torch.Tensor):
+            return float(value)
+        if value.numel() == 1:
+            return value.detach().double()
+    except (TypeError, ValueError, OverflowError):
+        pass
+    field = f"metrics()[{worded(name)}]"
+    raise UsageError.refuse(field, value, "a number or a tensor of one number")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, TrialFailed, UsageError
+from ..profiling.wording import worded
 from . import generators
 from .contract import is_epoch_function
 from .failure import Lost
@@ -55,10 +56,7 @@ class EpochFunctions:
             session = None
         if session is None:
             run.preparing()
-            function = load()
-            if not is_epoch_function(function):
-                raise TrialFailed("code", f"{task.code.target} is no @penstock.epoch_function")
-            session = Session(function, run, self._stores)
+            session = Session(load, run, self._stores)
         session.advance(run)
         if session.done:
             run.say("returned", value=None)  # the last reported one stands
@@ -72,11 +70,9 @@ class EpochFunctions:
 class Session(Function):
     """One trial's function in this process, from its call to its end."""
 
-    def __init__(
-        self, function: Callable[[EpochTrial], Any], run: Run, stores: dict[str, Store]
-    ) -> None:
+    def __init__(self, load: Callable[[], Any], run: Run, stores: dict[str, Store]) -> None:
         task = run.task
-        self._function = function
+        self._load = load
         self._stores = stores
         self._first = task.first
         self._names = (task.seed, task.number)
@@ -102,8 +98,12 @@ class Session(Function):
     # The rest runs in the function's thread.
 
     def call(self) -> None:
+        function: Callable[[EpochTrial], Any] = self._load()
+        if not is_epoch_function(function):
+            target = self.run.task.code.target
+            raise TrialFailed("code", f"{target} is no @penstock.epoch_function")
         generators.seed(key("function", *self._names))
-        self._function(EpochTrial(self))
+        function(EpochTrial(self))
         if self._reported is not None:
             self._close(returned=True)
         if not self.reports and self.run.task.first == 1:
@@ -275,6 +275,7 @@ def _numbers(metrics: object) -> dict[str, float]:
     for name, value in metrics.items():
         try:
             numbers[str(name)] = float(value)
-        except (TypeError, ValueError):
-            raise UsageError.refuse(f"metrics[{name!r}]", value, "a number") from None
+        except (TypeError, ValueError, OverflowError):
+            field = f"metrics[{worded(name)}]"
+            raise UsageError.refuse(field, value, "a number that a float can hold") from None
     return numbers

@@ -95,7 +95,10 @@ class Gang:
         lines = line.repeat(self.width)
         self.gather(lines, line)
         texts = [bytes(part.tolist()) for part in lines.cpu().chunk(self.width)]
-        return [value for text in texts for value in json.loads(text)]
+        try:
+            return [value for text in texts for value in json.loads(text)]
+        except (ValueError, TypeError, RecursionError) as error:
+            raise GangLost(f"member {self.rank} heard what is no word: {error}") from error
 
     def close(self) -> None:
         """Leave; a member that still waits for this one gets a ``GangLost``."""

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from ..profiling.errors import UsageError
 
+#: Of a port; what has more is none, and may be more than ``int`` reads.
+_DIGITS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -25,7 +28,8 @@ class Identity:
         where, _, token = text.rpartition(":")
         address, _, port = where.rpartition(":")
         address = address.removeprefix("[").removesuffix("]")
-        if not (address and token and port.isdecimal() and 0 < int(port) < 1 << 16):
+        fits = port.isdecimal() and len(port) <= _DIGITS and 0 < int(port) < 1 << 16
+        if not (address and token and fits):
             raise UsageError(f"an identity is address:port:token, not {where!r} and a token")
         return cls(address, int(port), token)
 

@@ -182,10 +182,28 @@ class Meeting:
                     raise GangLost(f"not all members came to {topic} in {PATIENCE:g} s")
                 time.sleep(pause)
                 pause = min(0.01, 2 * pause)
-            return [json.loads(word) for word in self.store.multi_get(keys)]
+            said = [_heard(text) for text in self.store.multi_get(keys)]
         except RuntimeError as error:
             self._meetings.forget(self.members[0])
             raise GangLost(f"the leader's store does not answer: {error}") from error
+        if not all(_alike(each, word) for each in said):
+            raise GangLost(f"what was said to {topic} is none of a member's words")
+        return said
+
+
+def _heard(text: bytes) -> Any:
+    """The word in a text; where it is none a mapping, which no word is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _alike(word: Any, ours: Any) -> bool:
+    """Whether ``word`` has as many parts as ``ours``: a store asks nobody who he is."""
+    if not isinstance(ours, list):
+        return not isinstance(word, list | dict)
+    return isinstance(word, list) and len(word) == len(ours)
 
 
 def _place(device: torch.device) -> str:

@@ -20,6 +20,7 @@ from ..profiling.knobs import SystemConfig
 
 VERSION = 1
 Scalar = str | int | float | bool | None
+Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
 
 
 class _Frozen(BaseModel):
@@ -82,7 +83,7 @@ class SegmentTask(_Frozen):
     #: Windows are so long that their joules can be told.
     energy: bool = False
     profile: bool = False
-    #: Bytes of data that its process may have (``memory.bounded``).
+    #: Bytes of data that its process may have (``memory.bounded``), paused functions included.
     memory_limit: int | None = Field(default=None, gt=0)
     expect: str = ""
     holder: str = ""
@@ -108,7 +109,16 @@ class SegmentTask(_Frozen):
 
 
 class Forged(UsageError):
-    """A message whose seal or form is wrong. It is logged and dropped."""
+    """A message whose seal or form is wrong. It is dropped, counted by its ``check``, and logged.
+
+    ``check`` is what it failed: ``fields`` (there is no text or no seal), ``encoding`` (its bytes
+    are no UTF-8), ``seal``, ``json``, ``form`` (not the fields of what it should be), ``type`` (not
+    the kind of value that belongs there), ``handling`` (it is in form, and we failed over it).
+    """
+
+    def __init__(self, check: Check, why: str) -> None:
+        super().__init__(why)
+        self.check = check
 
 
 def seal(key: bytes, text: str) -> str:
@@ -116,21 +126,62 @@ def seal(key: bytes, text: str) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def check_seal(key: bytes, text: str, seal_hex: str) -> None:
-    """Raise ``Forged`` unless ``seal_hex`` is the seal of ``text``."""
-    if not hmac.compare_digest(seal(key, text), seal_hex):
-        raise Forged("a message with a wrong signature was rejected")
-
-
-def open_task(key: bytes, text: object, seal_hex: object) -> SegmentTask:
-    """The segment in a sealed text. Raises ``Forged`` when it is not ours or malformed."""
-    if not isinstance(text, str) or not isinstance(seal_hex, str):
-        raise Forged("a task without text and signature was rejected")
-    check_seal(key, text, seal_hex)
+def check_seal(key: bytes, text: object, mark: object) -> str:
+    """``text``, of which ``mark`` is the seal. Raises ``Forged`` for anything else."""
+    if not isinstance(text, str) or not isinstance(mark, str):
+        raise Forged("fields", "it has no text or no signature")
     try:
-        return SegmentTask.model_validate_json(text)
+        expected = seal(key, text)
+    except UnicodeEncodeError:
+        raise Forged("encoding", "its bytes are no UTF-8") from None
+    # As bytes: of texts, only ASCII can be compared.
+    if not hmac.compare_digest(expected.encode(), mark.encode("utf-8", "replace")):
+        raise Forged("seal", "a message with a wrong signature was rejected")
+    return text
+
+
+def open_body(key: bytes, text: object, mark: object) -> dict[str, Any]:
+    """The body of a sealed message. Raises ``Forged`` when it is not ours or no JSON object."""
+    return parse(check_seal(key, text, mark))
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The JSON object in ``text``: each name once, every number finite. Raises ``Forged``."""
+    try:
+        body = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+    except RecursionError:
+        raise Forged("json", "it is not JSON of ours: it is nested too deeply") from None
+    except ValueError as error:
+        raise Forged("json", f"it is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Forged("form", "it is not a JSON object")
+    return body
+
+
+def open_task(key: bytes, text: object, mark: object) -> SegmentTask:
+    """The segment in a sealed text. Raises ``Forged`` when it is not ours or malformed."""
+    checked = check_seal(key, text, mark)
+    try:
+        return SegmentTask.model_validate_json(checked)
     except ValidationError as error:
-        raise Forged(f"a malformed task was rejected: {error.error_count()} errors") from error
+        raise Forged("form", f"a malformed task was rejected: {_first(error)}") from error
+
+
+def _first(error: ValidationError) -> str:
+    problem, *more = error.errors(include_url=False, include_input=False)
+    where = ".".join(map(str, problem["loc"])) or "the text"
+    return f"{where}: {problem['msg']}" + (f", and {len(more)} more" if more else "")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def dumps(value: Any) -> str:

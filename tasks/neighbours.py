@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from ..profiling.errors import BackendError
-from . import channel
+from . import channel, forks
 from .identity import Identity
 from .ring import Offer, Ring, accept
 
@@ -58,6 +58,7 @@ class Neighbours:
     ) -> None:
         """``store_port()`` is the port of this trainer's rendezvous store, made when asked for."""
         self._listen = listen
+        forks.keep_from_children(listen)
         self._token = token.encode()
         self._lend = lend
         self._store_port = store_port
@@ -70,6 +71,7 @@ class Neighbours:
         while True:
             try:
                 sock, _ = self._listen.accept()
+                forks.keep_from_children(sock)
             except ConnectionError:
                 continue  # it has gone again
             except OSError as error:
@@ -86,9 +88,11 @@ class Neighbours:
         """Answer the requests of one connection until it is closed, silent, or out of order."""
         _no_delay(sock)
         offer: Offer | None = None
+        patience = PATIENCE  # with a stranger, who has not said the token yet
         try:
             with sock:
-                while (request := self._request(sock)) is not None:
+                while (request := self._request(sock, patience)) is not None:
+                    patience = IDLE
                     match request["op"]:
                         case "port":
                             _say(sock, {"port": self._store_port()})
@@ -102,12 +106,13 @@ class Neighbours:
         except Exception as error:  # a bad request, or a state that cannot be sent
             print(f"a neighbour's request failed: {error!r}", file=sys.stderr)  # noqa: T201
 
-    def _request(self, sock: socket.socket) -> dict[str, Any] | None:
+    def _request(self, sock: socket.socket, patience: float) -> dict[str, Any] | None:
         """The next request, or None if its token is wrong."""
-        sock.settimeout(IDLE)
-        request: dict[str, Any] = json.loads(channel.receive_frame(sock, REQUEST))
+        sock.settimeout(patience)
+        request = _read(channel.receive_frame(sock, REQUEST))
         sock.settimeout(PATIENCE)
-        known = hmac.compare_digest(str(request["token"]).encode(), self._token)
+        given = str(request.get("token")).encode("utf-8", "surrogatepass")
+        known = hmac.compare_digest(given, self._token)
         return request if known else None
 
     def _offer(self, sock: socket.socket) -> Offer | None:
@@ -160,9 +165,11 @@ def fetch(
             return None
         try:
             state = channel.read_outline(outline, into)
+            channel.receive_tensors(line.sock, state, line.ring)
+        except OSError:
+            raise
         except Exception as error:  # pickle's, zip's and torch's own kinds
             raise BackendError(f"the state of {trial} cannot be loaded: {error}") from error
-        channel.receive_tensors(line.sock, state, line.ring)
     return state
 
 
@@ -172,7 +179,9 @@ def store_port(identity: str, timeout: float = 5.0) -> int:
     Raises ``OutOfReach``, and ``BackendError`` where there is a connection and no answer.
     """
     with _asked(identity, {"op": "port"}, timeout) as (_, answer):
-        port: int = json.loads(answer)["port"]
+        port = _read(answer).get("port")
+        if type(port) is not int or not 0 < port < 1 << 16:
+            raise ConnectionError(f"port {port!r} is none")
     return port
 
 
@@ -185,6 +194,7 @@ class _Line:
             self.sock = socket.create_connection((holder.address, holder.port), CONNECT)
         except OSError as error:
             raise OutOfReach(f"the trainer at {holder.where} does not answer: {error}") from error
+        forks.keep_from_children(self.sock)
         _no_delay(self.sock)
         self.ring: Ring | None = None
         self._asked_for_ring = False
@@ -205,9 +215,9 @@ class _Line:
 
     def _ask_for_ring(self) -> None:
         self._say({"op": "ring"})
-        offer = json.loads(channel.receive_frame(self.sock, REQUEST))
-        if offer["path"] is not None:
-            self.ring = accept(offer["path"], offer["title"])
+        offer = _read(channel.receive_frame(self.sock, REQUEST))
+        if offer.get("path") is not None:
+            self.ring = accept(str(offer["path"]), str(offer.get("title")))
             channel.send_frame(self.sock, b"")
         self._asked_for_ring = True
 
@@ -273,6 +283,17 @@ def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Li
             return kept, kept.ask(request, timeout)
     line = _Line(holder)
     return line, line.ask(request, timeout)
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """The message in a frame. Raises ``ConnectionError``, since nobody of ours is at that end."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise ConnectionError("it said what is no message")
+    return message
 
 
 def _say(sock: socket.socket, message: dict[str, Any]) -> None:

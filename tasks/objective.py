@@ -12,6 +12,7 @@ accepted before are not sent again.
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import time
 import warnings
@@ -29,6 +30,7 @@ from optuna.distributions import (
 )
 
 from ..profiling.errors import TrialFailed, UsageError
+from ..profiling.wording import named, worded
 from . import generators
 from .keys import key
 from .messages import Scalar
@@ -56,11 +58,7 @@ class Objectives:
         session = self._paused.take(task.trial)
         if session is None:
             run.preparing()
-            objective = load()
-            if not callable(objective):
-                raise TrialFailed("code", f"{task.code.target} cannot be called")
-            session = Session(objective, run)
-            run.prepared()
+            session = Session(load, run)
         session.advance(run)
         if session.done:
             values = session.returned
@@ -82,8 +80,8 @@ class Objectives:
 class Session(Function):
     """One trial's objective in this process, from its start to its return."""
 
-    def __init__(self, objective: Objective, run: Run) -> None:
-        self._objective = objective
+    def __init__(self, load: Callable[[], Any], run: Run) -> None:
+        self._load = load
         self._since = 0.0
         self._drawn: Mark | None = None
         self._seed = key("objective", run.task.seed, run.task.number)
@@ -96,11 +94,15 @@ class Session(Function):
         super().__init__("objective", run)
 
     def call(self) -> None:
+        objective: Objective = self._load()
+        if not callable(objective):
+            raise TrialFailed("code", f"{self.run.task.code.target} cannot be called")
+        self.run.prepared()
         self._begin()
         generators.seed(self._seed)
         trial = ObjectiveTrial(self)
         try:
-            self.returned = self._values(self._objective(trial))
+            self.returned = self._values(objective(trial))
         except optuna.TrialPruned:
             self.pruned = True
             last = self.reports.get(len(self.reports))
@@ -137,13 +139,14 @@ class Session(Function):
         given: list[Any] = [*returned] if several else [returned]  # type: ignore[misc]  # above
         try:
             values = [float(value) for value in given]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             values = []
         if len(values) != n or (several and n == 1):
             wanted = "one number" if n == 1 else f"{n} numbers, one for each direction"
-            kind = type(returned).__name__
+            kind = named(type(returned))
             raise TrialFailed(
-                "exception", f"the objective must return {wanted}, not {returned!r} ({kind})"
+                "exception",
+                f"the objective must return {wanted}, not {worded(returned, most=200)} ({kind})",
             )
         return [_finite(value, "returned") for value in values]
 
@@ -152,6 +155,17 @@ def _finite(value: float, how: str) -> float:
     if not math.isfinite(value):
         raise TrialFailed("nan", f"the objective's value {how} is {value}")
     return value
+
+
+def _tellable(value: object) -> bool:
+    """Whether a value can be told to the sampler and kept in the ledger as it is."""
+    if not isinstance(value, Scalar | None):
+        return False
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError:  # NaN, an infinity, half a character, an int of 5,000 digits
+        return False
+    return True
 
 
 class ObjectiveTrial(optuna.trial.BaseTrial):
@@ -180,9 +194,10 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         return int(self._suggest(name, IntDistribution(low, high, log=log, step=step)))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        bad = [choice for choice in choices if not isinstance(choice, Scalar | None)]
+        bad = [choice for choice in choices if not _tellable(choice)]
         if bad:
-            raise UsageError.refuse(f"choices of {name}", bad[0], "None, bool, int, float or str")
+            allowed = "None, bool, int, finite float or str, as JSON and UTF-8 can hold them"
+            raise UsageError.refuse(f"choices of {worded(name)}", bad[0], allowed)
         return self._suggest(name, CategoricalDistribution(choices))
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
@@ -199,6 +214,8 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
             check_distribution_compatibility(self._distributions[name], distribution)
             return self._params[name]
         self._session.check()
+        if not (isinstance(name, str) and _tellable(name)):
+            raise UsageError.refuse("the name of a parameter", name, "a str that UTF-8 can hold")
         run = self._session.run
         if name in run.task.params:
             value = run.task.params[name]
@@ -219,9 +236,10 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         """
         self._one_objective("report")
         try:
-            value, step = float(value), int(step)
-        except (TypeError, ValueError):
-            raise TypeError(f"report({value!r}, {step!r}) needs a number and a step") from None
+            value, step, _ = float(value), int(step), float(step)
+        except (TypeError, ValueError, OverflowError):
+            given = f"report({worded(value, most=200)}, {worded(step, most=200)})"
+            raise TypeError(f"{given} needs a number and a step that a float can hold") from None
         if step < 0:
             raise ValueError(f"report(): step {step} is negative")
         if step in self._steps:
@@ -244,6 +262,8 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
 
     def set_constraint(self, key: str, value: float) -> None:
         """Above 0 the constraint is violated, and the trial is never best. As in Optuna."""
+        if not (isinstance(key, str) and _tellable(key)):
+            raise UsageError.refuse("the key of a constraint", key, "a str that UTF-8 can hold")
         self._session.constraints[key] = _finite(float(value), f"of constraint {key!r}")
 
     @property

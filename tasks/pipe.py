@@ -6,6 +6,7 @@ was begun last on the pipe. When the pipe closes the worker is gone: the process
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -13,12 +14,17 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from ..profiling.errors import TrialFailed
 from ..profiling.knobs import SystemConfig
+from ..profiling.wording import named, worded
+from . import forks
+from .lifeline import PIPE_CLOSED, end_all
+from .main_thread import Wake, wait_until
 from .memory import peak_memory
 from .messages import Scalar, SegmentTask, dumps
 from .metering import Metering
@@ -26,6 +32,10 @@ from .metering import Metering
 #: Some steps under a configuration: their seconds over the default's, the seconds wasted, and
 #: their joules over the default's (None: not measured).
 Window = tuple[SystemConfig, float, float, float | None]
+
+
+#: Bytes that one message may have: an epoch of 20,000 metrics fits, and a worker can bear it.
+LONGEST = 1 << 20
 
 
 class Abandoned(BaseException):
@@ -51,7 +61,8 @@ class Run:
     metering: Metering = field(default_factory=lambda: Metering(None))
     note: str = ""  # the latest result, shown with progress
     passed_over: list[str] = field(default_factory=list)  # states that could not be had
-    _answers: SimpleQueue[Scalar] = field(default_factory=SimpleQueue)
+    _answers: list[Scalar] = field(default_factory=list)
+    _answered: Wake = field(default_factory=SimpleQueue)
     _said_at: float = 0.0
     _preparing: bool = False
 
@@ -59,7 +70,8 @@ class Run:
         self.pipe.say(op, trial=self.task.trial, fence=self.task.fence, **fields)
 
     def check(self) -> None:
-        """Raise ``Abandoned`` if the segment was fenced off."""
+        """Raise ``Abandoned`` if the segment was fenced off. Ends a forked child of the trainer."""
+        forks.end_child()
         if self.stop:
             raise Abandoned
 
@@ -162,13 +174,17 @@ class Run:
 
     def ask(self, name: str, distribution: str) -> Scalar:
         """The sampler's value for one parameter. Raises ``Abandoned`` when fenced off meanwhile."""
+        self._answers.clear()
         self.say("suggest", name=name, distribution=distribution)
-        value = self._answers.get()
+        raised = wait_until(lambda: self.stop or bool(self._answers), self._answered)
         self.check()
-        return value
+        if raised is not None:
+            raise raised
+        return self._answers[0]
 
     def answer(self, value: Scalar) -> None:
-        self._answers.put(value)
+        self._answers.append(value)
+        self._answered.put(None)
 
 
 class Pipe:
@@ -178,16 +194,21 @@ class Pipe:
         """``metering`` of this process; None measures nothing."""
         self.metering = metering or Metering(None)
         self._socket = sock
+        forks.keep_from_children(sock)
         self._sending = threading.Lock()
         self.inbox: SimpleQueue[Run | Release] = SimpleQueue()
 
     def say(self, op: str, **fields: Any) -> None:
-        line = dumps({"op": op, **fields}).encode() + b"\n"
+        """Tell the worker. Raises ``TrialFailed`` naming the field that cannot be told."""
+        forks.end_child()
+        line = _line({"op": op, **fields})
         try:
             with self._sending:
                 self._socket.sendall(line)
-        except OSError:
-            os._exit(0)
+        except OSError as error:
+            if error.errno in (errno.EBADF, errno.ENOTSOCK):
+                os._exit(PIPE_CLOSED)
+            end_all()
 
     def listen(self) -> None:
         """Start the reader thread."""
@@ -203,7 +224,7 @@ class Pipe:
             traceback.print_exc()
         finally:
             # Whatever the main thread is in the middle of: without a worker it has no purpose.
-            os._exit(0)
+            end_all()
 
     def _take(self, lines: Iterable[bytes]) -> None:
         current: Run | None = None
@@ -225,3 +246,34 @@ class Pipe:
                     current.answer(None)  # wakes one that waits for a suggestion
                 case "suggested" if current:
                     current.answer(message["value"])
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    """``message`` as a line of JSON. Raises ``TrialFailed`` naming what is none, or is too long."""
+    try:
+        line = dumps(message).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError):
+        where, value, why = next(_unsayable(message, ""))
+        raise TrialFailed(
+            "exception", f"{where} = {worded(value, most=200)} cannot be told to the worker: {why}"
+        ) from None
+    if len(line) > LONGEST:
+        sizes = {name: len(dumps(value)) for name, value in message.items()}
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise TrialFailed(
+            "exception",
+            f"{message['op']}: {largest} has {sizes[largest]:,} characters, too many to be told to"
+            f" the worker: a message may have {LONGEST:,}",
+        )
+    return line
+
+
+def _unsayable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
+    """Where in ``value`` that is which is no JSON, itself, and why; the innermost place first."""
+    try:
+        dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        if isinstance(value, dict) and not (where and isinstance(error, RecursionError)):
+            for name, inner in value.items():
+                yield from _unsayable(inner, f"{where}[{worded(name)}]" if where else str(name))
+        yield where, value, f"{named(type(error))}: {worded(error, str)}"

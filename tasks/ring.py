@@ -66,9 +66,11 @@ def accept(path: str, title: str) -> Ring | None:
         if str(Path(path).readlink()) != f"/memfd:{title} (deleted)":
             return None
         fd = os.open(path, os.O_RDWR)
-    except OSError:
+    except (OSError, ValueError):  # a path with a NUL is no OSError
         return None
     try:
         return Ring(fd)
+    except ValueError:  # it is shorter than a ring
+        return None
     finally:
         os.close(fd)

@@ -12,7 +12,7 @@ import torch
 
 from ..profiling.errors import TrialFailed
 from ..profiling.knobs import part
-from . import checkpoint, exact, loop, neighbours, patient, stretches
+from . import checkpoint, exact, forks, loop, neighbours, patient, stretches
 from .beginning import Beginnings
 from .contract import TorchTrainable
 from .exact import configure
@@ -78,7 +78,8 @@ class Segments:
                 _try_out(run, warm.training)
                 run.prepared()
                 self._train(run, warm)
-        except BaseException:
+        except BaseException as error:
+            forks.end_child(error)
             self._warm.drop(task.trial)
             self._meetings.leave(run.members)
             raise

@@ -1,6 +1,7 @@
 """The trainer process: ``python -m penstock.tasks.trainer``, started by a Celery worker.
 
-It does one segment after another in its main thread. The socket whose number is in
+It does one segment after another in its main thread; from the first one of a function on in
+another, and the main thread is the functions' (``main_thread``). The socket whose number is in
 ``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON (``pipe``); what the
 user's code prints goes to the log file that the worker opened as stdout. Nothing is imported before
 it is needed: a trainer of functions has no use for torch, unless their code has.
@@ -17,12 +18,19 @@ import signal
 import socket
 import sys
 import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError
+from ..profiling.wording import worded
+from . import forks
 from .failure import Lost, Unlike, failure_of
 from .load import Workspace
+from .main_thread import MAIN_THREAD
+from .memory import bounded
 from .metering import Metering
 from .pipe import Abandoned, Pipe, Release, Run
 
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
 #: A trainer without work for this long (seconds) after its start uses the time to import torch:
 #: trainers of functions are started for a segment that is there, shared ones ahead of need.
 IDLE = 0.2
+#: Contracts whose trials stand still in the middle of the user's code (``turns``).
+STAND_STILL = ("objective", "epochs")
 
 
 class Trainer:
@@ -55,37 +65,51 @@ class Trainer:
         self._pipe.listen()
         self._pipe.say("ready")
         try:
-            self._do(self._pipe.inbox.get(timeout=IDLE))
+            work = self._pipe.inbox.get(timeout=IDLE)
         except queue.Empty:
             self._preload.start()
-        while True:
-            self._do(self._pipe.inbox.get())
+            work = self._pipe.inbox.get()
+        while not (isinstance(work, Run) and work.task.contract in STAND_STILL):
+            self._do(work)
+            work = self._pipe.inbox.get()
+        threading.Thread(target=self._go_on, args=(work,), name="serve", daemon=True).start()
+        MAIN_THREAD.lend()
+
+    def _go_on(self, work: Run | Release) -> None:
+        """Serve from here on, in a thread: the main one is lent to functions."""
+        with ending_with_us():
+            while True:
+                self._do(work)
+                work = self._pipe.inbox.get()
 
     def _do(self, work: Run | Release) -> None:
         if isinstance(work, Release):
             self._release(work.trial)
             return
+        short_of_memory = False
         try:
             self._run(work)
         except Abandoned:
             work.say("stopped")
         except Lost as error:
-            work.say("broken", reason=str(error))
+            work.say("broken", reason=worded(error, str))
         except Unlike as error:
             work.say(
                 "refused",
-                reason=str(error),
+                reason=worded(error, str),
                 signature=error.signature,
                 expected=error.expected,
             )
         except BackendError as error:
-            work.say("refused", reason=str(error))
+            work.say("refused", reason=worded(error, str))
         except BaseException as error:  # sys.exit in user code ends a trial, not this process
+            forks.end_child(error)
             failure = failure_of(error)
             work.say("failed", kind=failure.kind, message=str(failure), traceback=failure.traceback)
-            if failure.kind == "memory":
-                del error
-                _free_memory()
+            short_of_memory = failure.kind == "memory"
+        # Not before: as long as the error is handled, its frames have what they took.
+        if short_of_memory:
+            _free_memory()
 
     def _run(self, run: Run) -> None:
         match run.task.contract:
@@ -104,14 +128,16 @@ class Trainer:
                     from .objective import Objectives
 
                     self._objectives = Objectives()
-                self._objectives.run(run, lambda: self._code(run))
+                with bounded(run.task.memory_limit):
+                    self._objectives.run(run, lambda: self._code(run))
             case "epochs":
                 self._settle()
                 if self._functions is None:
                     from .epochs import EpochFunctions
 
                     self._functions = EpochFunctions(self._identity)
-                self._functions.run(run, lambda: self._code(run))
+                with bounded(run.task.memory_limit):
+                    self._functions.run(run, lambda: self._code(run))
 
     def _torch(self) -> Segments:
         if self._segments is None:
@@ -134,6 +160,7 @@ class Trainer:
         except BackendError:
             raise
         except BaseException as error:
+            forks.end_child(error)
             raise failure_of(error, "code") from error
 
     def _release(self, trial: str) -> None:
@@ -141,6 +168,16 @@ class Trainer:
             if kept is not None:
                 kept.release(trial)
         _trim_heap()
+
+
+@contextmanager
+def ending_with_us() -> Iterator[None]:
+    """An error of ours ends the process at once: else threads of the user's code could keep it."""
+    try:
+        yield
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _import_torch() -> None:
@@ -167,10 +204,10 @@ def _free_memory() -> None:
 def main() -> None:
     """Serve the socket that the worker handed down."""
     faulthandler.enable()
+    forks.watch()
     # Ctrl-C in the terminal is for the worker, which closes the pipe when it is done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file
-    os.environ["PENSTOCK_TRAINER"] = "1"  # study.optimize() in a user's script refuses here
     # Read by cuBLAS when torch starts it; deterministic algorithms need it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # A program that user code starts must not hold them open, nor know what lets neighbours in.
@@ -178,12 +215,14 @@ def main() -> None:
     pipe.set_inheritable(False)
     listen = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_LISTEN")))
     listen.set_inheritable(False)
+    forks.keep_from_children(listen)  # function trainers never serve it
     metering, powercap = None, os.environ.pop("PENSTOCK_TRAINER_POWERCAP", None)
     if powercap is not None:
         gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or None
         metering = Metering.start(gpu, Path(powercap))
     identity = os.environ.pop("PENSTOCK_TRAINER_IDENTITY")
-    Trainer(Pipe(pipe, metering), identity, listen).serve()
+    with ending_with_us():
+        Trainer(Pipe(pipe, metering), identity, listen).serve()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Users' functions that stand still and go on: each in a thread of its own, one of them at a time.
 
 Theory of operation. A function that owns its loop cannot be left after an epoch and entered again,
-so it waits in the middle: paused in place, at no cost but its memory. Two semaphores pass the turn
-between its thread and the trainer's main thread, so exactly one thread of them all runs: trials of
-a study share the process, its imports and data, and never a moment.
+so it waits in the middle: paused in place, at no cost but its memory. Its thread is the process's
+main one where that is free (``main_thread``). The turn passes between it and the thread that serves
+the worker, so exactly one thread of them all runs: trials of a study share the process, its imports
+and data, and never a moment.
 
 A function that is not needed any more is unwound: where it waits, ``Abandoned`` is raised in it,
 which no ``except Exception`` catches, so its ``finally`` and ``with`` blocks run. What it reported
@@ -19,8 +20,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Generic, NoReturn, TypeVar
 
+from ..profiling.errors import TrialFailed
+from . import forks
+from .main_thread import MAIN_THREAD, Wake, wait_until
 from .pipe import Abandoned, Run
 
 #: Functions that are kept paused; the one that has waited longest is unwound for the next.
@@ -51,12 +56,16 @@ class Function(ABC):
         self.reports: dict[int, Report] = {}
         self.done = False
         self._run = run
-        self._turn, self._pause = threading.Semaphore(0), threading.Semaphore(0)
-        self._released = False
+        self._name = f"{kind} {run.task.trial}"
+        # Whose turn it is: a wake-up says only that it may have changed.
+        self._mine = False
+        self._turn: Wake = SimpleQueue()
+        self._pause: Wake = SimpleQueue()
+        self._released = self._begun = self._returned = False
         self._outcome: BaseException | None = None
-        name = f"{kind} {run.task.trial}"
-        self._thread = threading.Thread(target=self._body, name=name, daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()
+        if not MAIN_THREAD.take(self._body):
+            threading.Thread(target=self._body, name=self._name, daemon=True).start()
 
     def advance(self, run: Run) -> None:
         """Go on until the segment closes or the function ends (``done``).
@@ -69,19 +78,32 @@ class Function(ABC):
             if self.send(epoch):
                 return
             epoch += 1
-        self._turn.release()
-        self._pause.acquire()
+        self._pass()
+        while self._mine:
+            self._pause.get()
         if self._outcome is not None:
-            raise self._outcome
+            try:
+                raise self._outcome
+            finally:
+                self._forget()
 
     def unwind(self) -> None:
         """End the waiting function: the trial will not go on from here."""
         self._released = True
-        self._turn.release()
-        self._thread.join(UNWIND)
-        if self._thread.is_alive():
-            print(f"{self._thread.name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
+        self._pass()
+        if not self._ended.wait(UNWIND):
+            print(f"{self._name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
             os._exit(1)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the outcome: by its frames it keeps what the function took, and by them itself."""
+        self._outcome = None
+
+    def _pass(self) -> None:
+        """It is the function's turn."""
+        self._mine = True
+        self._turn.put(None)
 
     @property
     def run(self) -> Run:
@@ -89,17 +111,23 @@ class Function(ABC):
         return self._run
 
     def send(self, epoch: int, *, closes: bool | None = None) -> bool:
-        """Say what was reported of ``epoch``; true if the segment closed (see ``Run.epoch``)."""
+        """Say what was reported of ``epoch``; true if the segment closed (see ``Run.epoch``).
+
+        What cannot be said ends the attempt: without this epoch it could not go on.
+        """
         said = self.reports[epoch]
-        return self._run.epoch(
-            epoch,
-            said.metrics,
-            seconds=said.seconds,
-            state_hash=said.state_hash,
-            uri=said.uri,
-            joules=said.joules,
-            closes=closes,
-        )
+        try:
+            return self._run.epoch(
+                epoch,
+                said.metrics,
+                seconds=said.seconds,
+                state_hash=said.state_hash,
+                uri=said.uri,
+                joules=said.joules,
+                closes=closes,
+            )
+        except TrialFailed as error:
+            self.give_up(error)
 
     # The rest runs in the function's thread.
 
@@ -108,16 +136,20 @@ class Function(ABC):
         """Run the user's function to its end."""
 
     def check(self) -> None:
-        """Raise ``Abandoned`` if the trial is not to go on here."""
+        """Raise ``Abandoned`` if the trial is not to go on here. Ends a forked child."""
+        forks.end_child()
         if self._released:
             raise Abandoned
         self._run.check()
 
     def wait(self) -> None:
         """Pass the turn, and return when it comes back. Raises as ``check``."""
-        self._pause.release()
-        self._turn.acquire()
+        self._mine = False
+        self._pause.put(None)
+        raised = wait_until(lambda: self._mine, self._turn)
         self.check()
+        if raised is not None:
+            raise raised
 
     def give_up(self, error: BaseException) -> NoReturn:
         """End the attempt with ``error``, whatever the user's code catches."""
@@ -125,13 +157,27 @@ class Function(ABC):
         raise Abandoned
 
     def _body(self) -> None:
-        self._turn.acquire()
+        """Call the function, once, and pass the turn for good.
+
+        Entered again where a handler of the user's has raised outside of the call.
+        """
         try:
-            self.call()
-        except BaseException as error:  # sys.exit too; the main thread raises it
+            if not self._begun:
+                self._begun = True
+                wait_until(lambda: self._mine, self._turn)
+                self.call()
+                self._returned = True
+        except BaseException as error:  # sys.exit too; the serving thread raises it
+            forks.end_child(error)
             self._outcome = self._outcome or error
+        forks.end_child()
+        if not self._returned and self._outcome is None:
+            self._outcome = RuntimeError("a signal handler raised where the function ended")
         self.done = True
-        self._pause.release()
+        MAIN_THREAD.give_back(self._body)
+        self._mine = False
+        self._ended.set()
+        self._pause.put(None)
 
 
 F = TypeVar("F", bound=Function)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..profiling.cgroups import usable_cores, usable_memory
 from ..profiling.errors import TrialFailed
 from .contract import Data, TorchTrainable
 from .loop import Training
@@ -198,8 +199,12 @@ def state_name(trial: str, state_hash: str = "") -> str:
 
 
 def warm_capacity() -> int:
-    """Bytes that warm trials may hold: a quarter of this trainer's share of the memory."""
+    """Bytes that warm trials may hold: a quarter of this trainer's share of the memory.
+
+    That is what the container or the control group leaves, shared by its cores.
+    """
     if torch.cuda.is_available():
         return int(torch.cuda.mem_get_info()[1]) // 4
-    share = len(os.sched_getaffinity(0)) / (os.cpu_count() or 1)
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * share) // 4
+    cores = len(os.sched_getaffinity(0))
+    every = len(usable_cores(range(os.cpu_count() or 1)))
+    return int((usable_memory() or 0) * min(1.0, cores / every)) // 4

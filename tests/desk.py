@@ -27,6 +27,7 @@ class Desk(SimulatedTransport):
 
     inbox: list
     answered: list
+    dropped: list
 
     def receive(self, timeout):
         sent, self.inbox = self.inbox, []
@@ -35,6 +36,9 @@ class Desk(SimulatedTransport):
     def carry_out(self, *, answers=(), **decided):
         self.answered.extend(answers)
         super().carry_out(**decided)
+
+    def drop(self, message, why):
+        self.dropped.append((message, why))
 
 
 def command(number, kind, /, **body):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.app.digests import NONE, seal
 from penstock.app.ledger import Batch
+from penstock.app.tables import WRITER
 from penstock.scheduler.events import EpochReported, StudySubmitted
 from penstock.scheduler.study import Code, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.trial import AcceptedEpoch, Trial
@@ -83,3 +85,12 @@ def epoch_batch(n, *, first_seq, epoch, with_trials=True):
             for trial in members
         ],
     )
+
+
+def as_newer(ledger):
+    """Make ``ledger`` one that Penstock 99.0.0 has brought to schema 9999."""
+    row = {"version": "99.0.0", "schema": "9999"}
+    seal(WRITER, [row], NONE)
+    values = f"schema = '9999', version = '99.0.0', digest = {row['digest']}"
+    ledger._driver.execute(f"UPDATE writer SET {values}")
+    ledger._driver.execute("UPDATE alembic_version SET version_num = '9999'")

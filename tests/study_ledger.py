@@ -38,6 +38,7 @@ class SomeFail(SimulatedTransport):
     """Simulated devices on which the code of some trials (by number) raises at once."""
 
     fails: tuple[int, ...] = ()
+    failure, message, traceback = "exception", "ValueError: <b>no</b>", TRACEBACK
 
     def _dispatch(self, dispatch, spec):
         super()._dispatch(dispatch, spec)
@@ -51,9 +52,9 @@ class SomeFail(SimulatedTransport):
             "trial": dispatch.segment.trial,
             "fence": fence,
             "cause": dispatch.id,
-            "failure": "exception",
-            "message": "ValueError: <b>no</b>",
-            "traceback": TRACEBACK,
+            "failure": self.failure,
+            "message": self.message,
+            "traceback": self.traceback,
             "closes": True,
         }
         self._heap.append((at, next(self._count), fence, body))

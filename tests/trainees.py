@@ -175,6 +175,16 @@ class GivesOtherMetric(Small):
         return {"f1": 0.5}
 
 
+class GivesSet(Small):
+    def metrics(self, model, batch):
+        return {"f1": {1, 2}}
+
+
+class GivesThree(Small):
+    def metrics(self, model, batch):
+        return {"accuracy": 0.5, 3: torch.ones(3)}
+
+
 class Exits(Small):
     def loss(self, model, batch):
         sys.exit(3)
@@ -188,6 +198,16 @@ class TooBig(Small):
 class NoData(Small):
     def data(self) -> Data:
         raise FileNotFoundError("/nowhere/train.csv")
+
+
+class Forks(Small):
+    """Parent and child both take the step."""
+
+    def loss(self, model, batch):
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+        return super().loss(model, batch)
 
 
 class Dies(Small):

@@ -28,6 +28,11 @@ def boundless(trial):
     return trial.suggest_float("x", -math.inf, math.inf)
 
 
+def hungry(trial):
+    """Asks for a gigabyte."""
+    return float(len(bytearray(1 << 30)))
+
+
 def slow(trial):
     """Twenty epochs of a twentieth of a second."""
     x = trial.suggest_float("x", 0.0, 1.0)

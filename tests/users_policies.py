@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 from penstock.scheduler.snapshot import Plan, Snapshot
 
@@ -61,6 +62,13 @@ def sleeps(snapshot: Snapshot) -> Plan:
 
 def ends(snapshot: Snapshot) -> Plan:
     os._exit(3)
+
+
+def babbles(snapshot: Snapshot) -> Plan:
+    for pipe in range(3, 10):  # one of them is where answers go
+        with suppress(OSError):
+            os.write(pipe, b"nonsense\n")
+    return Plan()
 
 
 constant = 3

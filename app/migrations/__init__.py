@@ -10,23 +10,12 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.util import CommandError
 from sqlalchemy import Connection
-
-from ...profiling.errors import BackendError
 
 
 def upgrade(connection: Connection, revision: str) -> None:
-    """Run the steps up to ``revision`` in the caller's transaction.
-
-    Raises ``BackendError`` when the file is at a step that this version does not know.
-    """
-    try:
-        command.upgrade(config(connection), revision)
-    except CommandError as error:
-        raise BackendError(
-            f"the ledger was written by a newer Penstock, and cannot be opened by this one: {error}"
-        ) from error
+    """Run the steps up to ``revision`` in the caller's transaction."""
+    command.upgrade(config(connection), revision)
 
 
 def config(connection: Connection) -> Config:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from penstock.app import agent, broker, locks, protocol, store
+from penstock.app import agent, broker, locks, logs, protocol, store
 from penstock.app.machine import devices_of
 from penstock.app.settings import load
 from penstock.app.transport import RedisTransport
@@ -143,7 +143,7 @@ def test_a_worker_left_over_and_stopped_does_not_keep_its_device(
 
 def test_it_waits_for_a_scheduler_and_can_be_told_to_stop_meanwhile(settings, start):
     process = start()
-    until(lambda: "waiting: no scheduler" in locks.tail(settings.logs / "agent.log"))
+    until(lambda: "waiting: no scheduler" in logs.tail(settings.logs / "agent.log"))
     process.terminate()
     assert process.wait(10) == 0
 
@@ -155,11 +155,11 @@ def test_it_waits_for_the_next_scheduler_which_may_have_another_store(settings, 
     last.open()
     last.close()
     process = start()
-    until(lambda: "waiting: no scheduler" in locks.tail(settings.logs / "agent.log"))
+    until(lambda: "waiting: no scheduler" in logs.tail(settings.logs / "agent.log"))
     assert process.poll() is None
     store.mark(settings.store_url, KEY)
     RedisTransport(url, KEY, store=settings.store_url).open()
-    until(lambda: "serving" in locks.tail(settings.logs / "agent.log"))
+    until(lambda: "serving" in logs.tail(settings.logs / "agent.log"))
 
 
 def test_a_node_with_another_store_is_refused(settings, client, installation):

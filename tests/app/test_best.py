@@ -23,21 +23,26 @@ def test_the_best_trial_is_said_to_people_and_to_scripts(tmp_path):
     done = [trial for trial in reader.trials(ID) if trial.state == "completed"]
     best = max(done, key=lambda trial: trial.value)
     ledger = SqlLedger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
-    states = [(best.id, Parent(e, f"s3://bucket/{e}.pt", "h"), 5.0) for e in (9, 3)]
+    states = [(best.id, Parent(e, f"file://{tmp_path}/{e}.pt", "h"), 5.0) for e in (9, 3)]
     ledger.commit(
         Batch(durables=[*states, ("digits-1a2b-0000", Parent(1, "s3://b/0.pt", ""), 5.0)])
     )
     ledger.close()
+    file = tmp_path / "9.pt"
+    file.touch()
     facts = json.loads(call(tmp_path, "--json").stdout)
     assert facts["trial"] == best.number
     assert facts["value"] == best.value
     assert facts["params"] == best.params
     assert facts["metrics"] == {"accuracy": best.value}
-    assert facts["checkpoint"] == {"epoch": 9, "uri": "s3://bucket/9.pt"}
+    assert facts["checkpoint"] == {"epoch": 9, "uri": f"file://{file}", "gone": False}
     said = call(tmp_path, "digits").stdout
     assert f"digits complete: best trial {best.number}, accuracy {best.value:.4g}" in said
     assert "(completed after 9 epochs)" in said
-    assert "checkpoint  epoch 9  s3://bucket/9.pt" in said
+    assert f"checkpoint  epoch 9  file://{file}\n" in said
+    file.unlink()
+    assert json.loads(call(tmp_path, "--json").stdout)["checkpoint"]["gone"]
+    assert f"file://{file}  (it is gone" in " ".join(call(tmp_path).stdout.split(" "))
     for name, value in best.params.items():
         line = next(line for line in said.splitlines() if name in line.split())
         assert (f"{value:.4g}" if isinstance(value, float) else value) in line

@@ -1,5 +1,6 @@
 """The client against a real broker: answered, refused, repeated, or told who is silent."""
 
+import re
 import signal
 import threading
 import time
@@ -9,6 +10,8 @@ from fake_scheduler import FakeScheduler
 from penstock.app import broker, client, locks, protocol
 from penstock.app.client import Client
 from penstock.app.doctor import diagnose
+from penstock.app.lookout import Lookout
+from penstock.app.queries import Reader
 from penstock.app.serve import Scheduler
 from penstock.app.settings import load
 from penstock.profiling.errors import BackendError, UsageError
@@ -104,3 +107,18 @@ def _until(true, limit=10.0):
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
+    """To who sends a command, and to who watches."""
+    with FakeScheduler(settings):
+        pass
+    at = load(home=settings.home, broker=broker.broker_url(settings))
+    words = r"refuses to be written to \(.*maxmemory.*\): raise its maxmemory"
+    with broker.connect(settings) as connection:
+        connection.config_set("maxmemory", 1)
+        with pytest.raises(BackendError, match=words):
+            Client(settings, patience=0.2).send("anything")
+        assert re.search(words, Lookout(at, Reader(at.ledger_url))._services().broker)
+        connection.config_set("maxmemory", 0)
+        assert Lookout(at, Reader(at.ledger_url))._services().broker == ""

@@ -134,3 +134,27 @@ def test_a_ledger_that_is_no_ledger_fails(settings):
     found = findings(settings)["ledger"]
     assert found.grade == "fail"
     assert found.advice
+
+
+def test_what_lies_in_the_broker_and_should_not_is_said_with_what_to_do(settings):
+    settings.ensure_home()
+    broker.start(settings)
+    found = findings(settings)
+    assert {"broker's keys", "dropped messages"}.isdisjoint(found)
+    with broker.connect(settings) as client:
+        client.hset(protocol.DROPPED, mapping={"reports seal": 3, "odd": 1, "queues form": "odd"})
+        client.hset(protocol.INSTALLATION, mapping={"key": "no key", "boot": "b"})
+        found = findings(settings)
+        assert found["dropped messages"].what == "3 of reports (seal)"
+        damaged = found["broker's keys"]
+        assert (damaged.grade, damaged.what) == (
+            "fail",
+            "penstock:installation: its signing key is damaged",
+        )
+        assert "penstock up" in damaged.advice
+        client.delete(protocol.INSTALLATION)
+        client.rpush(protocol.INSTALLATION, "odd")
+        found = findings(settings)
+        what = "penstock:installation: a list where a hash belongs"
+        assert found["broker's keys"].what == what
+        assert "penstock:installation" in found["checkpoint store"].what

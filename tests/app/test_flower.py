@@ -78,6 +78,10 @@ def test_it_answers_those_with_the_password_and_only_lets_them_look(flower, sett
     assert ask(url, "/api/workers")[0] == 401
     assert ask(url, "/api/workers", "guess")[0] == 401
     assert ask(url, "/api/workers", password) == (200, "{}")
+    for path in ("/metrics", "/healthcheck", "/tasks", "/", "/nowhere"):
+        assert ask(url, path)[0] == ask(url, path, "guess")[0] == 401, path
+    assert ask(url, "/metrics", password)[0] == ask(url, "/healthcheck", password)[0] == 200
+    assert ask(url, "/nowhere", password)[0] == 404
     status, page = ask(url, "/tasks", password)
     assert status == 200
     columns = re.findall(r'data-column="(\w+)"', page)

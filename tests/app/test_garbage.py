@@ -10,7 +10,7 @@ from penstock.app.garbage import find, size_of
 from penstock.app.ledger import Batch, SqlLedger
 from penstock.app.serve import installation_key
 from penstock.app.settings import load
-from penstock.profiling.errors import BackendError
+from penstock.profiling.errors import BackendError, UsageError
 from penstock.scheduler.decisions import Parent
 from penstock.scheduler.study import StudyRecord
 from penstock.scheduler.trial import Trial
@@ -94,3 +94,14 @@ def test_where_nothing_has_run_nothing_is_made(settings):
 )
 def test_sizes_are_for_people(size, words):
     assert size_of(size) == words
+
+
+@pytest.mark.parametrize("what", [b"", b"\n", b"no key", b"\xff\xfe", b"abc", b"\x00"])
+def test_a_damaged_key_is_refused_by_the_name_of_its_file(settings, what):
+    settings.ensure_home()
+    file = settings.home / "key"
+    file.write_bytes(what)
+    with pytest.raises(UsageError, match=f"{file} is damaged.*remove it"):
+        installation_key(settings)
+    file.unlink()
+    assert installation_key(settings) == installation_key(settings) != b""

@@ -3,13 +3,12 @@
 import io
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 from penstock.app import live
 from penstock.app.listing import standing_facts
 from penstock.app.live import Lines, Watcher, follow
-from penstock.app.picture import FULL_TABLE, picture, progress, select
+from penstock.app.picture import FULL_TABLE, picture, select
 from penstock.app.standing import reached
 from penstock.profiling.errors import BackendError
 from rich.console import Console
@@ -20,17 +19,6 @@ def text_of(view, width=100):
     console = Console(file=io.StringIO(), width=width)
     console.print(picture(view, START + 60))
     return console.file.getvalue()
-
-
-def test_a_study_that_waits_for_drained_devices_says_so(tmp_path):
-    view = view_of(tmp_path, turns=3)
-    drained = [replace(record, state="drained") for record in view.devices]
-    assert "every device is drained" not in progress(
-        replace(view, devices=[*drained[1:], view.devices[0]])
-    )
-    view = replace(view, devices=drained, running={})
-    assert "every device is drained" in progress(view)
-    assert "cpu.node.0 drained" in text_of(view)
 
 
 def view_of(tmp_path, **options):
@@ -262,10 +250,11 @@ def test_a_ledger_that_never_answers_is_an_error_after_the_timeout(finished):
         follow(Troubled(finished, busy=10**9), "digits-1a2b", show=False, timeout=0.1)
 
 
-def test_a_scheduler_that_is_down_is_shown(tmp_path, capsys):
+@pytest.mark.parametrize("show", [True, False])
+def test_what_keeps_a_study_is_said_once_also_where_nothing_is_shown(tmp_path, capsys, show):
     reader = make_study(tmp_path, study_spec(), turns=3)
-    follow(reader, "digits-1a2b", timeout=0.1, alive=lambda: False)
-    assert "no scheduler is running" in capsys.readouterr().err
+    follow(reader, "digits-1a2b", show=show, timeout=0.5, why=lambda study: f"{study.id} waits")
+    assert capsys.readouterr().err.count("digits: digits-1a2b waits") == 1
 
 
 def test_the_facts_for_scripts_agree_with_the_ledger(finished):
@@ -290,11 +279,3 @@ def test_a_ledger_that_says_nothing_for_long_is_spoken_of_meanwhile(finished, ca
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "the ledger does not answer, waiting for it"
     assert said.count(said[0]) == 1
-
-
-def test_a_study_that_is_asked_says_what_ends_it(tmp_path, capsys):
-    reader = make_study(tmp_path, study_spec(contract="ask"), turns=2)
-    follow(reader, "digits-1a2b", timeout=0.1, alive=lambda: False)
-    said = capsys.readouterr().err
-    assert "it is open for ask() and tell(); study.close() ends it" in said
-    assert "no scheduler" not in said

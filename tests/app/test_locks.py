@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from penstock.app import locks
+from penstock.app import locks, logs
 from penstock.profiling.errors import UsageError
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -153,4 +153,4 @@ def test_a_service_that_ignores_the_polite_request_is_killed(run, spawn):
 def test_last_words_come_from_the_end_of_the_log(run, spawn):
     child = spawn(argv=[sys.executable, "-c", "for i in range(9999): print(i)"])
     child.wait()
-    assert locks.tail(run / "service.log", lines=2) == "9997\n9998"
+    assert logs.tail(run / "service.log", lines=2) == "9997\n9998"

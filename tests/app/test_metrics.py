@@ -7,9 +7,11 @@ from urllib.request import urlopen
 
 import pytest
 from penstock.app import broker
+from penstock.app.dropped import Dropped
 from penstock.app.metrics import Collector, serve
 from penstock.app.settings import load
 from penstock.profiling.errors import UsageError
+from penstock.tasks.messages import Forged
 from prometheus_client.parser import text_string_to_metric_families
 from study_ledger import make_study, study_spec
 from system import program
@@ -140,3 +142,21 @@ def test_a_port_that_is_taken_is_refused(server, tmp_path):
     taken = f"--address and --port = '127.0.0.1:{server.server_port}'"
     with pytest.raises(UsageError, match=taken):
         serve(load(home=tmp_path / "home"), "127.0.0.1", server.server_port)
+
+
+def test_what_was_dropped_is_counted_by_place_and_check(server, tmp_path):
+    settings = load(home=tmp_path / "home")
+    settings.ensure_home()
+    broker.start(settings)
+    try:
+        with broker.connect(settings) as client:
+            dropped = Dropped()
+            for n in range(3):
+                dropped.note("reports", f"{n}-0", Forged("seal", "a wrong one"))
+            dropped.note("queues", "an element", Forged("form", "no message"))
+            dropped.count(client)
+        found = scraped(server)
+    finally:
+        broker.stop(settings)
+    assert found["penstock_dropped_total", "seal", "reports"] == 3
+    assert found["penstock_dropped_total", "form", "queues"] == 1

@@ -6,6 +6,7 @@ import optuna
 import pytest
 from penstock import ASHA, Categorical, Float, FullBudget, Int, TorchTrainable, epoch_function
 from penstock.app.commands import to_event
+from penstock.app.objectives import parse_constraints, parse_objectives
 from penstock.app.submission import Plan, make_plan, make_spec
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.state import EngineState
@@ -181,3 +182,12 @@ def test_a_parameter_that_is_not_always_there_is_beside_the_space():
     space = SPACE | {"more": Categorical([1, 2], when={"optimizer": ["sgd", "adam"], "flag": True})}
     with pytest.raises(UsageError, match=r"space\['more'\].when = 'flag' is refused.*optimizer"):
         spec(space=space)
+
+
+@pytest.mark.parametrize("bad", ["a\x1b[31m", "a\ud800", "a\nb"])
+def test_a_name_that_cannot_be_printed_is_refused(bad):
+    for arguments in (("minimize", bad, None, None), (None, None, ["minimize"] * 2, ["a", bad])):
+        with pytest.raises(UsageError, match="printable"):
+            parse_objectives(*arguments)
+    with pytest.raises(UsageError, match="printable"):
+        parse_constraints({bad: 1.0})

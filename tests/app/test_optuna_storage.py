@@ -8,6 +8,8 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from contextlib import closing
+from http.client import HTTPConnection
 
 import optuna
 import penstock
@@ -180,6 +182,29 @@ def test_the_dashboard_serves_studies_and_trials_and_refuses_to_write(server, re
     status, said = ask(f"{server}/api/studies/{ids['digits']}", "DELETE")
     assert (status, said["reason"]) == (405, "Penstock's studies are read-only here")
     assert ask(f"{server}/api/studies/{ids['digits']}")[0] == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
+def test_the_dashboard_answers_to_the_names_of_this_machine(server, host):
+    assert asked_as(server, host)[0] == asked_as(server, f"{host}:8080")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example:80", "a@evil.example", "evil@localhost", "[", ""],
+)
+def test_the_dashboard_answers_to_no_other_name(server, host):
+    status, text = asked_as(server, host)
+    assert status == 400
+    assert "http://127.0.0.1" in json.loads(text)["reason"]
+
+
+def asked_as(url, host):
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=10)
+    with closing(connection):
+        connection.request("GET", "/api/studies", headers={"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
 
 
 def test_a_browser_draws_a_study(server, reader, tmp_path):

@@ -84,6 +84,7 @@ def test_what_cannot_be_loaded_is_refused_with_the_reason(host, capfd, name, wor
         ("forgets", "left s-0 out of its order"),
         ("spins", "took more than 0.5 s of CPU time"),
         ("sleeps", "gave no plan within 2 s"),
+        ("babbles", "gave what is no answer: b'nonsense'"),
         ("ends", "ended its process, with exit status 3"),
     ],
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ledger_batches import SPEC, epoch_batch, first_batch, trials
+from ledger_batches import SPEC, as_newer, epoch_batch, first_batch, trials
 from penstock.app import codec
 from penstock.app.ledger import Batch, SqlLedger
 from penstock.app.queries import Reader
@@ -262,9 +262,17 @@ def test_a_ledger_that_is_being_made_says_that_nothing_has_run(sqlite_url, tmp_p
         Reader(sqlite_url).studies()
 
 
-def test_a_ledger_of_another_version_names_both_revisions(ledger, url):
-    ledger._driver.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(BackendError, match=rf"revision 9999 .*reads {HEAD}"):
+def test_a_ledger_of_a_newer_version_says_who_wrote_it_and_to_upgrade(ledger, url):
+    as_newer(ledger)
+    wanted = rf"written by Penstock 99.0.0 \(schema 9999\).* \(reads up to {int(HEAD)}\): upgrade"
+    with pytest.raises(BackendError, match=wanted):
+        Reader(url).studies()
+
+
+def test_a_ledger_of_an_older_version_says_to_start_its_scheduler(ledger, url):
+    ledger._driver.execute("DROP TABLE writer")
+    ledger._driver.execute("UPDATE alembic_version SET version_num = '0008'")
+    with pytest.raises(BackendError, match=r"older Penstock \(schema 8, .*\): .*penstock up"):
         Reader(url).studies()
 
 
@@ -276,10 +284,10 @@ def test_a_reader_writes_nothing_even_when_asked_to(ledger, url):
 
 def test_a_reader_does_not_wait_for_a_transaction_that_is_open(ledger, url):
     ledger.commit(first_batch(1))
-    ledger._driver.execute("BEGIN")
-    ledger._driver.execute("UPDATE study SET status = 'failed'")
-    assert Reader(url).study("digits").status == "running"
-    ledger._driver.execute("COMMIT")
+    [(statement, rows)] = ledger._writes.of(Batch(studies=[StudyRecord(SPEC, "failed", 1.0)]))
+    with ledger._database.transaction(ledger._driver) as cursor:
+        cursor.executemany(statement, rows)
+        assert Reader(url).study("digits").status == "running"
     assert Reader(url).study("digits").status == "failed"
 
 

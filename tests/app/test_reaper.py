@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from drive_world import World, device, spec
-from penstock.app.reaper import PUBLISH_TIMEOUT, REPORT_TIMEOUT, Reaper
+from penstock.app.reaper import ENDLESS, ENDLESS_GRACE, PUBLISH_TIMEOUT, REPORT_TIMEOUT, Reaper
 from penstock.app.transport import AttemptSeen, Seen, Survey
 from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft
 
@@ -122,3 +122,38 @@ def test_a_device_whose_draining_was_too_short_to_be_seen_was_stopped_too(world)
 def test_a_worker_started_anew_joins_anew(world):
     [joined] = findings(world, AttemptSeen(fence(world), "running", ()), incarnation="i2")
     assert joined.incarnation == "i2"
+
+
+def told_to_stop(world):
+    """A reaper that has seen the device drain at ``AT``."""
+    reaper, running = Reaper(claim_timeout=6.0), AttemptSeen(fence(world), "running", ())
+    world.send(*findings(world, running, draining=True, reaper=reaper))
+    assert findings(world, running, draining=True, reaper=reaper) == []
+
+    def after(seconds):
+        return findings(world, running, at=AT + seconds, draining=True, reaper=reaper)
+
+    return after
+
+
+def test_what_has_no_end_in_sight_does_not_hold_up_a_worker_that_was_told_to_stop(world):
+    """No epoch of the study was measured: an objective that returns one day."""
+    after = told_to_stop(world)
+    assert after(ENDLESS_GRACE) == []
+    [lost] = after(ENDLESS_GRACE + 0.1)
+    assert (lost.reason, lost.fence, lost.ranks) == (ENDLESS, fence(world), ())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waits"), [(10.0, (5.0, 15.0)), (50.0, ()), (3.0, (5.0,))], ids=str
+)
+def test_an_epoch_that_ends_in_time_may_end(world, seconds, waits):
+    """Epoch 1 took so long; epoch 2 began just before the worker was told to stop."""
+    world.at = AT
+    [first] = world.open.values()
+    world.send(world.epoch(first, 1, seconds=seconds))
+    after = told_to_stop(world)
+    for moment in waits:
+        assert after(moment) == []
+    [lost] = after(2 * seconds + 5.1)
+    assert lost.reason == ENDLESS

@@ -1,10 +1,14 @@
 """The loop: what it writes before it acts, and that a crash at any point loses nothing."""
 
+import json
+
 import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
 from penstock.app.clock import SimulatedClock
+from penstock.app.codec import decode, encode, spec_to_json
 from penstock.app.ledger import MemoryLedger
+from penstock.app.reports import to_event, to_question
 from penstock.app.restoring import restore
 from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
@@ -12,7 +16,7 @@ from penstock.app.simulate import SimulatedTransport
 from penstock.app.transport import Message
 from penstock.profiling.errors import BackendError
 from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import EpochReported, StudySubmitted
+from penstock.scheduler.events import EpochReported, StudyCancelled, StudySubmitted
 from penstock.scheduler.study import StrategySpec
 
 
@@ -86,7 +90,7 @@ def test_a_crash_at_any_round_trip_loses_no_epoch_and_doubles_none():
 @pytest.fixture
 def desk():
     transport = Desk(SimulatedClock(), [device()], Curve())
-    transport.inbox, transport.answered = [], []
+    transport.inbox, transport.answered, transport.dropped = [], [], []
     return transport
 
 
@@ -161,28 +165,151 @@ def test_devices_that_are_drained_are_named_in_the_answer_and_drained_once(runne
     assert devices == {"cpu.b.0"}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"kind": "epoch"},
-        {"kind": "epoch", "trial": 3, "fence": 1},
-        {"kind": "epoch", "trial": "s-1-0000", "fence": "1"},
-        {"kind": "returned", "trial": "s-1-0000", "fence": 1, "value": "much"},
-        {"kind": "failed", "trial": "s-1-0000", "fence": 1, "failure": "odd"},
-        {"kind": "suggest", "trial": "s-1-0000", "fence": 99, "name": "x"},
-        {"kind": "suggest"},
-    ],
-)
-def test_a_malformed_report_is_dropped_and_the_loop_goes_on(runner, desk, body):
+#: A report of each kind as a worker makes it; without what is said of the trial.
+REPORTS = {
+    "epoch": {
+        "epoch": 1,
+        "metrics": {"v": 0.5},
+        "state_hash": "h",
+        "signature": "s",
+        "seconds": 0.1,
+        "closes": False,
+        "holder": "",
+        "uri": "",
+        "claimed": 0.1,
+        "memory": 1,
+        "joules": 1.0,
+    },
+    "durable": {"epoch": 1, "state_hash": "h", "uri": "u"},
+    "undurable": {"reason": "r"},
+    "replayed": {"first": 1, "last": 1, "reason": "r"},
+    "windows": {"windows": [[[["threads", 2]], 1.1, 0.1, None]], "failed": []},
+    "profiled": {"epoch": 1, "values": {"cycles": 1.0}},
+    "returned": {"value": 0.5, "further": [], "constraints": {}, "pruned": False, "unasked": []},
+    "failed": {"failure": "nan", "message": "m", "traceback": "t", "trying": []},
+    "lost": {"reason": "r", "ranks": [0], "signature": "s", "expected": "e"},
+    "suggest": {"name": "x", "distribution": "{}", "reply": "reply:abc"},
+}
+DEEP = 0
+for _ in range(900):
+    DEEP = [DEEP]
+ODD = {
+    "null": None,
+    "text": "odd",
+    "list": [[1]],
+    "map": {"a": {}},
+    "beyond every number": 10**400,
+    "beyond the ledger": 2**63,
+    "negative": -1,
+    "deep": DEEP,
+}
+
+
+def odd_reports():
+    """Every report with each field in turn of every odd kind, and without it."""
+    for kind, fields in REPORTS.items():
+        whole = {"kind": kind, "cause": "1.0", "trial": "s-1-0000", "fence": 1, **fields}
+        for name in whole:
+            yield {field: value for field, value in whole.items() if field != name}
+            for value in ODD.values():
+                yield {**whole, name: value}
+
+
+def test_a_report_with_any_field_of_any_other_kind_never_ends_the_loop(runner, desk):
+    """Dropped, or taken where the value may stand there; what is taken can be written and read."""
+    sent = list(odd_reports())
     desk.inbox = [submit(1, study())]
     runner.turn(0.0)
-    before = runner.engine.state.seq
-    desk.inbox = [Message("1-0", "reports", body)]
+    desk.inbox = [Message(f"{n}-0", "reports", body) for n, body in enumerate(sent)]
     runner.turn(0.0)
-    assert runner.engine.state.seq == before
-    while runner.engine.state.studies:
-        runner.turn(1.0)
+    assert len(desk.dropped) > len(sent) / 2
+    assert {why.check for _, why in desk.dropped} == {"form"}
+    assert {"EpochReported", "AttemptFailed"} & {encode(e)[0] for _, e in runner._ledger.events}
+    for _, event in runner._ledger.events:
+        assert decode(*encode(event)) == event
+
+
+def test_reports_as_workers_make_them_are_read():
+    for kind, fields in REPORTS.items():
+        body = {"kind": kind, "cause": "1.0", "trial": "s-1-0000", "fence": 1, **fields}
+        assert (to_question if kind == "suggest" else to_event_at_0)(body).trial == "s-1-0000"
+
+
+def to_event_at_0(body):
+    return to_event(body, 0.0)
+
+
+def odd_commands():
+    texts = {
+        "submit": {"study": json.loads(spec_to_json(study())), "enqueued": []},
+        "cancel": {"study": "s-1"},
+        "weigh": {"study": "s-1", "weight": 1.0, "priority": 0},
+        "extend": {"study": "s-1", "by": 1, "to": None, "code": None},
+        "enqueue": {"study": "s-1", "params": {}},
+        "tell": {"study": "s-1", "number": 0, "value": 0.5, "reason": ""},
+        "import": {"imported": "{}"},
+        "remember": {"entries": []},
+        "drain": {"devices": ["cpu.a.0"], "within": 1.0},
+        "free": {"n": 1, "within": 1.0},
+    }
+    for kind, fields in texts.items():
+        for name in ("kind", *fields):
+            for value in ODD.values():
+                yield {"kind": kind, **fields, name: value}
+
+
+def test_a_command_with_any_field_of_any_other_kind_is_answered(runner, desk):
+    sent = list(odd_commands())
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    desk.inbox = [
+        Message(f"{n}-0", "commands", {"id": f"o{n}", **body}) for n, body in enumerate(sent)
+    ]
+    runner.turn(0.0)
+    assert desk.dropped == []
+    assert {where for where, _ in desk.answered} >= {f"reply:o{n}" for n in range(len(sent))}
+    for _, event in runner._ledger.events:
+        assert decode(*encode(event)) == event
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "a b", "x" * 200, "\ud800"])
+def test_a_command_without_an_id_that_can_be_answered_is_dropped(runner, desk, name):
+    desk.inbox = [Message("1-0", "commands", {"id": name, "kind": "plan"})]
+    runner.turn(0.0)
+    assert [why.check for _, why in desk.dropped] == ["form"]
+
+
+def test_a_question_is_not_answered_elsewhere_than_among_the_answers(runner, desk):
+    body = {"trial": "s-1-0000", "fence": 1, **REPORTS["suggest"], "kind": "suggest"}
+    desk.inbox = [Message("1-0", "reports", body | {"reply": "reports"})]
+    runner.turn(0.0)
+    assert [str(why) for _, why in desk.dropped] == [
+        "a malformed question: ValueError(\"reply = 'reports' is no place for an answer\")"
+    ]
+
+
+class Failing(Engine):
+    """With a bug: it fails over one kind of event, with half of it handled."""
+
+    def handle(self, event):
+        if isinstance(event, StudyCancelled):
+            raise ZeroDivisionError("a bug")
+        return super().handle(event)
+
+
+def test_what_we_fail_over_is_dropped_answered_and_the_runner_left_to_be_rebuilt(desk):
+    runner = Runner(Failing(), MemoryLedger(), desk, SamplerHost(), desk.clock)
+    runner.start()
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    desk.inbox = [command(2, "cancel", study="s-1")]
+    with pytest.raises(BackendError, match="entry 2-0 of commands was dropped"):
+        runner.turn(0.0)
+    assert runner.broken
+    assert [(message.id, why.check) for message, why in desk.dropped] == [("2-0", "handling")]
+    where, answer = said(desk)[-1]
+    assert (where, answer["type"]) == ("reply:c2", "BackendError")
+    assert "ZeroDivisionError" in answer["error"]
 
 
 class FullLedger(MemoryLedger):

@@ -10,7 +10,7 @@ import time
 
 import psutil
 import pytest
-from penstock.app import broker, locks, services
+from penstock.app import broker, locks, logs, services
 from penstock.app.reviver import POLL, Reviver
 from penstock.app.services import Service, ensure_up, stop_if_idle, take_down, wanted
 from penstock.app.settings import load
@@ -178,7 +178,7 @@ def test_a_service_sees_the_settings_and_runs_in_the_state_folder(settings, tmp_
         "print(json.dumps([str(load().home), load().devices, os.getcwd()]), flush=True)"
     )
     ensure_up(settings, services=(Service("scheduler", (sys.executable, "-c", program)),))
-    said = until(lambda: locks.tail(settings.logs / "scheduler.log"))
+    said = until(lambda: logs.tail(settings.logs / "scheduler.log"))
     assert json.loads(said) == [str(settings.home), "cpu:1x1", str(settings.home)]
 
 
@@ -218,3 +218,12 @@ def test_devices_in_the_settings_are_checked_also_while_services_run(settings, s
     ensure_up(settings, services=STAND_INS)
     with pytest.raises(UsageError, match="devices"):
         ensure_up(load(home=settings.home, devices=spec), services=STAND_INS)
+
+
+def test_who_waits_for_services_that_are_taken_down_is_told_so(settings, monkeypatch, capsys):
+    monkeypatch.setattr(services, "CHANGE_SILENCE", 0.05)
+    services._tell_of_change(settings)
+    assert capsys.readouterr().err == ""
+    with locks.hold(settings.run, services.CHANGE):
+        services._tell_of_change(settings)
+    assert "being taken down, which takes up to 30 s" in capsys.readouterr().err

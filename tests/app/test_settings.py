@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 import textwrap
@@ -78,6 +79,10 @@ def test_a_relative_home_becomes_absolute_because_services_run_elsewhere(tmp_pat
         ("PENSTOCK_STORE", "./checkpoints", "an absolute path"),
         ("PENSTOCK_STORE", "file://relative/x", "file:///absolute/path"),
         ("PENSTOCK_STORE", "local://relative/x", "file:///absolute/path"),
+        ("PENSTOCK_LOG_LIMIT", "65535", "65536 to 1e12 bytes"),
+        ("PENSTOCK_LOG_LIMIT", "10MB", "65536 to 1e12 bytes"),
+        ("PENSTOCK_LOG_AGE", "0", "0.01 to 1e5 days"),
+        ("PENSTOCK_LOG_AGE", "nan", "0.01 to 1e5 days"),
         ("PENSTOCK_NODE", "a.b", "letters, digits and hyphens"),
     ],
 )
@@ -140,3 +145,20 @@ def test_a_read_only_or_full_state_folder_is_refused(tmp_path, option, word):
     assert "PENSTOCK_HOME" in said
     assert str(tmp_path) in said
     assert word in said
+
+
+@pytest.mark.parametrize(
+    ("given", "required"),
+    [
+        ("rediss://:word@h:6379/0", True),
+        (f"rediss://:word@h:6379/0?ssl_ca_certs={__file__}", True),
+        ("rediss://:word@h:6379/0?ssl_cert_reqs=none", False),
+    ],
+)
+def test_a_brokers_certificate_is_asked_for_by_celery_too(given, required):
+    from penstock.app.celery import make_app
+
+    url = load(broker=given).broker
+    assert url.startswith(given)
+    wanted = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
+    assert make_app(url).connection().ssl["ssl_cert_reqs"] == wanted

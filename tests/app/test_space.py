@@ -119,3 +119,12 @@ def test_a_pair_of_numbers_is_no_list_of_choices():
     with pytest.raises(UsageError, match=r"Float\(0, 1\) for a range, or the list \[0, 1\]"):
         parse_space({"x": (0, 1)})
     assert parse_space({"x": ("a", "b")}) == parse_space({"x": ["a", "b"]})
+
+
+@pytest.mark.parametrize("bad", ["a\x1b[31m", "a\ud800", "a\x00"])
+def test_names_and_choices_without_controls_and_halves_of_characters(bad):
+    with pytest.raises(UsageError, match=r"a name in space = .* printable"):
+        parse_space({bad: Float(0, 1)})
+    with pytest.raises(UsageError, match=r"a choice in space\['x'\] = .* control"):
+        parse_space({"x": [bad, "b"]})
+    assert parse_space({"größe 👍": ["a\tb\nc", "é"]})

@@ -138,7 +138,7 @@ def submit(tmp_path):
         ("[8, 16]", "[2020-01-01]", "line 10: space.hidden: Categorical.choices[0] = datetime"),
         ("[8, 16]", "[8, 16", "is no YAML: expected ',' or ']'"),
         ("[8, 16]", "!!python/name:os.system x", "line 10 is no YAML: could not determine a con"),
-        ("[8, 16]", "&a [*a]", "study.yaml: an alias refers to what it is part of"),
+        ("[8, 16]", "&a [*a]", "an alias refers to what it is part of; allowed is at most 1 MiB"),
         ("# a study", "- a", "is no YAML"),
     ],
 )

@@ -22,7 +22,7 @@ from penstock import (
     epoch_function,
 )
 from penstock.app.changes import differences
-from penstock.app.submission import Plan, check_name, make_plan, make_spec, new_id
+from penstock.app.submission import Plan, check_name, make_asked_spec, make_plan, make_spec, new_id
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.study import Code
 
@@ -324,6 +324,14 @@ def test_a_trial_is_no_wider_than_its_shards():
         spec(shards=2, max_width=4)
     with pytest.raises(UsageError, match="max_width = 2 is refused: allowed is 1 for an objective"):
         spec(objective, None, 5, metric=None, strategy=None, max_width=2)
+
+
+def test_what_runs_in_a_trainer_may_have_a_memory_limit():
+    limit = {"memory_limit": 2**30}
+    assert spec(objective, None, 5, metric=None, strategy=None, **limit).memory_limit == 2**30
+    assert spec(loops, **limit).memory_limit == 2**30
+    with pytest.raises(UsageError, match=r"memory_limit = 1073741824 .* None for ask and tell"):
+        make_asked_spec(plan(strategy=None, **limit), "s", "s", {"x": Float(0, 1)})
 
 
 def test_an_objective_needs_nothing_but_a_number_of_trials():

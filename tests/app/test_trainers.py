@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 import pytest
+from penstock.app.launcher import Launcher
 from penstock.app.trainers import LINGER, STUDIES_KEPT, Slot, environment
 from penstock.profiling.devices import Device
 from penstock.tasks.messages import CodeRef, SegmentTask
@@ -16,7 +17,7 @@ from penstock.tasks.messages import CodeRef, SegmentTask
 
 @pytest.fixture
 def slot(tmp_path):
-    slot = Slot(Device("cpu.n.0", "n", "cpu", (), None, 1), 0, tmp_path, "127.0.0.1")
+    slot = Slot(Launcher(), Device("cpu.n.0", "n", "cpu", (), None, 1), 0, tmp_path, "127.0.0.1")
     yield slot
     for trainer in slot.trainers():
         trainer.close()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from penstock.app import protocol
+from penstock.app.dropped import counted
+from penstock.app.reports import to_event
 from penstock.app.transport import OpenAttempt, RedisTransport
 from penstock.profiling.errors import BackendError
 from penstock.scheduler.decisions import Cut, Release, Revoke
+from penstock.scheduler.events import AttemptFailed
+from penstock.scheduler.study import Code
 from worker_bench import KEY, SPEC, bench, client
 
 TRIAL = "st-0000"
@@ -65,22 +70,131 @@ def test_a_restarted_scheduler_reads_first_what_the_last_one_did_not_acknowledge
     successor.close()
 
 
+DEEP = "[" * 100_000
+BAD = {
+    "another key": (protocol.sealed(b"another key", "{}"), "seal", "wrong signature"),
+    "no seal": (("p", "{}"), "fields", "no signature"),
+    "other fields": (("x", "y"), "fields", "no text"),
+    "a seal that is not ASCII": (("p", "{}", "s", "\u00e9" * 64), "seal", "wrong signature"),
+    "a seal that is no UTF-8": (("p", "{}", "s", b"\xff" * 64), "seal", "wrong signature"),
+    "a text that is no UTF-8": (("p", b"\xff\xfe{}", "s", "0" * 64), "encoding", "no UTF-8"),
+    "a field that is no UTF-8": ((b"\xff", "x"), "fields", "no text"),
+    "no JSON": (protocol.sealed(KEY, "not JSON"), "json", "not JSON"),
+    "deep JSON": (protocol.sealed(KEY, DEEP), "json", "nested too deeply"),
+    "deep JSON that ends": (
+        protocol.sealed(KEY, '{"a":' * 100_000 + "1" + "}" * 100_000),
+        "json",
+        "nested too deeply",
+    ),
+    "a number of 5000 digits": (protocol.sealed(KEY, '{"a":' + "9" * 5000 + "}"), "json", "digits"),
+    "a name twice": (protocol.sealed(KEY, '{"a":1,"a":2}'), "json", "twice"),
+    "NaN": (protocol.sealed(KEY, '{"a":NaN}'), "json", "NaN is no number"),
+    "no object": (protocol.sealed(KEY, "[1]"), "form", "not a JSON object"),
+}
+
+
+@pytest.mark.parametrize("stream", [protocol.REPORTS, protocol.COMMANDS])
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_entry_is_said_counted_and_gone_and_the_good_beside_it_are_read(
+    at, redis, caplog, stream, what
+):
+    fields, check, words = BAD[what]
+    say(redis, {"n": 1}, stream=stream)
+    bad = redis.execute_command("XADD", stream, "*", *fields)
+    say(redis, {"n": 2}, stream=stream)
+    received = []
+    while len(received) < 2:
+        received += at.transport.receive(1.0)
+    assert [m.body for m in received] == [{"n": 1}, {"n": 2}]
+    [line] = [record.getMessage() for record in caplog.records]
+    name = stream.removeprefix(protocol.PREFIX)
+    assert line.startswith(f"dropped {bad} of {name} ({check}): ")
+    assert words in line
+    assert redis.xlen(stream) == 2
+    assert counted(redis, at.url) == {(name, check): 1}
+
+
+def test_five_thousand_bad_entries_are_all_counted_and_few_are_said(at, redis, caplog):
+    with redis.pipeline(transaction=False) as pipeline:
+        for _ in range(5_000):
+            pipeline.execute_command("XADD", protocol.REPORTS, "*", "p", "x" * 400, "s", "\u00e9")
+        pipeline.execute()
+    # Received by a scheduler that died: the next one reads them all as its own.
+    redis.xreadgroup("scheduler", "scheduler", {protocol.REPORTS: ">"}, count=200_000)
+    successor = RedisTransport(at.url, KEY)
+    successor.open()
+    say(redis, {"n": 1})
+    received = []
+    while not received:
+        received = successor.receive(0.2)
+    assert [m.body for m in received] == [{"n": 1}]
+    assert counted(redis, at.url) == {("reports", "seal"): 5_000}
+    assert redis.xlen(protocol.REPORTS) == 1
+    assert len(caplog.records) < 100
+    assert sum(len(record.getMessage()) for record in caplog.records) < 20_000
+    successor.close()
+
+
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    "key",
     [
-        (protocol.sealed(b"another key", "{}"), "wrong signature"),
-        (("p", "{}"), "no signature"),
-        (("x", "y"), "no text"),
-        (protocol.sealed(KEY, "not JSON"), "not JSON"),
-        (protocol.sealed(KEY, "[1]"), "not a JSON object"),
+        *(protocol.REPORTS, protocol.COMMANDS, protocol.RELEASES, protocol.DEVICES),
+        *(protocol.INSTALLATION, protocol.SCHEDULER, protocol.DROPPED),
+        *(protocol.attempt_key("st-0001"), protocol.lease_key("st-0001", 0), "cpu.n.0.s0"),
+        protocol.PREFIX + "reply:abc",
     ],
 )
-def test_a_forged_or_malformed_entry_is_logged_and_dropped(at, redis, caplog, fields, why):
-    redis.execute_command("XADD", protocol.REPORTS, "*", *fields)
+def test_a_value_of_another_type_is_removed_and_what_was_asked_for_can_be_done(at, redis, key):
+    redis.delete(key)
+    if key == protocol.DROPPED:  # which is asked for where there is something to count
+        say(redis, {}, key=b"another key")
+    if key in (protocol.SCHEDULER, protocol.lease_key("st-0001", 0)):
+        redis.rpush(key, "odd")
+    else:
+        redis.set(key, "odd")
+
+    def tried(attempt):
+        try:
+            return attempt()
+        except BackendError:
+            at.transport.open()  # as the scheduler does once the broker is back
+            return attempt()
+
+    def act():
+        at.transport.survey([OpenAttempt("st-0001", 0, 1)])
+        at.transport.carry_out(
+            dispatches=[(at.dispatch("st-0001"), SPEC)],
+            releases=[Release(id="1.2", cause=1, trial="st-0003")],
+            answers=[("reply:abc", "{}")],
+        )
+        return at.transport.receive(0.01)
+
+    assert tried(act) == []
+    at.transport.survey([])
     say(redis, {"n": 1})
-    assert [m.body for m in at.transport.receive(1.0)] == [{"n": 1}]
-    assert why in caplog.text
-    assert redis.xlen(protocol.REPORTS) == 1
+    assert [m.body for m in tried(lambda: at.transport.receive(1.0))] == [{"n": 1}]
+    wanted = {protocol.SCHEDULER: "string", protocol.REPORTS: "stream"}.get(key)
+    assert wanted is None or redis.type(key) == wanted
+    assert redis.llen("cpu.n.0.s0") >= 1
+    if key != protocol.lease_key("st-0001", 0):  # whose type nothing asks for
+        assert counted(redis, at.url)["keys", "type"] == 1
+
+
+def test_a_damaged_fence_or_key_is_put_right_and_counted(at, redis):
+    redis.hset(protocol.attempt_key("st-0001"), mapping={"fence": "\u0663", "state": "running"})
+    assert at.transport.survey([OpenAttempt("st-0001", 0, 1)]).states["st-0001"].fence is None
+    redis.hset(protocol.attempt_key("st-0001"), mapping={"fence": "odd", "state": "running"})
+    at.send("st-0001")
+    assert redis.llen("cpu.n.0.s0") == 1
+    redis.hset(protocol.INSTALLATION, "key", b"\xff no key")
+    assert protocol.fetch_installation(redis, at.url) is None
+    assert at.transport.survey([]).boot
+    assert protocol.fetch_installation(redis, at.url).key == KEY
+    redis.hset(protocol.INSTALLATION, "key", "no key")
+    at.transport.open()
+    assert protocol.fetch_installation(redis, at.url).key == KEY
+    at.transport.survey([])
+    assert counted(redis, at.url) == {("attempts", "form"): 1, ("installation", "form"): 2}
 
 
 def test_a_wiped_broker_is_noticed_and_the_streams_are_made_anew(at, redis):
@@ -132,14 +246,35 @@ def test_a_survey_shows_only_devices_that_answer_and_drops_malformed_records(at,
         "incarnation": "i",
         "draining": True,
     }
-    redis.hset(protocol.DEVICES, mapping={"cpu.n.1": json.dumps(record), "bad": "{", "dead": "{}"})
+    bad = {
+        "bad": "{",
+        "dead": "{}",
+        b"\xff": "{}",
+        "no UTF-8": b"\xff",
+        "deep": DEEP,
+        "odd": json.dumps({**record, "device": [1]}),
+        "incarnation": json.dumps({**record, "incarnation": 1}),
+        "of another": json.dumps(record),
+        "cpu.n.2": json.dumps(
+            {**record, "device": {**record["device"], "name": "cpu.n.2", "slots": 10**9}}
+        ),
+    }
+    redis.hset(protocol.DEVICES, mapping={"cpu.n.1": json.dumps(record), **bad})
     redis.set(protocol.alive_key("cpu.n.1"), "i", px=60_000)
-    redis.set(protocol.alive_key("bad"), "i", px=60_000)
+    for name in bad:
+        place = name if isinstance(name, bytes) else name.encode()
+        redis.set(protocol.alive_key("").encode() + place, "i", px=60_000)
+    redis.delete(protocol.alive_key("dead"))
     devices = at.transport.survey([]).devices
     assert [(name, seen.draining, seen.device.cores) for name, seen in devices.items()] == [
         ("cpu.n.1", True, (0,))
     ]
-    assert not redis.hexists(protocol.DEVICES, "dead")
+    assert redis.hkeys(protocol.DEVICES) == ["cpu.n.1"], "none is looked at twice"
+    assert counted(redis, at.url) == {
+        ("devices", "json"): 2,
+        ("devices", "encoding"): 1,
+        ("devices", "form"): 6,
+    }
     redis.delete(protocol.alive_key("cpu.n.1"))
     assert at.transport.survey([]).stopped == {"cpu.n.1"}, "it drained"
     redis.hset(protocol.DEVICES, "cpu.n.1", json.dumps(record | {"draining": False}))
@@ -177,3 +312,17 @@ def test_a_broker_serves_one_scheduler_at_a_time(at, redis):
     second = RedisTransport(at.url, KEY, owner="/b on two")
     second.open()
     second.close()
+
+
+def test_a_segment_of_which_no_task_can_be_made_fails_its_trial_and_nothing_else(at, redis):
+    """The broker, the scheduler and the other dispatches of the turn are not to suffer."""
+    odd = replace(SPEC, code=Code("/caf\udce9/study.py:f", "/caf\udce9", "0"))
+    bad, good = at.dispatch("st-0007"), at.dispatch("st-0008")
+    at.transport.carry_out(dispatches=[(bad, odd), (good, SPEC)])
+    [report] = at.transport.receive(1.0)
+    event = to_event(report.body, 5.0)
+    assert isinstance(event, AttemptFailed)
+    assert (event.trial, event.fence, event.kind) == ("st-0007", bad.segment.fence, "code")
+    assert "cannot be sent to a worker" in event.message
+    states = at.transport.survey([OpenAttempt("st-0008", 0, 1)]).states
+    assert states["st-0008"].state == "dispatched"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import time
+from base64 import b64encode
 from dataclasses import replace
 
 import psutil
@@ -11,6 +14,7 @@ import pytest
 from installation import is_trainer
 from penstock.app import broker, protocol
 from penstock.app.celery import message
+from penstock.app.dropped import counted
 from penstock.scheduler.decisions import Cut, Release, Revoke
 from penstock.scheduler.study import Code
 from penstock.tasks.messages import SegmentTask, seal
@@ -33,6 +37,46 @@ def asks(trial):
 
 def dies(trial):
     os.abort()
+
+def leaves_a_child_and_aborts(trial):
+    if os.fork() == 0:
+        while True:
+            time.sleep(1)
+    os.abort()
+
+def a_pool_and_aborts(trial):
+    from concurrent.futures import ProcessPoolExecutor
+    pool = ProcessPoolExecutor(2)
+    pool.submit(os.getpid).result()
+    os.abort()
+
+def a_child_speaks(trial):
+    """A fork that Python does not hear of: its child has all sockets, and talks."""
+    import ctypes, socket
+    child = ctypes.CDLL(None).fork()
+    if not child:
+        for fd in range(3, 100):
+            try:
+                socket.socket(fileno=fd).send(b"nonsense\\n")
+            except OSError:
+                pass
+        os._exit(0)
+    os.waitpid(child, 0)
+    trial.report(1.0, 1)
+    return 0.5
+
+def closes_everything(trial):
+    os.closerange(3, 1000)
+    return 0.5
+
+def ends_the_process(trial):
+    os._exit(0)
+
+def leaves_a_daemon(trial):
+    import subprocess, sys
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    subprocess.Popen(sleep, start_new_session=True)
+    return 0.5
 
 def returns(trial):
     return 0.5
@@ -84,6 +128,13 @@ def trainers(at) -> list[psutil.Process]:
     return [p for p in worker.children() if is_trainer(p)]
 
 
+def below(at) -> set[int]:
+    """The processes below the worker that run."""
+    worker = psutil.Process(at.processes[-1].pid)
+    found = worker.children(recursive=True)
+    return {p.pid for p in found if p.status() != psutil.STATUS_ZOMBIE}
+
+
 def test_a_segment_of_three_epochs_makes_three_reports_and_only_the_last_closes(shared):
     shared.send("st-0001", n=3)
     reports = [m.body for m in shared.reports(3)]
@@ -111,26 +162,119 @@ def forged(text: str, mark: str) -> str:
     return message(task, text, mark, "cpu.n.0.s0")
 
 
+def changed(**changes) -> str:
+    """A message with one thing changed in it: ``headers__eta`` is that header."""
+    found = json.loads(forged("{}", "00"))
+    for where, value in changes.items():
+        *path, name = where.split("__")
+        at = found
+        for each in path:
+            at = at[each]
+        if value is GONE:
+            del at[name]
+        else:
+            at[name] = value
+    return json.dumps(found)
+
+
+GONE = object()
+DEEP = "[" * 100_000
+BODY = "WzEsMl0="  # [1,2]
+#: What lies in a queue, what it fails, what is said of it.
+ELEMENTS = {
+    "no JSON": ("this is not JSON", "json", "no message"),
+    "no UTF-8": (b"\xff\xfe", "json", "no message"),
+    "deep JSON": (DEEP, "json", "RecursionError"),
+    "deep JSON that ends": (DEEP + "]" * 100_000, "json", "RecursionError"),
+    "5000 digits": ('{"body": ' + "9" * 5000 + "}", "json", "no message"),
+    "a value of kombu's": (
+        '{"__type__": "decimal", "__value__": "x"}',
+        "handling",
+        "no message",
+    ),
+    "a list": ("[]", "form", "no message"),
+    "properties alone": ('{"properties": {}}', "form", "no message"),
+    "no headers": (changed(headers=GONE), "form", "headers"),
+    "headers that are text": (changed(headers="x"), "form", "no message"),
+    "wrong base64": (changed(body="%"), "form", "base64"),
+    "a body that is no JSON": (changed(body="eA=="), "form", "JSON"),
+    "a body that is no list of three": (changed(body=BODY), "form", "no message"),
+    "a body that is a number": (changed(body=5), "form", "no message"),
+    "a deep body": (
+        changed(body=b64encode(DEEP.encode()).decode()),
+        "form",
+        "RecursionError",
+    ),
+    "another task": (changed(headers__task="os.system"), "form", "os.system"),
+    "Celery's own task": (changed(headers__task="celery.backend_cleanup"), "form", "cleanup"),
+    "pickle": (
+        changed(**{"content-type": "application/x-python-serialize"}),
+        "form",
+        "pickle|x-py",
+    ),
+    "no content type": (changed(**{"content-type": GONE}), "form", "content-type"),
+    "another encoding": (changed(**{"content-encoding": "rot13"}), "form", "rot13"),
+    "a time to come": (changed(headers__eta="2999-01-01T00:00:00"), "form", "eta"),
+    "an end": (changed(headers__expires="x"), "form", "expires"),
+    "retries": (changed(headers__retries="x"), "form", "retries"),
+    "a header more": (changed(headers__x=1), "form", "x besides"),
+    "an id that is a map": (changed(headers__id={}), "form", "dict where a text belongs"),
+    "a way back": (changed(properties__reply_to="x"), "form", "reply_to"),
+    "a tag that is a list": (changed(properties__delivery_tag=[]), "form", "delivery_tag"),
+}
+
+
+@pytest.mark.parametrize("what", ELEMENTS)
+def test_whatever_is_in_a_queue_the_worker_says_counts_and_drops_it_and_goes_on(shared, what):
+    element, check, words = ELEMENTS[what]
+    before, found = len(shared.log()), []
+    with client(shared) as redis:
+        redis.delete(protocol.DROPPED)
+        redis.lpush("cpu.n.0.s0", element)
+        wait_for(lambda: counted(redis, shared.url))
+        assert counted(redis, shared.url) == {("queues", check): 1}
+    wait_for(lambda: found or found.extend(re.findall(words, shared.log()[before:])))
+    assert "Traceback" not in shared.log()[before:]
+    shared.send("st-0004")
+    assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
+    assert shared.processes[-1].poll() is None
+
+
 @pytest.mark.parametrize(
-    ("element", "words"),
+    ("text", "mark", "words"),
     [
-        (lambda: forged("{}", "00"), "wrong signature"),
-        (lambda: forged("{}", seal(KEY, "{}")), "malformed task"),
-        (lambda: "this is not JSON", "no message"),
-        (lambda: "[]", "no message"),
-        (lambda: '{"properties": {}}', "no message"),
-        (lambda: '{"body": "%", "properties": {"body_encoding": "base64"}}', "no message"),
-        (lambda: json.dumps({**json.loads(forged("{}", "0")), "body": "eA=="}), "JSON"),
-        (lambda: forged("{}", "00").replace("penstock.segment", "os.system"), "os.system"),
+        ("{}", "00", "wrong signature"),
+        ("{}", "\u00e9" * 64, "wrong signature"),
+        ("{}", seal(KEY, "{}"), "malformed task"),
+        (DEEP, seal(KEY, DEEP), "malformed task"),
+        ("\udcff", "00", "no UTF-8"),
     ],
 )
-def test_whatever_is_in_a_queue_the_worker_logs_it_drops_it_and_goes_on(shared, element, words):
+def test_a_message_with_a_task_that_is_none_is_dropped(shared, text, mark, words):
     before = len(shared.log())
     with client(shared) as redis:
-        redis.lpush("cpu.n.0.s0", element())
+        redis.lpush("cpu.n.0.s0", forged(text, mark))
     wait_for(lambda: words in shared.log()[before:])
     shared.send("st-0004")
     assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
+
+
+def test_what_is_no_event_on_celerys_own_channel_does_not_end_the_worker(shared):
+    with client(shared) as redis:
+        redis.delete(protocol.DROPPED)
+        assert redis.publish("/0.celery.pidbox", DEEP) == 1
+        assert wait_for(lambda: counted(redis, shared.url)) == {("queues", "json"): 1}
+    shared.send("st-0004")
+    assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
+
+
+def test_a_value_in_the_place_of_a_queue_is_removed_and_the_worker_goes_on(shared):
+    with client(shared) as redis:
+        redis.set("cpu.n.0.s0", "odd")
+        wait_for(lambda: not redis.exists("cpu.n.0.s0"))
+        wait_for(lambda: ("keys", "type") in counted(redis, shared.url))
+    shared.send("st-0006")
+    assert [m.body["trial"] for m in shared.reports(1)] == ["st-0006"]
     assert shared.processes[-1].poll() is None
 
 
@@ -168,6 +312,55 @@ def test_a_trainer_that_aborts_is_a_failure_that_names_its_signal(shared):
     (failed,) = shared.reports(1)
     assert failed.body["failure"] == "died"
     assert "SIGABRT" in failed.body["message"]
+
+
+@pytest.mark.parametrize("name", ["leaves_a_child_and_aborts", "a_pool_and_aborts"])
+def test_a_trainer_that_dies_while_a_child_of_it_lives_is_known_to_be_dead_at_once(shared, name):
+    before = below(shared)
+    sent = time.monotonic()
+    shared.send("st-0030", objective(shared, name))
+    (failed,) = shared.reports(1)
+    assert failed.body["failure"] == "died"
+    assert "SIGABRT" in failed.body["message"]
+    assert "ended with it" in failed.body["message"]
+    assert "had started" in failed.body["message"]
+    shared.send("st-0031")
+    assert [m.body["trial"] for m in shared.reports(1)] == ["st-0031"]
+    assert below(shared) <= before, "its children are gone"
+    assert time.monotonic() - sent < 15
+
+
+def test_only_the_process_that_was_started_speaks_for_its_trial(shared):
+    shared.send("st-0032", objective(shared, "a_child_speaks"), n=2)
+    said = [m.body for m in shared.reports(2)]
+    assert [r["kind"] for r in said] == ["epoch", "returned"]
+    assert said[0]["metrics"]["loss"] == 1.0
+    assert said[1]["value"] == 0.5
+    wait_for(lambda: "is dropped" in shared.log())
+
+
+def test_a_trainer_whose_code_closes_the_pipe_fails_with_these_words(shared):
+    shared.send("st-0033", objective(shared, "closes_everything"))
+    (failed,) = shared.reports(1)
+    assert failed.body["failure"] == "died"
+    assert "closed file descriptors that it had not opened" in failed.body["message"]
+
+
+def test_a_code_that_ends_its_process_is_told_so_and_is_not_taken_for_bad_luck(shared):
+    shared.send("st-0034", objective(shared, "ends_the_process"))
+    (failed,) = shared.reports(1)
+    assert failed.body["failure"] == "exit"
+    assert failed.body["message"].startswith("os._exit(0), or a library")
+
+
+def test_what_a_study_started_ends_with_its_trainer(own):
+    own.start_worker()
+    own.send("st-0035", objective(own, "leaves_a_daemon"))
+    (returned,) = own.reports(1)
+    assert returned.body["left"] == 1
+    own.transport.carry_out(releases=[Release(id="1", cause=1, trial="st-0035")])
+    wait_for(lambda: "had started: python" in own.log())
+    assert len(below(own)) == 1
 
 
 def test_changed_code_is_refused_and_not_run(shared):

@@ -110,9 +110,9 @@ def attacker(running):
 
 
 QUEUE_ELEMENTS = {
-    "noise": ("\x00 this is not JSON", "an element of a queue that is no message"),
-    "other JSON": ("[1, 2, 3]", "an element of a queue that is no message"),
-    "empty": ("{}", "an element of a queue that is no message"),
+    "noise": ("\x00 this is not JSON", "it is no message"),
+    "other JSON": ("[1, 2, 3]", "it is no message"),
+    "empty": ("{}", "it is no message"),
 }
 
 

@@ -161,3 +161,21 @@ def test_a_wrong_password_is_refused_in_time_and_not_shown(nodes):
     assert time.monotonic() - began < 5 + 4
     assert "does not answer" in said
     assert "wr0ng" not in said
+
+
+@ON_ONE_HOST
+def test_where_the_ledger_is_elsewhere_that_is_said_and_how_to_read_it(nodes, tmp_path):
+    first, second = nodes
+    where = f"keeps it in {first.settings.home} on "
+    path = script(tmp_path, 1)
+    said = second.penstock("submit", path)
+    study = said.split("penstock watch ")[1].split()[0]
+    assert where in said
+    for command in (("watch", study), ("status",), ("best",), ("ls",), ("run", path)):
+        said = second.penstock(*command, status=3)
+        assert where in said
+        assert "set PENSTOCK_LEDGER to its URL" in said
+        assert PASSWORD not in said
+    assert first.wait(study).status == "complete"
+    assert [row.id for row in first.reader.studies() if row.name.startswith(path.stem)] == [study]
+    assert not (second.settings.home / "ledger.db").exists()

@@ -111,6 +111,13 @@ def test_an_objective_goes_wrong_in_the_same_ways(site):
     assert story.count("the trainer process died") == CRASH_LIMIT, "it was tried again"
 
 
+def test_an_objective_that_takes_more_than_its_study_allows_fails_for_memory(site):
+    study = create_study(study_name="hungry", memory_limit=2**30)
+    with pytest.raises(TrialFailed, match="its memory_limit is 1 GiB") as failed:
+        study.optimize(users_objectives.hungry, n_trials=1, show_progress=False)
+    assert failed.value.kind == "memory"
+
+
 def test_a_range_that_the_sampler_cannot_draw_from_fails_the_trial_that_asked(site):
     study = create_study(study_name="boundless", sampler="random")
     with pytest.raises(TrialFailed, match="no value for 'x'"):

@@ -1,6 +1,7 @@
 """Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
 
 from drive_world import World, check_invariants, device, spec
+from penstock.scheduler.attempts import BACKOFF_LONGEST
 from penstock.scheduler.courses import Course, steady
 from penstock.scheduler.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, PolicyChosen, Tick
@@ -215,3 +216,12 @@ def test_what_is_free_is_kept_for_the_first_where_the_plan_is_patient():
     assert at.engine._place(list(free))
     assert first in state.ready
     assert second not in state.ready
+
+
+def test_a_device_that_lost_a_thousand_segments_rests_as_long_as_any():
+    at = world("d0")
+    at.engine.state.devices["d0"].losses = 5000
+    [dispatch] = at.open.values()
+    where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
+    at.send(AttemptLost(at=at.at, reason="its lease ran out", **where))
+    assert at.engine.state.devices["d0"].backoff_until == at.at + BACKOFF_LONGEST

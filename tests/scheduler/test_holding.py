@@ -1,8 +1,10 @@
 """The operator takes devices out and gives them back, whatever their workers do."""
 
+from dataclasses import replace
+
 import pytest
 from drive_world import World, check_invariants, device, spec
-from penstock.scheduler.decisions import Cut, Dispatch, Member, Revoke
+from penstock.scheduler.decisions import Cut, Dispatch, Member, Release, Revoke
 from penstock.scheduler.engine import Refused
 from penstock.scheduler.events import (
     AttemptLost,
@@ -11,6 +13,7 @@ from penstock.scheduler.events import (
     DeviceLeft,
     DevicesGivenBack,
     DevicesTakenOut,
+    LedgerRestored,
     Tick,
 )
 from penstock.scheduler.trial import TrialState
@@ -165,3 +168,41 @@ def test_readers_see_when_a_device_rests_and_when_it_no_longer_does(world):
     world.at = 2.0
     world.send(Tick(at=2.0))
     assert shown(world) == {A: "joined"}
+
+
+def test_after_an_older_ledger_was_restored_what_was_sent_since_counts_for_nothing():
+    world = World()
+    world.submit(spec(n_trials=1))
+    world.join(A)
+    [before] = world.open.values()
+    decisions = world.send(LedgerRestored(at=world.at))
+    assert Revoke in {type(decision) for decision in decisions}
+    released = {each.trial for each in decisions if isinstance(each, Release)}
+    assert {"s-1-0000", "s-1-0001"} < released, "workers hold nothing of a trial by these names"
+    assert not world.open, "a release would take along what is sent with it"
+    [sent] = [each for each in world.send(Tick(at=world.at)) if isinstance(each, Dispatch)]
+    assert sent.segment.fence > 500_000, "no fence of the forgotten future is given out again"
+    assert sent.segment.first == before.segment.first
+    for fence in (before.segment.fence, before.segment.fence + 7):
+        forgotten = replace(world.epoch(before, 1), fence=fence)
+        with pytest.raises(Refused, match="not the open one"):
+            world.engine.handle(forgotten)
+    world.send(world.epoch(sent, 1))
+    # Another state than the accepted one: it may be that of other parameters.
+    with pytest.raises(Refused, match="not the open one"):
+        world.engine.handle(replace(world.epoch(before, 1), state_hash="f" * 64))
+    [study] = world.engine.state.studies.values()
+    assert not study.message
+    check_invariants(world.engine)
+
+
+def test_a_backup_that_is_restored_twice_gives_out_other_fences_each_time():
+    fences = []
+    for at in (1_770_000_000.0, 1_770_000_060.0):  # damaged again, a minute later
+        world = World()
+        world.submit(spec(n_trials=1))
+        world.join(A)
+        world.send(LedgerRestored(at=at))
+        world.send(Tick(at=at))
+        fences += world.open
+    assert fences[0] + 10_000 < fences[1] < 2**53

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hostile_objectives
 import pytest
 import torch
 from penstock.profiling.errors import TrialFailed
 from penstock.tasks.memory import bounded, peak_memory
+from trainer_process import TrainerProcess, segment
 
 GROWS = """
 from penstock.tasks.memory import peak_memory
@@ -54,3 +56,26 @@ def test_who_takes_more_than_the_limit_fails_for_memory_and_the_process_goes_on(
 def test_other_errors_stay_what_they_are():
     with pytest.raises(KeyError), bounded(room(256)):
         {}["a"]
+
+
+def test_a_study_of_functions_has_its_limit_and_one_without_has_none(tmp_path):
+    takes = hostile_objectives.takes_a_gigabyte
+    with TrainerProcess(tmp_path / "log") as trainer:
+        for trial in ("s-0000", "s-0001"):  # the second time, too
+            (failed,) = trainer.carry_out(segment(takes, trial=trial, memory_limit=1 << 30))
+            assert (failed["op"], failed["kind"]) == ("failed", "memory")
+            assert failed["message"] == "its memory_limit is 1 GiB: MemoryError"
+            assert "takes_a_gigabyte" in failed["traceback"]
+        (returned,) = trainer.carry_out(segment(takes, trial="s-0002"))
+        assert returned["op"] == "returned"
+        # The limit is the process's: what stands still in it counts.
+        more = hostile_objectives.takes_more_and_more
+        limit = {"memory_limit": 3 << 29, "holder": trainer.identity}
+        assert trainer.carry_out(segment(more, trial="s-0003", **limit))[-1]["op"] == "epoch"
+        assert trainer.carry_out(segment(more, trial="s-0004", **limit))[-1]["op"] == "epoch"
+        failed = trainer.carry_out(segment(more, 2, trial="s-0003", **limit))[-1]
+        assert (failed["op"], failed["kind"]) == ("failed", "memory")
+        # It is gone then, and its memory; as is that of one which starts over.
+        assert trainer.carry_out(segment(more, 2, trial="s-0004", **limit))[-1]["op"] == "epoch"
+        limit["holder"] = ""
+        assert trainer.carry_out(segment(more, 2, trial="s-0004", **limit))[-1]["op"] == "epoch"

@@ -1,0 +1,48 @@
+"""A ledger that is not on this machine: where it is, and how it is read.
+
+Whoever knows a broker's URL can submit to the scheduler that serves it. Its ledger is a file on the
+scheduler's machine, unless it is in a PostgreSQL database that all reach.
+"""
+
+from __future__ import annotations
+
+from ..profiling.discovery import node_name
+from ..profiling.errors import BackendError
+from ..profiling.urls import hide_password
+from . import broker, protocol
+from .database import database_at
+from .queries import Reader
+from .settings import PREFIX, Settings
+
+
+def owner(settings: Settings) -> str:
+    """Whose scheduler one of these settings is, as a broker is told."""
+    return f"{settings.home} on {node_name()}"
+
+
+def reader_of(settings: Settings) -> Reader:
+    """The ledger of these settings, for reading. BackendError where it is elsewhere, and where."""
+    words = elsewhere(settings)
+    if words is not None:
+        raise BackendError(words)
+    return Reader(settings.ledger_url)
+
+
+def elsewhere(settings: Settings) -> str | None:
+    """Where the ledger is and how it is read, where that is not on this machine; else None.
+
+    BackendError where there is none here, and the broker does not answer who might have one.
+    """
+    if settings.broker is None or settings.ledger is not None:
+        return None
+    if not database_at(settings.ledger_url).is_absent():
+        return None
+    with broker.connect(settings) as client:
+        holder = protocol.holder(client, settings.broker)
+    if holder in (None, owner(settings)):
+        return None
+    return (
+        f"the ledger is not on this machine: the scheduler that serves"
+        f" {hide_password(settings.broker)} keeps it in {holder}. Run the command there; or have"
+        f" that scheduler keep it in PostgreSQL, and set {PREFIX}LEDGER to its URL here as well"
+    )

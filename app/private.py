@@ -1,0 +1,79 @@
+"""Folders and files that their owner alone can write to, whatever the umask."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+#: The bits of a mode that let others than its owner write.
+OTHERS_WRITE = 0o022
+
+
+class NotOurs(Exception):
+    """A folder, or a link on the way to it, is another user's."""
+
+
+def close(home: Path, *inner: Path) -> str | None:
+    """Let nobody else write to the folder ``home``, nor enter those ``inner`` ones in it.
+
+    What was wrong, in words. Raises NotOurs where another user has made it or a link to it.
+    """
+    for path in (home, *home.parents):
+        if path.is_symlink():
+            _check_owner(path, path.lstat())
+    for folder in (home, *inner):
+        _check_owner(folder, folder.stat())
+    for folder in inner:
+        if _mode(folder) != 0o700:
+            folder.chmod(0o700)
+    if home.stat().st_uid != os.geteuid():
+        # A volume of a container: its group is ours.
+        if not _mode(home) & 0o002:
+            return None
+        return f"others can write to {home}: its owner, root, has to forbid it"
+    loose = [path for path in (home, *home.iterdir()) if _is_loose(path)]
+    if not loose:
+        return None
+    mode = _mode(loose[0])
+    _tighten(home)
+    return (
+        f"others could write to {loose[0]} (mode {mode:04o}): that is forbidden now, and what they"
+        " may have left there is not known"
+    )
+
+
+def forbid_others_to_write() -> None:
+    """Let no file that this process or a child makes be writable by others, whatever its umask."""
+    os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _is_loose(path: Path) -> bool:
+    """Whether others can write to ``path``, which is ours; a link is not followed."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:  # it is gone since it was listed
+        return False
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        return False
+    return bool(found.st_mode & OTHERS_WRITE) and found.st_uid == os.geteuid()
+
+
+def _tighten(home: Path) -> None:
+    """Forbid others to write to ``home`` and to all that is ours in it."""
+    for folder, _, files in os.walk(home):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            if _is_loose(path):
+                with contextlib.suppress(FileNotFoundError):
+                    path.chmod(_mode(path) & ~OTHERS_WRITE)
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    """Root may do all things anyway: what is root's is as good as ours."""
+    if found.st_uid not in (os.geteuid(), 0):
+        raise NotOurs(f"{path} belongs to user {found.st_uid}")

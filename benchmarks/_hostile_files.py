@@ -1,0 +1,479 @@
+"""Attacks on files: what lies in the state folder, what is read in, what stands beside a script.
+
+What is damaged is moved aside first, and back in the end: then all must go on. A ledger is damaged
+in a copy, whose readers must show what the undamaged one shows, or refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psutil
+from penstock import FullBudget
+
+from . import _hostile_plain
+from ._digits import SPACE, DigitsNet
+from ._hostile_site import PATIENCE, Field, Wedged, field_in, kill
+from ._hostile_verdict import Attack, Hung
+
+KIND = "files"
+#: Seconds in which a study must have overcome the damage; else somebody must be told of it.
+OVERCOME = 25.0
+#: Seconds that a command may take for a file that is not worth more.
+AT_THE_DOOR = 8.0
+_copies = count()
+
+Damage = Callable[[Path, bytes, random.Random], Any]
+
+
+# -- damages ---------------------------------------------------------------------------------------
+
+
+def _flipped(content: bytes, rng: random.Random, times: int) -> bytes:
+    found = bytearray(content or b"\0")
+    for _ in range(times):
+        found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
+    return bytes(found)
+
+
+def _folder(path: Path, _content: bytes, _rng: random.Random) -> None:
+    path.mkdir()
+    (path / "full").write_bytes(b"x")
+
+
+#: What is put where the file was.
+DAMAGES: dict[str, Damage] = {
+    "deleted": lambda _path, _content, _rng: None,
+    "empty": lambda path, _content, _rng: path.touch(),
+    "cut short": lambda path, content, rng: path.write_bytes(
+        content[: rng.randrange(max(1, len(content)))]
+    ),
+    "a bit flipped": lambda path, content, rng: path.write_bytes(_flipped(content, rng, 1)),
+    "bits flipped": lambda path, content, rng: path.write_bytes(_flipped(content, rng, 100)),
+    "garbage": lambda path, _content, rng: path.write_bytes(rng.randbytes(1000)),
+    "a folder": _folder,
+    "a link to nowhere": lambda path, _content, _rng: path.symlink_to("/nowhere/at/all"),
+    "a link to itself": lambda path, _content, _rng: path.symlink_to(path.name),
+    "a full device": lambda path, _content, _rng: path.symlink_to("/dev/full"),
+    "anybody's": lambda path, content, _rng: (path.write_bytes(content), path.chmod(0o777)),
+    "nobody's": lambda path, content, _rng: (path.write_bytes(content), path.chmod(0)),
+}
+
+
+@contextmanager
+def damaged(paths: Sequence[Path], damage: str, rng: random.Random) -> Iterator[None]:
+    """The files are damaged in the block. They are moved back after it: open ones stay the same."""
+    aside = []
+    try:
+        for path in paths:
+            content = path.read_bytes() if path.is_file() else b""
+            moved = path.with_name(f"{path.name}.aside")
+            path.rename(moved)
+            aside.append((path, moved))
+            DAMAGES[damage](path, content, rng)
+        yield
+    finally:
+        for path, moved in aside:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            moved.replace(path)
+
+
+# -- what lies in the state folder -----------------------------------------------------------------
+
+#: Which files; damages that mean something there; the services that may be replaced because of it.
+TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "key": ("key", ()),
+    "wish": ("run/up.json", ()),
+    "scheduler's lock": ("run/scheduler.lock", ("scheduler",)),
+    "agent's lock": ("run/agent.lock", ("agent",)),
+    "broker's lock": ("run/broker.lock", ("broker",)),
+    "change lock": ("run/services.lock", ()),
+    "broker's socket": ("run/broker.sock", ("broker",)),
+    "broker's settings": ("run/broker.conf", ()),
+    "services' logs": ("logs/[asw]*.log", ()),
+    "trainers' logs": ("logs/trainer-*.log", ()),
+    "checkpoints' mark": ("checkpoints/installation-*", ()),
+}
+#: What reads the file anew.
+THEN = ("", "scheduler", "agent")
+
+
+def _state(site: Field, *, target: str, damage: str, then: str, seed: int) -> None:
+    """The study overcomes it, or somebody is told of the file and it goes on once it is mended."""
+    pattern, _ = TARGETS[target]
+    paths = sorted(site.home.glob(pattern))
+    with site.victim() as study:
+        with damaged(paths, damage, random.Random(seed)):
+            if then and (pid := site.pid(then)):
+                os.kill(pid, signal.SIGKILL)
+            try:
+                site.over(study, OVERCOME)
+            except Wedged:
+                said = ""
+                with suppress(Wedged):
+                    for command in (("status", study), ("doctor",)):
+                        said += site.penstock(*command, seconds=20)[1]
+                names = "|".join(rf"\b{re.escape(path.name)}\b" for path in paths)
+                site.clear(said, names, "status and doctor")
+        site.over(study)
+
+
+def _open_to_all(site: Field) -> None:
+    """What is ours is tightened, or ``doctor`` says that others can write it."""
+    folders = [site.home, *(path for path in site.home.iterdir() if path.is_dir())]
+    files = [path for folder in folders for path in folder.iterdir() if path.is_file()]
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [*folders, *files]}
+    for path in modes:
+        path.chmod(0o777)
+    old = os.umask(0)
+    try:
+        site.plain()
+        said = site.penstock("doctor")[1]
+        _run_script(site, site.folder / "umask", 0)
+    finally:
+        os.umask(old)
+        still = [p.name for p in modes if p.exists() and p.stat().st_mode & stat.S_IWOTH]
+        for path, mode in modes.items():
+            if path.exists() and path.stat().st_mode & stat.S_IWOTH:
+                path.chmod(mode)
+    if still:
+        site.clear(said, r"others|anybody|0?777|writable|permission", f"doctor, of {still[:5]},")
+    new = [p for p in site.home.rglob("*") if p not in modes and _is_open(p)]
+    if new:
+        shown = [str(path.relative_to(site.home)) for path in new[:5]]
+        site.found("failed", f"{len(new)} files made that anybody can write: {shown}")
+        for path in new:
+            path.chmod(0o600 if path.is_file() else 0o700)
+
+
+def _is_open(path: Path) -> bool:
+    found = path.lstat()
+    return not stat.S_ISLNK(found.st_mode) and bool(found.st_mode & stat.S_IWOTH)
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def _checkpoints(site: Field, *, damage: str, seed: int) -> None:
+    """Trainers are killed and find all states damaged: what comes out is right, or is refused."""
+    xs = [0.25, 0.5]
+    study = site.submit(_hostile_plain.epochs, {"x": xs}, epoch_timeout=20)
+    site.working(study, 2)
+    with damaged(_states(site), damage, random.Random(seed)):
+        kill(_trainers(site))
+        trials = site.over(study)
+    site.values_right(study)
+    for trial in trials:
+        if trial.state == "failed":
+            site.clear(str(trial.failure_message), "checkpoint|state|store", "the trial")
+        elif trial.state != "completed":
+            site.found("failed", f"trial {trial.number} {trial.state}")
+
+
+_undisturbed: dict[tuple[int, int], str] = {}
+
+
+def _exact(site: Field, *, damage: str, seed: int) -> None:
+    """A trial that repeats exactly comes out with the same bits, whatever is left of its states."""
+    table = _undisturbed or _hashes(site, _digits(site))
+    _undisturbed.update(table)
+    study = _digits(site)
+    site.working(study, 3)
+    with damaged(_states(site), damage, random.Random(seed)):
+        kill(_trainers(site))
+        if _hashes(site, study) != table:
+            site.found("wrong", "other bits than undisturbed")
+
+
+def _digits(site: Field) -> str:
+    options = {"metric": "accuracy", "sampler": "random", "strategy": FullBudget(6)}
+    return site.submit(DigitsNet, SPACE, n_trials=2, epoch_timeout=30, **options)
+
+
+def _hashes(site: Field, study: str) -> dict[tuple[int, int], str]:
+    numbers = {trial.id: trial.number for trial in site.over(study)}
+    return {(numbers[r.trial], r.epoch): r.state_hash for r in site.reader.epochs(study)}
+
+
+def _states(site: Field) -> list[Path]:
+    found = (site.home / "checkpoints").rglob("*")
+    return [path for path in found if path.is_file() and "installation" not in path.name]
+
+
+def _trainers(site: Field) -> list[psutil.Process]:
+    agent = psutil.Process(site.pid("agent"))
+    found = []
+    for process in agent.children(recursive=True):
+        with suppress(psutil.Error):
+            if "penstock.tasks.trainer" in process.cmdline():
+                found.append(process)
+    return found
+
+
+# -- the ledger ------------------------------------------------------------------------------------
+
+
+def _ledger(site: Field, *, damage: str, times: int, seed: int) -> None:
+    """Nothing wrong is shown as right, by readers or by a scheduler that takes the ledger up."""
+    studies = [row.id for row in site.reader.studies() if row.status == "complete"]
+    rng = random.Random(seed)
+    shown = rng.sample(studies, min(2, len(studies)))
+    with field_in(site.folder / f"copy-{next(_copies)}", beside=site) as copy:
+        copy.settings.ensure_home()
+        ledger = copy.home / "ledger.db"
+        _back_up(site.home / "ledger.db", ledger)
+        shutil.copy(site.home / "key", copy.home)
+        before = {study: _table(copy, study)[1] for study in shown}
+        content = ledger.read_bytes()
+        ledger.write_bytes(_hit(content, damage, times, rng))
+        _same(site, copy, before)
+        status, said = copy.penstock("up", seconds=60)
+        if status:
+            site.clear(said, "ledger", "penstock up")
+        time.sleep(1.0)  # the scheduler takes the ledger up meanwhile
+        _same(site, copy, before)
+        copy.penstock("down", seconds=60)
+
+
+def _hit(content: bytes, damage: str, times: int, rng: random.Random) -> bytes:
+    if damage == "flipped":
+        return _flipped(content, rng, times)
+    if damage == "cut short":
+        return content[: rng.randrange(len(content))]
+    found = bytearray(content)
+    for _ in range(times):  # a page that was never written, or is another one's
+        page = rng.randrange(len(content) // 4096) * 4096
+        other = rng.randrange(len(content) // 4096) * 4096
+        found[page : page + 4096] = bytes(4096) if damage == "zeros" else content[other:][:4096]
+    return bytes(found)
+
+
+def _back_up(source: Path, target: Path) -> None:
+    with sqlite3.connect(source) as live, sqlite3.connect(target) as copy:
+        live.backup(copy)
+    live.close()
+    copy.close()
+
+
+def _same(site: Field, copy: Field, before: dict[str, Any]) -> None:
+    for study, table in before.items():
+        status, found = _table(copy, study)
+        if status:
+            site.clear(found, "ledger|damag|malformed|corrupt|no study", "penstock status")
+        elif found != table:
+            site.found("wrong", f"{study} is shown as {str(found)[:150]}")
+
+
+def _table(copy: Field, study: str) -> tuple[int, Any]:
+    status, said = copy.penstock("status", study, "--json")
+    if status:
+        return status, said
+    trials = json.loads(said[said.index("{") :])["all_trials"]
+    return 0, [
+        [t[name] for name in ("number", "state", "epoch", "value", "params")] for t in trials
+    ]
+
+
+# -- what is read in, and what stands beside it ----------------------------------------------------
+
+
+def _run_script(site: Field, folder: Path | bytes, wanted: int | None, words: str = ".") -> None:
+    """``penstock run`` of a script in ``folder``: all is right, or it is refused with ``words``."""
+    Path(os.fsdecode(folder)).mkdir(exist_ok=True, parents=True)
+    script = Path(os.fsdecode(folder)) / "script.py"
+    script.write_text(_hostile_plain.SCRIPT)
+    try:
+        status, said = site.penstock("run", os.fsencode(script), seconds=30)
+    except Hung as error:  # it waits, and has said what for
+        if wanted == 0 or not error.told(words):
+            raise
+        return
+    if status == 0:
+        if "all is right" not in said:
+            site.found("wrong", said[-200:])
+    elif wanted == 0:
+        site.found("failed", f"penstock run: {said[-250:]}")
+    else:
+        site.clear(said, words, "penstock run")
+
+
+def _no_utf8(site: Field) -> None:
+    folder = os.fsencode(site.folder / "cat") + b"\xff\xfe"
+    _run_script(site, folder, None, "UTF-8|path|name")
+
+
+def _beside(site: Field, *, names: Sequence[str]) -> None:
+    """A module of the user's that is called like a library."""
+    folder = site.folder / f"beside-{'-'.join(names)}"
+    folder.mkdir()
+    for name in names:
+        (folder / f"{name}.py").write_text("CAT = 1\n")
+    _run_script(site, folder, None, "|".join(rf"{name}\.py" for name in names))
+
+
+def _file(site: Field, *, name: str, content: bytes, words: str, command: str = "run") -> None:
+    """A file that is read in is refused at once, with words."""
+    path = site.folder / name
+    path.write_bytes(content)
+    began = time.monotonic()
+    status, said = site.penstock(command, path, seconds=PATIENCE)
+    took = time.monotonic() - began
+    if status == 0:
+        site.found("failed", f"penstock {command} took {name}")
+    else:
+        site.clear(said, words, f"penstock {command}")
+    if took > AT_THE_DOOR:
+        site.found("failed", f"penstock {command} took {took:.1f} s for {name}")
+
+
+def _bomb() -> bytes:
+    levels = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 9)]
+    return "\n".join(["l0: &l0 [cat]", *levels, "code: s.py:objective", "space: *l8"]).encode()
+
+
+def _imported(site: Field, *, damage: str, seed: int) -> None:
+    """An export that was damaged on its way is refused, or what it says is taken as it stands."""
+    study = next(row for row in site.reader.studies() if row.status == "complete")
+    path = site.folder / f"export-{seed}.json"
+    status, said = site.penstock("export", study.id, "--output", path)
+    if status:
+        site.found("failed", f"penstock export: {said[-200:]}")
+        return
+    text = path.read_bytes().replace(study.id.encode(), f"imported-{seed}".encode())
+    path.write_bytes(text.replace(study.name.encode(), f"imported-{seed}".encode()))
+    with damaged([path], damage, random.Random(seed)):
+        status, said = site.penstock("import", path)
+        if status:
+            words = "JSON|file|export|field|refus|damag|link|folder|directory|UTF-8|is not|must be"
+            site.clear(said, words, "penstock import")
+        elif site.penstock("ls")[0]:
+            site.found("failed", "penstock ls fails after it")
+
+
+def _edited(site: Field) -> None:
+    """Code that changes while its study is at work: what it was goes on, or somebody is told."""
+    module = site.user_module("_hostile_function")
+    space = {"act": ["nothing"], "moment": ["last"], "x": [0.25, 0.5, 0.75, 1.0]}
+    study = site.submit(module.epochs, space)
+    site.working(study)
+    path = Path(module.__file__)
+    path.write_text(path.read_text() + "\nCAT = 'another one'\n")
+    for process in _trainers(site):
+        process.kill()
+    words = "chang|differ|edited|digest|another"
+    try:
+        trials = site.over(study, OVERCOME)
+    except Wedged:  # what keeps it from starting is said; it waits for the file that it began with
+        site.clear(site.penstock("status", study)[1], words, "penstock status")
+        site.penstock("cancel", study)
+        site.over(study)
+    else:
+        for trial in trials:
+            if trial.state != "completed":
+                said = f"{trial.failure_message} {site.reader.study(study).message}"
+                site.clear(said, words, "the trial")
+    site.values_right(study)
+
+
+# -- the attacks -----------------------------------------------------------------------------------
+
+
+def attacks(rng: random.Random, n: int) -> list[Attack]:
+    """The listed ones, and ``n`` drawn from all files, damages and places."""
+    listed = [
+        Attack("script under a path that is no UTF-8", KIND, "it runs, or is refused", _no_utf8),
+        Attack("state folder open to all", KIND, "tightened, or doctor says it", _open_to_all),
+        _of_ledger("flipped", 400, 0),
+        _of_beside("queue", "redis"),
+        Attack(
+            "YAML alias bomb",
+            KIND,
+            "refused at once",
+            partial(
+                _file, name="bomb.yaml", content=_bomb(), words="alias|large|many|entries|deep"
+            ),
+        ),
+        Attack("states flipped, exact trial", KIND, "the same bits", _flip_exact),
+        Attack("code edited while it runs", KIND, "it goes on, or says so", _edited),
+        _of_state("trainers' logs", "a folder", "", 0),
+        _of_state("key", "garbage", "scheduler", 0),
+    ]
+    names = {attack.name for attack in listed}
+    sorts: tuple[Callable[[], Attack], ...] = (
+        lambda: _of_state(
+            rng.choice(sorted(TARGETS)), _damage(rng), rng.choice(THEN), rng.getrandbits(32)
+        ),
+        lambda: _of_ledger(
+            rng.choice(("flipped", "zeros", "swapped", "cut short")),
+            rng.choice((1, 3, 20, 1000)),
+            rng.getrandbits(32),
+        ),
+        lambda: _of_state(
+            rng.choice(sorted(TARGETS)), _damage(rng), rng.choice(THEN), rng.getrandbits(32)
+        ),
+        lambda: _of_checkpoints(_damage(rng), rng.getrandbits(32)),
+        lambda: _of_import(_damage(rng), rng.getrandbits(32)),
+        lambda: _of_beside(rng.choice(("json", "random", "torch", "celery", "numpy", "logging"))),
+    )
+    drawn: list[Attack] = []
+    i = 0
+    while len(drawn) < n:
+        attack = sorts[i % len(sorts)]()
+        i += 1
+        if attack.name not in names:
+            names.add(attack.name)
+            drawn.append(Attack(**vars(attack) | {"generated": True}))
+    return listed + drawn
+
+
+def _damage(rng: random.Random) -> str:
+    return rng.choice(sorted(DAMAGES))
+
+
+def _flip_exact(site: Field) -> None:
+    _exact(site, damage="bits flipped", seed=0)
+
+
+def _of_state(target: str, damage: str, then: str, seed: int) -> Attack:
+    _, hits = TARGETS[target]
+    run = partial(_state, target=target, damage=damage, then=then, seed=seed)
+    name = f"{target}: {damage}" + (f", {then} killed" if then else "")
+    expected = "the study overcomes it, or status or doctor names the file"
+    hit = frozenset((*hits, then)) - {""}
+    return Attack(name, KIND, expected, run, hits=hit, cuts="broker" in hit)
+
+
+def _of_ledger(damage: str, times: int, seed: int) -> Attack:
+    run = partial(_ledger, damage=damage, times=times, seed=seed)
+    return Attack(f"ledger {damage}, {times} times", KIND, "nothing wrong is shown as right", run)
+
+
+def _of_checkpoints(damage: str, seed: int) -> Attack:
+    run = partial(_checkpoints, damage=damage, seed=seed)
+    return Attack(f"states: {damage}", KIND, "values are right, or the trial says so", run)
+
+
+def _of_import(damage: str, seed: int) -> Attack:
+    run = partial(_imported, damage=damage, seed=seed)
+    return Attack(f"export: {damage}", KIND, "taken, or refused with words", run)
+
+
+def _of_beside(*names: str) -> Attack:
+    files = ", ".join(f"{name}.py" for name in names)
+    run = partial(_beside, names=names)
+    return Attack(f"{files} beside the script", KIND, f"it runs, or {files} is named", run)

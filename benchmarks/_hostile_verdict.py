@@ -1,0 +1,103 @@
+"""What an attack is, what it brought to light, and how long a study usually takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._hostile_site import Field
+
+KINDS = ("user code", "wire", "files", "environment")
+#: What is counted, in the order in which it is told.
+COUNTED = ("wedged", "leaked", "crashed", "wrong", "bytes", "unclear", "failed")
+#: A plain study may take so many times its usual time after an attack.
+SLOWER = 2.0
+
+
+class Wedged(Exception):
+    """Something did not end in time; the text says what was waited for."""
+
+
+class Hung(Wedged):
+    """A command did not end; it was killed, and holds nothing of the installation any longer."""
+
+    def __init__(self, command: str, seconds: float, said: str) -> None:
+        super().__init__(f"{command}: not over in {seconds:g} s: {said[-300:]!r}")
+        self._said = said
+
+    def told(self, words: str) -> bool:
+        """Whether it has said what it waits for."""
+        return re.search(words, self._said, re.IGNORECASE) is not None
+
+
+class Skip(Exception):
+    """This machine or user cannot carry the attack out; the text says why."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """``run`` carries it out and tells the field what it found; ``expected`` is that in words.
+
+    ``hits``: services that it ends itself, so that they are other processes afterwards. Where it
+    breaks connections (``cuts``), tracebacks in the logs of services are Celery's own words.
+    """
+
+    name: str
+    kind: str
+    expected: str
+    run: Callable[[Field], None]
+    generated: bool = False
+    hits: frozenset[str] = frozenset()
+    cuts: bool = False
+
+
+@dataclass
+class Verdict:
+    """What an attack brought to light: by what is counted, the words for each time."""
+
+    attack: Attack
+    seconds: float = 0.0
+    over_usual: float = 0.0
+    skipped: str = ""
+    unbounded: int = 0
+    found: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in COUNTED})
+
+    @property
+    def why(self) -> str:
+        """All that was found, in words; empty where the attack came to nothing."""
+        return "; ".join(f"{name}: {words}" for name in COUNTED for words in self.found[name])
+
+
+class Usual:
+    """How long the plain study usually takes, and how fast the machine was then."""
+
+    def __init__(self, plain: Callable[[], float], times: int) -> None:
+        plain()  # the first one waits for workers to import what they need
+        self._speed = median(yardstick() for _ in range(3))
+        took = [plain() for _ in range(times)]
+        self.seconds, self.longest = median(took), max(took)
+
+    def slower(self, took: float) -> float:
+        """How many times as long as usual ``took`` was, on a machine as fast as then.
+
+        A machine that others slow down is no fault of the attack: beyond the limit its own speed is
+        measured, and counted out.
+        """
+        over = took / self.seconds
+        return over if over <= SLOWER else over / max(1.0, yardstick() / self._speed)
+
+
+def yardstick() -> float:
+    """Seconds that two processes side by side take for what a trainer's start is made of."""
+    began = time.monotonic()
+    command = [sys.executable, "-P", "-c", "import optuna.distributions"]
+    for process in [subprocess.Popen(command) for _ in range(2)]:
+        process.wait()
+    return time.monotonic() - began

@@ -1,0 +1,164 @@
+"""What this process's control groups leave it of memory, processor time and cores.
+
+Theory of operation. A container's limits are those of its control group and of every group around
+it: the narrowest one counts. ``/proc/self/cgroup`` names the process's group in each hierarchy, and
+``/proc/self/mountinfo`` says where a hierarchy is mounted and which group is the mount's root (in a
+container often the container's own). Version 2 has one hierarchy, version 1 one for each
+controller; a hybrid host has both. A group that cannot be seen from here, a file that is missing or
+holds no number: each says nothing, and never that there is nothing left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+#: A limit of this many bytes is version 1's way to say that there is none.
+UNLIMITED = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``memory`` in bytes, ``cpus`` in processors' worth of time; None where nothing limits it.
+
+    ``cores`` are those that the process may run on; empty where no group says so.
+    """
+
+    memory: int | None = None
+    cpus: float | None = None
+    cores: frozenset[int] = frozenset()
+
+
+def read_limits(root: Path = Path("/")) -> Limits:
+    """The limits of this process. ``root`` is where ``proc`` and the mounts are (tests)."""
+    memory, cpus, cores = list[int](), list[float](), list[frozenset[int]]()
+    for folder in _groups(root, "memory"):
+        memory += _bytes(folder)
+    for folder in _groups(root, "cpu"):
+        cpus += _cpus(folder)
+    for folder in _groups(root, "cpuset"):
+        cores += _cores(folder)
+    return Limits(
+        min(memory, default=None),
+        min(cpus, default=None),
+        frozenset.intersection(*cores) if cores else frozenset(),
+    )
+
+
+def usable_memory(root: Path = Path("/")) -> int | None:
+    """Bytes of memory that this process and those beside it have; None where that is not known."""
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    limit = read_limits(root).memory
+    return physical if limit is None else min(physical, limit)
+
+
+def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...]:
+    """Those of ``cores`` that this process may run on, at most as many as it is given the time of.
+
+    At least one.
+    """
+    limits, known = read_limits(root), sorted(cores)
+    # A set that has none of them in it speaks of other numbers than ours.
+    allowed = [core for core in known if core in limits.cores] or known
+    return tuple(allowed if limits.cpus is None else allowed[: max(1, int(limits.cpus))])
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of the process's group and of those around it, as far as they can be seen."""
+    named = _lines(root / "proc/self/cgroup")
+    mounts = [line.split() for line in _lines(root / "proc/self/mountinfo")]
+    for line in named:
+        number, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        unified = number == "0" and not controllers
+        if not unified and controller not in controllers.split(","):
+            continue
+        for words in mounts:
+            found = _mount(words, "cgroup2" if unified else "cgroup")
+            if found is None or not (unified or controller in found[2]):
+                continue
+            top = root / found[1].lstrip("/")
+            yield from _upwards(top, group, found[0])
+
+
+def _mount(words: list[str], kind: str) -> tuple[str, str, list[str]] | None:
+    """Root group, mount point and options of a line of ``mountinfo``, where it is of that kind."""
+    try:
+        after = words.index("-")
+        if words[after + 1] != kind:
+            return None
+        return words[3], words[4].replace("\\040", " "), words[after + 3].split(",")
+    except (ValueError, IndexError):
+        return None
+
+
+def _upwards(top: Path, group: str, mounted: str) -> Iterator[Path]:
+    """From the group's folder below ``top``, which is the folder of group ``mounted``, to ``top``.
+
+    A group that is not below it, seen from a container, has its limits in ``top`` itself.
+    """
+    inside = PurePosixPath(group)
+    parts = inside.relative_to(mounted).parts if inside.is_relative_to(mounted) else ()
+    if ".." in parts:
+        parts = ()
+    for length in range(len(parts), -1, -1):
+        folder = top.joinpath(*parts[:length])
+        if folder.is_dir():
+            yield folder
+
+
+def _bytes(folder: Path) -> Iterator[int]:
+    for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+        for line in _lines(folder / name):
+            yield from _limit(line)
+    for line in _lines(folder / "memory.stat"):  # version 1: also of groups that are out of sight
+        name, _, value = line.partition(" ")
+        if name == "hierarchical_memory_limit":
+            yield from _limit(value)
+
+
+def _limit(text: str) -> Iterator[int]:
+    if text.strip().isdecimal() and 0 < int(text) < UNLIMITED:
+        yield int(text)
+
+
+def _cpus(folder: Path) -> Iterator[float]:
+    words = " ".join(_lines(folder / "cpu.max")).split()
+    if not words:
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [line.strip() for name in names for line in _lines(folder / name)]
+    # "max", and -1 in version 1, are no limit.
+    if len(words) == 2 and all(word.isdecimal() and int(word) > 0 for word in words):
+        yield int(words[0]) / int(words[1])
+
+
+def _cores(folder: Path) -> Iterator[frozenset[int]]:
+    for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
+        for line in _lines(folder / name):
+            if found := _numbers(line):
+                yield found
+
+
+def _numbers(text: str) -> frozenset[int]:
+    """``0-2,5`` as numbers; none where it is no such list."""
+    found = set[int]()
+    for part in text.strip().split(","):
+        first, dash, last = part.partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isdecimal() for end in ends):
+            return frozenset()
+        found.update(range(int(ends[0]), int(ends[1]) + 1))
+    return frozenset(found)
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a file; none where it cannot be read."""
+    try:
+        return file.read_text(errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,68 @@
+"""What a child that user code forks may not do: speak for its trainer, or hold its sockets open.
+
+Theory of operation. ``os.fork`` copies the trainer with all that it holds. A child that does not
+exit runs on in the user's code, and comes back into ours: it would report the trial's epochs a
+second time, and return a value of its own. And while it lives it holds the trainer's sockets, so
+that nobody hears of the trainer's death by their end. So the sockets are closed in the child as it
+begins, and whatever of ours a child comes to ends it, where the trainer itself goes on. A program
+that is started with ``subprocess`` inherits nothing and comes to none of our code.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from weakref import WeakSet
+
+#: The exit status of a child that ran on into our code.
+STATUS = 1
+
+_sockets: WeakSet[socket.socket] = WeakSet()
+_trainer = 0
+
+
+def watch() -> None:
+    """This process is a trainer: know its forked children from now on."""
+    global _trainer  # noqa: PLW0603 - a process is one trainer at most
+    _trainer = os.getpid()
+    os.register_at_fork(after_in_child=_close_sockets)
+
+
+def keep_from_children(sock: socket.socket) -> None:
+    """Close ``sock`` in every child that this process forks."""
+    _sockets.add(sock)
+
+
+def end_child(error: BaseException | None = None) -> None:
+    """End this process if it is a forked child of a trainer; ``error`` is what it raised, if any.
+
+    Nothing of the trainer's is touched: no lock is taken, no ``finally`` block runs.
+    """
+    if _trainer in {0, os.getpid()}:
+        return
+    if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+        os._exit((error.code or 0) & 0xFF)  # as it was told to
+    raised = ""
+    if error is not None:
+        with suppress(BaseException):  # its own methods may raise
+            raised = "".join(traceback.format_exception(error))
+    words = (
+        f"{raised}process {os.getpid()}, which the training code forked, ran on into Penstock's"
+        f" code and was ended: only the trainer, process {_trainer}, speaks for its trial."
+        " Leave a forked child with os._exit(), or start a program with subprocess.\n"
+    )
+    with suppress(OSError):
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, words.encode(errors="replace"))
+    os._exit(STATUS)
+
+
+def _close_sockets() -> None:
+    for sock in list(_sockets):
+        # Its number only: closing the object could wait for a lock that was held at the fork.
+        number = sock.detach()
+        if number >= 0:
+            with suppress(OSError):
+                os.close(number)

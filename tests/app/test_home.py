@@ -1,0 +1,158 @@
+"""Who can write to a state folder: its owner, whatever the umask, and whatever it was before."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from penstock.app import doctor, services
+from penstock.app.settings import load
+from penstock.app.whole_file import write_whole
+from penstock.profiling.errors import UsageError
+
+SOMEBODY = 12345
+IN_CONTAINER = """
+import os, sys
+from penstock.app.settings import load
+settings = load(home=sys.argv[1])
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+print(settings.close_home())
+"""
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return load(home=tmp_path / "home")
+
+
+@pytest.fixture
+def no_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def found(settings):
+    [finding] = doctor._home(settings)
+    return finding
+
+
+def test_a_new_folder_is_private_whatever_the_umask(settings, no_umask):
+    settings.ensure_home()
+    assert {mode(path) for path in (settings.home, settings.run, settings.logs)} == {0o700}
+
+
+def test_a_folder_that_down_makes_is_private(settings, no_umask):
+    assert services.take_down(settings) == []
+    assert {mode(path) for path in (settings.home, settings.run)} == {0o700}
+
+
+def test_what_others_could_write_to_they_cannot_any_more_and_it_is_said(settings, no_umask, caplog):
+    for path in (settings.run, settings.logs, settings.home / "checkpoints" / "deep"):
+        path.mkdir(parents=True)
+    report = settings.home / "checkpoints" / "deep" / "a"
+    report.write_text("x")
+    report.chmod(0o646)
+    settings.home.chmod(0o777)
+    settings.ensure_home()
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"others could write to {settings.home} (mode 0777)")
+    assert mode(settings.home) == 0o755
+    assert {mode(settings.run), mode(settings.logs)} == {0o700}
+    assert {mode(path) for path in settings.home.rglob("checkpoints/**")} == {0o755}
+    assert mode(report) == 0o644
+    settings.ensure_home()
+    assert len(caplog.records) == 1, "once"
+
+
+def test_a_folder_within_that_others_can_write_to_is_found(settings, caplog):
+    settings.ensure_home()
+    (settings.home / "reports").mkdir()
+    (settings.home / "reports").chmod(0o777)
+    settings.ensure_home()
+    assert mode(settings.home / "reports") == 0o755
+    assert "reports (mode 0777)" in caplog.text
+
+
+def test_doctor_says_what_it_found_once(settings):
+    settings.ensure_home()
+    settings.home.chmod(0o777)
+    finding = found(settings)
+    assert finding.grade == "warn"
+    assert "others could write" in finding.what
+    assert found(settings).grade == "ok"
+
+
+def test_a_link_in_the_folder_is_not_followed(settings, tmp_path):
+    settings.ensure_home()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    outside.chmod(0o777)
+    (settings.home / "link").symlink_to(outside)
+    settings.home.chmod(0o777)
+    settings.ensure_home()
+    assert mode(outside) == 0o777
+
+
+@as_root
+@pytest.mark.parametrize("part", ["home", "run", "logs"])
+def test_another_users_folder_is_refused_also_to_root(settings, part):
+    settings.ensure_home()
+    os.chown(getattr(settings, part), SOMEBODY, -1)
+    with pytest.raises(UsageError, match=f"PENSTOCK_HOME.*belongs to user {SOMEBODY}"):
+        settings.ensure_home()
+
+
+@as_root
+def test_a_link_of_another_user_is_refused_and_our_own_is_fine(settings, tmp_path):
+    settings.ensure_home()
+    link = tmp_path / "link"
+    link.symlink_to(settings.home)
+    load(home=link).ensure_home()
+    os.lchown(link, SOMEBODY, -1)
+    with pytest.raises(UsageError, match=f"link belongs to user {SOMEBODY}"):
+        load(home=link / "within").ensure_home()
+
+
+@as_root
+@pytest.mark.parametrize(("given", "warned"), [(0o2770, False), (0o2777, True)])
+def test_a_volume_of_a_container_is_taken(given, warned):
+    """It is root's, and its group's, who is the container's user."""
+    folder = Path(tempfile.mkdtemp())  # pytest's own folders are closed to others
+    try:
+        folder.chmod(0o755)
+        home = folder / "state"
+        home.mkdir()
+        os.chown(home, 0, SOMEBODY)
+        home.chmod(given)
+        done = subprocess.run(
+            [sys.executable, "-c", IN_CONTAINER, str(home), str(SOMEBODY)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        shutil.rmtree(folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("others can write" in done.stdout) is warned
+
+
+def test_files_of_a_process_without_umask_are_not_for_others_to_write(tmp_path, no_umask):
+    write_whole(tmp_path / "a", "x", "report")
+    assert mode(tmp_path / "a") == 0o644
+    program = (
+        "import pathlib\nfrom penstock.app.cli import main\n"
+        "try: main()\nexcept SystemExit: pathlib.Path('b').touch()"
+    )
+    subprocess.run([sys.executable, "-c", program, "--help"], cwd=tmp_path, check=True, stdout=-3)
+    assert mode(tmp_path / "b") == 0o644

@@ -1,0 +1,198 @@
+"""Logs stay small while they are written, whoever writes, and their writers never wait or die."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from penstock.app import logs
+from penstock.app.logs import LogKeeper, open_log, tail, trim
+from penstock.app.settings import load
+
+LIMIT = 1 << 20
+
+#: Writes lines as fast as it can, for so many seconds; prints how many it has written.
+FLOOD = """
+import os, sys, time
+block = b"".join(b"%063d\\n" % i for i in range(4096))
+os.write(1, b"the beginning\\n")
+end, written = time.monotonic() + float(sys.argv[1]), 0
+while time.monotonic() < end:
+    written += os.write(1, block)
+os.write(1, b"the end\\n")
+print(written, file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def settings(tmp_path):
+    settings = load(home=tmp_path / "home", log_limit=LIMIT, log_age=1.0)
+    settings.ensure_home()
+    return settings
+
+
+def until(holds, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return found
+
+
+def test_a_flood_is_cut_while_it_lasts_and_says_how_much_that_was(settings):
+    path = settings.logs / "trainer-a.log"
+    sizes, over = [], threading.Event()
+
+    def measure():
+        while not over.wait(0.01):
+            sizes.append(path.stat().st_size)
+
+    # Two of them, as the scheduler and the agent have one each.
+    with LogKeeper(settings), LogKeeper(settings), open_log(path) as output:
+        watcher = threading.Thread(target=measure)
+        watcher.start()
+        child = subprocess.run(
+            [sys.executable, "-c", FLOOD, "1.5"], stdout=output, stderr=subprocess.PIPE, check=True
+        )
+        over.set()
+        watcher.join()
+        until(lambda: path.stat().st_size <= LIMIT)
+    written = int(child.stderr)
+    text = path.read_bytes()
+    [cut] = re.findall(rb"\[penstock: about +(\d+) bytes were cut here", text)
+    assert written > 50 * LIMIT, "it was no flood"
+    # What is written between two looks is there for a moment. The rest never is.
+    assert max(sizes) < written / 3
+    assert sorted(sizes)[len(sizes) // 2] < written / 8
+    assert text.startswith(b"the beginning\n")
+    assert text.endswith(b"the end\n")
+    assert int(cut) == pytest.approx(written, rel=0.2)
+
+
+def test_a_log_is_cut_under_a_writer_who_is_stopped_killed_or_gone(settings):
+    path = settings.logs / "worker-a.log"
+    program = "import os, time\nwhile True: os.write(1, b'x' * 99 + b'\\n'); time.sleep(0)"
+    with open_log(path) as output:
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=output)
+    until(lambda: path.stat().st_size > LIMIT)
+    child.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+    assert 0 < trim(path, LIMIT) < LIMIT * 0.6
+    child.send_signal(signal.SIGCONT)
+    until(lambda: path.stat().st_size > LIMIT)
+    child.kill()
+    child.wait()
+    first = int(re.search(rb"about +(\d+)", path.read_bytes())[1])
+    before = path.stat().st_size
+    trim(path, LIMIT)
+    text = path.read_bytes()
+    [again] = re.findall(rb"about +(\d+) bytes were cut", text)
+    assert int(again) - first == pytest.approx(before - len(text), abs=300), "cuts add up"
+    lines = text.partition(b"\n[penstock")[2].splitlines()[1:]
+    assert {len(line) for line in lines} == {99}, "what is kept begins with a line"
+    assert trim(path, LIMIT) == 0, "it is short enough now"
+
+
+@pytest.mark.parametrize("content", [b"x" * 3 * LIMIT, b"\n" * 3 * LIMIT, b"[penstock: \n" * LIMIT])
+def test_any_content_is_cut(settings, content):
+    path = settings.logs / "a.log"
+    path.write_bytes(content)
+    assert trim(path, LIMIT) == path.stat().st_size < LIMIT * 0.6
+
+
+def test_a_writer_that_leaves_a_hole_cannot_make_it_grow(settings):
+    """A log that its own writer has made a terabyte long, on paper."""
+    path = settings.logs / "a.log"
+    path.write_bytes(b"begin\n")
+    os.truncate(path, 1 << 40)
+    trim(path, LIMIT)
+    assert path.stat().st_size < LIMIT
+
+
+def test_what_is_no_log_of_ours_is_left(settings, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"x" * 2 * LIMIT)
+    (settings.logs / "link.log").symlink_to(elsewhere)
+    os.mkfifo(settings.logs / "pipe.log")
+    (settings.logs / "folder.log").mkdir()
+    (settings.logs / "notes.txt").write_bytes(b"x" * 2 * LIMIT)
+    long = settings.logs / "long.log"
+    long.write_bytes(b"x" * 2 * LIMIT)
+    with LogKeeper(settings):
+        until(lambda: long.stat().st_size < LIMIT)
+    assert elsewhere.stat().st_size == 2 * LIMIT
+    assert (settings.logs / "notes.txt").stat().st_size == 2 * LIMIT
+
+
+def test_old_logs_go_and_one_that_may_be_written_to_is_emptied(settings):
+    names = ("gone", "quiet", "new")
+    gone, quiet, new = (settings.logs / f"trainer-{name}.log" for name in names)
+    for path in (gone, quiet, new):
+        open_log(path).close()
+        path.write_bytes(b"x")
+    with open_log(quiet) as output:
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, stdout=output)
+    for path in (gone, quiet):
+        os.utime(path, (time.time() - 2 * 86_400,) * 2)
+    with LogKeeper(settings):
+        until(lambda: not gone.exists() and quiet.stat().st_size == 0)
+    assert new.read_bytes() == b"x"
+    os.utime(quiet, (time.time() - 2 * 86_400,) * 2)
+    with LogKeeper(settings):
+        time.sleep(0.2)  # nothing tells of what does not happen
+        assert quiet.exists(), "its writer would write to no file"
+        child.communicate(b"\n")
+    with LogKeeper(settings):
+        until(lambda: not quiet.exists())
+
+
+def test_a_log_that_goes_while_it_is_opened_is_opened_again(settings, monkeypatch):
+    path = settings.logs / "a.log"
+    lock, there = fcntl.flock, []
+
+    def slow(file, how):
+        if not there:
+            there.append(path.unlink())  # the keeper was quicker
+        lock(file, how)
+
+    monkeypatch.setattr(logs.fcntl, "flock", slow)
+    with open_log(path) as output:
+        output.write(b"here\n")
+    assert path.read_bytes() == b"here\n"
+
+
+def test_one_cuts_at_a_time_and_two_keepers_do_not_cut_twice(settings):
+    path = settings.logs / "a.log"
+    with (settings.logs / ".cutting").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        path.write_bytes(b"x" * 2 * LIMIT)
+        with LogKeeper(settings):
+            time.sleep(0.3)  # as above
+            assert path.stat().st_size == 2 * LIMIT
+            fcntl.flock(other, fcntl.LOCK_UN)
+            until(lambda: path.stat().st_size < LIMIT)
+
+
+def test_last_words_steer_no_terminal(settings):
+    path = settings.logs / "a.log"
+    path.write_bytes(
+        b"one\n\x1b[31mred\x1b[0m \x1b]0;title\x07\xff 10%\r 20%\nlast \x9b\xc2\x9b2J\n"
+    )
+    assert tail(path, 3) == "red \ufffd 10%\n 20%\nlast \ufffd"
+    assert tail(settings.logs / "none.log") == ""
+
+
+def test_a_log_is_for_its_owner(settings):
+    before = os.umask(0)
+    try:
+        open_log(settings.logs / "a.log").close()
+    finally:
+        os.umask(before)
+    assert (settings.logs / "a.log").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,236 @@
+"""What trainers tell each other, and what a store holds: it is a state, or an error of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import socket
+import socketserver
+import struct
+import threading
+from contextlib import contextmanager, nullcontext, suppress
+
+import pytest
+import torch
+from fuzzing import fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
+from hypothesis import strategies as st
+from penstock.profiling.errors import BackendError
+from penstock.tasks import channel, neighbours
+from penstock.tasks.checkpoint import FORMAT, load
+from penstock.tasks.failure import GangLost
+from penstock.tasks.identity import Identity
+from penstock.tasks.meeting import Meetings
+from penstock.tasks.neighbours import Neighbours, fetch, store_port
+from penstock.tasks.state import state_hash
+
+TOKEN = "word"
+STATE = {"model": {"w": torch.arange(4.0)}, "optimizer": {"lr": 0.1}, "schedule": None}
+OUTLINE = channel.outline_of(STATE)
+
+
+def framed(body):
+    return struct.pack("!Q", len(body)) + body
+
+
+def in_a_frame(text):
+    return framed(text.encode("utf-8", "replace"))
+
+
+class Hostile(socketserver.ThreadingTCPServer):
+    """A trainer that answers each connection with the bytes that stand in ``says``."""
+
+    daemon_threads = True
+    says = b""
+
+    class RequestHandlerClass(socketserver.BaseRequestHandler):
+        def handle(self):
+            with suppress(ConnectionError):
+                self.request.sendall(self.server.says)
+                self.request.shutdown(socket.SHUT_WR)
+                while self.request.recv(1 << 16):
+                    pass
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
+        self.identity = str(Identity(*self.server_address, TOKEN))
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    with Hostile() as found:
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+ANSWERS = [
+    framed(b'{"path": null}') + framed(OUTLINE) + STATE["model"]["w"].numpy().tobytes(),
+    framed(b'{"path": "/proc/self/fd/0", "title": "x"}') + framed(OUTLINE) + bytes(16),
+]
+
+
+OFFERS = spoilt_json('{"path": null}', '{"path": "/dev/zero", "title": "x"}')
+
+
+@fuzzed(says=spoilt_bytes(*ANSWERS) | OFFERS.map(in_a_frame))
+def test_a_state_from_a_trainer_is_one_or_an_error(hostile, says):
+    hostile.says = says
+    with in_time():
+        try:
+            state = fetch(hostile.identity, "s-1-0000", 1, into=None, timeout=1.0)
+        except BackendError:
+            return
+    assert state is None or isinstance(state, dict)
+
+
+@fuzzed(kinds=spoilt_json([["float32", [4]]]), tree=st.sampled_from([STATE, {}, 5, [1]]))
+def test_an_outline_whose_kinds_are_spoilt_is_an_error(hostile, kinds, tree):
+    text = io.BytesIO()
+    torch.save({"tree": tree, "kinds": kinds}, text)
+    hostile.says = framed(b'{"path": null}') + framed(text.getvalue())
+    with in_time():
+        try:
+            fetch(hostile.identity, "s-1-0000", 1, into=None, timeout=1.0)
+        except BackendError:
+            return
+
+
+@fuzzed(text=spoilt_json({"port": 4711}))
+def test_a_port_from_a_trainer_is_one_or_an_error(hostile, text):
+    hostile.says = in_a_frame(text)
+    with in_time():
+        try:
+            assert 0 < store_port(hostile.identity, timeout=1.0) < 1 << 16
+        except BackendError:
+            return
+
+
+@contextmanager
+def serving():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Neighbours(listening, TOKEN, lambda *_: nullcontext(None), lambda: 4711).start()
+        yield listening.getsockname()
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+REQUESTS = [
+    framed(json.dumps({"token": token, **body}).encode())
+    for token in (TOKEN, "another")
+    for body in ({"op": "port"}, {"op": "state", "trial": "t", "epoch": 1, "ring": False})
+]
+
+
+def test_a_trainer_serves_on_whatever_it_is_asked(capfd):
+    bodies = spoilt_json({"token": TOKEN, "op": "port"})
+    with serving() as (address, port):
+
+        @fuzzed(says=spoilt_bytes(*REQUESTS) | bodies.map(in_a_frame))
+        def is_asked(says):
+            # It may hang up at any time.
+            with in_time(), socket.create_connection((address, port), 5) as sock, suppress(OSError):
+                sock.sendall(says)
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(1 << 16):
+                    pass
+
+        is_asked()
+        assert store_port(f"{address}:{port}:{TOKEN}") == 4711
+    capfd.readouterr()
+
+
+def test_a_stranger_who_says_nothing_is_sent_away_soon(monkeypatch):
+    monkeypatch.setattr(neighbours, "PATIENCE", 0.05)
+    with serving() as where, socket.create_connection(where, 5.0) as sock:
+        sock.settimeout(60.0)
+        assert sock.recv(1) == b""
+
+
+@pytest.fixture(scope="module")
+def meetings():
+    """One trainer's side, with its own store."""
+    found = Meetings("127.0.0.1:1:word", torch.device("cpu"))
+    found.store_port()
+    return found
+
+
+@fuzzed(text=spoilt_json([True, "cpu"], [1, [2]]), fence=st.integers(1, 10**9))
+def test_a_word_in_a_store_is_a_members_or_the_gang_is_lost(meetings, text, fence):
+    other = "127.0.0.1:2:word"
+    meeting = meetings.begin((meetings.identity, other), fence, lambda: None)
+    meeting.store.set(f"{fence}/gang/1", text.encode("utf-8", "replace"))
+    with in_time():
+        try:
+            mine, theirs = meeting.tell("gang", [True, "cpu"])
+        except GangLost:
+            return
+        finally:
+            meeting.store.delete_key(f"{fence}/gang/1")
+    assert mine == [True, "cpu"]
+    assert len(theirs) == 2
+
+
+def put(tmp_path, content):
+    """A file in a store under its own right name."""
+    path = tmp_path / f"{hashlib.sha256(content).hexdigest()}.pt"
+    path.write_bytes(content)
+    return path.as_uri()
+
+
+def saved(document):
+    buffer = io.BytesIO()
+    torch.save(document, buffer)
+    return buffer.getvalue()
+
+
+def twisted():
+    """A state of few bytes that is endless to walk through."""
+    state = [1]
+    for _ in range(60):
+        state = [state, state]
+    return {"deep": state}
+
+
+DOCUMENTS = st.sampled_from(
+    [
+        *(5, None, [], {}, "text", torch.zeros(2)),
+        {"format": FORMAT},
+        {"format": FORMAT, "epoch": 1, "state": 5},
+        {"format": FORMAT, "epoch": 1, "state": {None: 1, "a": 2, 3: 4}},
+        {"format": "two", "epoch": 1, "state": STATE},
+        {"format": FORMAT, "epoch": 1, "state": {"sparse": torch.eye(2).to_sparse()}},
+        {"format": FORMAT, "epoch": 1, "state": {"meta": torch.zeros(2, device="meta")}},
+        {"format": FORMAT, "epoch": 1, "state": {"size": torch.Size([1]), "dtype": torch.float32}},
+        {"format": FORMAT, "epoch": 1, "state": {"words": "\ud800", "big": 10**5000}},
+        {"format": FORMAT, "epoch": 1, "state": twisted()},
+    ]
+)
+RIGHT = saved({"format": FORMAT, "epoch": 1, "state": STATE})
+
+
+@fuzzed(content=spoilt_bytes(RIGHT) | DOCUMENTS.map(saved))
+def test_a_file_in_a_store_is_the_ledgers_state_or_an_error(tmp_path, content):
+    uri = put(tmp_path, content)
+    with in_time():
+        try:
+            state = load(uri, state_hash(STATE))
+        except BackendError:
+            return
+    assert state_hash(state) == state_hash(STATE)
+
+
+@fuzzed(url=spoilt_text("file:///{}/store", "s3://bucket/x", "memory://x", "http://[::1/x"))
+def test_a_store_that_cannot_be_is_an_error(tmp_path, url):
+    # Only what does not leave this machine.
+    if not url.startswith(("memory:", "file:///{}")) and "://" in url:
+        with in_time(), pytest.raises(BackendError):
+            load(f"nowhere+{url}", "h")
+        return
+    with in_time():
+        try:
+            load(url.replace("{}", str(tmp_path)), "h")
+        except BackendError:
+            return
+    raise AssertionError(url)

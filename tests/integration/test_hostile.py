@@ -1,0 +1,33 @@
+"""Hostile code, bytes, files and surroundings: nothing wedges, nothing leaks, nothing is wrong.
+
+The same code as ``python -m benchmarks.hostile``, with fewer attacks.
+"""
+
+from __future__ import annotations
+
+import pytest
+from penstock.app import locks
+from penstock.benchmarks import hostile
+
+#: What has broken something once, of each kind.
+ATTACKS = (
+    "objective, middle: pool, then segfault",
+    "objective, middle: fork without exit",
+    "reports: seal not ASCII",
+    "queue: deep JSON",
+    "trainers' logs: a folder",
+    "client's: penstock.py on the path",
+)
+NONE = (
+    *("wedged", "leaked_processes", "crashed_services", "wrong", "unbounded_bytes", "unclear"),
+    "failed",
+)
+
+
+@pytest.mark.integration
+def test_after_each_attack_the_slots_are_free_and_nothing_is_left_or_wrong():
+    figures = hostile.campaign(hostile.of(hostile.draw(0), ATTACKS), usual=2)
+    for process in locks._started:
+        process.wait(10)
+    assert figures["attacks"] == len(ATTACKS)
+    assert {name: figures[name] for name in NONE if figures[name]} == {}

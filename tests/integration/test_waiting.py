@@ -1,0 +1,110 @@
+"""Whoever watches a study is told within seconds what keeps all of its trials from starting."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+import time
+
+import pytest
+from installation import Installation
+from network import tcp_broker
+from penstock import BackendError
+from penstock.app import services
+from penstock.app.live import PERIOD
+from penstock.app.lookout import EVERY
+
+pytestmark = pytest.mark.integration
+
+#: Submits an objective, as another code than it is, and watches it.
+STUDY = """
+    import penstock
+    from penstock.app import submission
+
+    def objective(trial):
+        return trial.suggest_float("x", 0, 1)
+
+    def reference(code):
+        return {reference}
+
+    if __name__ == "__main__":
+        submission.reference = reference
+        study = penstock.create_study(study_name={name!r}, sampler="random")
+        study.optimize(objective, n_trials=2{more})
+"""
+DIFFERS = 'f"{__file__}:objective", "/", "0" * 64'
+MISSING = '"gone.model:objective", "/nowhere", "0" * 64'
+
+
+def script(tmp_path, reference, more=""):
+    path = tmp_path / "study.py"
+    path.write_text(
+        textwrap.dedent(STUDY).format(reference=reference, more=more, name=tmp_path.name)
+    )
+    return path
+
+
+def told(site, path, words, tmp_path):
+    """What is said until ``words`` are; they are said once, and the script is ended."""
+    log = tmp_path / "said.txt"
+    with log.open("w") as output:
+        process = site.python(path, stderr=output)
+    try:
+        site.until(lambda: words in log.read_text(), 60, words)
+        time.sleep(2 * (EVERY + PERIOD))  # looked at again, and not said again
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+    assert log.read_text().count(words) == 1
+    return log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("reference", "more", "words"),
+    [
+        (DIFFERS, "", "study.py on this node differs from the file of the study"),
+        (MISSING, ", show_progress=False", "this node has no module gone.model"),
+    ],
+    ids=["another digest, no terminal", "no module, no progress shown"],
+)
+def test_code_that_every_node_refuses(site, tmp_path, reference, more, words):
+    said = told(site, script(tmp_path, reference, more), "no device takes it: ", tmp_path)
+    assert words in said
+    assert "start the worker anew" in said
+    assert "no device takes it" in site.penstock("status", tmp_path.name)
+
+
+def serves(site):
+    try:
+        return services.is_served_by_others(site.settings)
+    except BackendError:  # the broker is just starting
+        return False
+
+
+def test_services_without_a_device(tmp_path):
+    """A scheduler that an operator runs, and no worker yet."""
+    with tcp_broker("127.0.0.1") as url:
+        site = Installation(tmp_path / "home", broker=url)
+        scheduler = site.start("scheduler")
+        try:
+            site.until(lambda: serves(site), what="a scheduler")
+            path = script(tmp_path, '__file__ + ":objective", "/", "0" * 64')
+            told(site, path, "no device has joined yet: penstock up, or penstock worker", tmp_path)
+            assert "no device has joined yet" in site.facts(tmp_path.name)["waits"]
+        finally:
+            scheduler.terminate()
+            scheduler.communicate()
+
+
+def test_code_under_a_path_that_is_no_utf_8(tmp_path):
+    site = Installation(tmp_path / "home")
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.mkdir(folder)  # noqa: PTH102 - a Path would do as well, bytes show what is meant
+    path = script(tmp_path, "1").rename(os.fsdecode(folder + b"/study.py"))
+    path.write_text(path.read_text().replace("submission.reference = reference", ""))
+    said = site.penstock("run", path, status=2)
+    assert "objective is in " in said
+    assert "caf\\xe9, a path that is not UTF-8" in said
+    assert "rename that folder" in said
+    assert not (site.settings.home / "run").exists(), "nothing was started"
