@@ -64,7 +64,7 @@ def backup(
     from .backups import back_up
 
     made, known = back_up(settings_of(), file)
-    typer.echo(f"{made}  {known.newest} events, {known.studies} studies")
+    say(f"{made}  {known.newest} events, {known.studies} studies")
 
 
 def restore(
@@ -77,13 +77,13 @@ def restore(
 
     settings = settings_of()
     if file is not None:
-        typer.echo(put_back(settings, file))
+        say(put_back(settings, file))
         return
     found = listed(settings)
     for line in found:
-        typer.echo(line)
+        say(line)
     if not found:
-        typer.echo(f"there is no backup in {settings.backup_folder}")
+        say(f"there is no backup in {settings.backup_folder}")
 
 
 def up(devices: Devices = None) -> None:
