@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from ..profiling.hull import Hull, hull
 from ..scheduler.bounds import fluid_bound
-from ..scheduler.sharing import apportion
+from ..scheduler.fair_share import apportion
 from ..scheduler.strategy import rungs_of
 from .codec import spec_from_json
 

@@ -10,30 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .core import Core
 from .decisions import Cut, Member
 from .places import left, room
 from .state import Attempt
 from .trial import Trial
-from .tuning import Tuning
 
 
-class Packing(Tuning):
+class Packing:
     """Learns from shared epochs, and has trials leave a device."""
 
-    def _fits(self, trial: Trial, place: Member) -> bool:
-        """Whether ``trial`` may join whoever is at work there."""
-        at_work = len(self.state.attempts_on(place.device))
-        return not at_work or at_work < room(self.state, place.device, trial).slots
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
 
-    def _at_work_changed(self, name: str) -> None:
+    def fits(self, trial: Trial, place: Member) -> bool:
+        """Whether ``trial`` may join whoever is at work there."""
+        at_work = len(self._state.attempts_on(place.device))
+        return not at_work or at_work < room(self._state, place.device, trial).slots
+
+    def at_work_changed(self) -> None:
+        """Note where attempts began or ended by this event; called once it is handled."""
+        for name in sorted(self._core.touched & self._state.devices.keys()):
+            self._note_at_work(name)
+
+    def _note_at_work(self, name: str) -> None:
         """Note who is at work there now, and since when; who is new there is cold."""
-        device = self.state.devices[name]
-        now = [each.segment.trial for each in self.state.attempts_on(name)]
+        device = self._state.devices[name]
+        now = [each.segment.trial for each in self._state.attempts_on(name)]
         if sorted(now) != sorted(device.at_work):
             device.cold = [t for t in now if t in device.cold or t not in device.at_work]
-            device.at_work, device.since = now, self._at
+            device.at_work, device.since = now, self._core.at
 
-    def _saw_sharing(self, trial: Trial, attempt: Attempt, seconds: float, memory: int) -> bool:
+    def saw_epoch(self, trial: Trial, attempt: Attempt, seconds: float, memory: int) -> bool:
         """Learn from an accepted epoch; True where places may have come or gone by it.
 
         A trial's first epoch at a device is not counted, nor another's beside it: code and data
@@ -41,35 +50,35 @@ class Packing(Tuning):
         """
         members = attempt.segment.members
         name = members[0].device
-        device = self.state.devices[name]
+        device = self._state.devices[name]
         if device.device.slots == 1 or len(members) > 1:
             return False
-        known = self.state.sharing.of(trial.study, device.device.kind)
-        before = room(self.state, name).slots
+        known = self._state.sharing.of(trial.study, device.device.kind)
+        before = room(self._state, name).slots
         known.memory = max(known.memory, memory)
         if trial.id in device.cold:
             device.cold.remove(trial.id)
-            device.since = self._at
+            device.since = self._core.at
         elif not device.cold and device.since <= attempt.began:
             known.saw(trial.id, len(device.at_work), seconds)
-        return room(self.state, name).slots != before
+        return room(self._state, name).slots != before
 
-    def _even_out(self, free: Sequence[Member]) -> None:
+    def even_out(self, free: Sequence[Member]) -> None:
         """Have those who share without need leave at the end of their epoch."""
-        empty = [place.device for place in free if self.state.is_free(place.device)]
-        for name, device in self.state.devices.items():
+        empty = [place.device for place in free if self._state.is_free(place.device)]
+        for name, device in self._state.devices.items():
             if device.device.slots == 1:
                 continue
-            attempts = [each for each in self.state.attempts_on(name) if not each.leaves]
+            attempts = [each for each in self._state.attempts_on(name) if not each.leaves]
             if len(attempts) < 2:
                 continue
-            excess = max(len(attempts) - room(self.state, name).slots, min(1, len(empty)))
+            excess = max(len(attempts) - room(self._state, name).slots, min(1, len(empty)))
             for attempt in reversed(attempts[1:]):
                 if excess <= 0:
                     break
-                if not (left(self.state, attempt) and self._can_move(attempt)):
+                if not (left(self._state, attempt) and self._can_move(attempt)):
                     continue
-                refused = self.state.studies[attempt.study].refused
+                refused = self._state.studies[attempt.study].refused
                 if empty and refused.keys() >= set(empty):
                     continue
                 self._leave_device(attempt)
@@ -78,14 +87,14 @@ class Packing(Tuning):
 
     def _can_move(self, attempt: Attempt) -> bool:
         """Whether its trial goes on from where it is, on whatever device."""
-        trial = self.state.trials[attempt.segment.trial]
-        contract = self.state.studies[attempt.study].spec.contract
+        trial = self._state.trials[attempt.segment.trial]
+        contract = self._state.studies[attempt.study].spec.contract
         kept = bool(trial.parents) and trial.parents[0].epoch == trial.epoch
         return contract in ("torch", "empty") or (contract == "epochs" and kept)
 
     def _leave_device(self, attempt: Attempt) -> None:
         attempt.leaves = True
         segment = attempt.segment
-        if not attempt.cut and self.state.trials[segment.trial].epoch + 1 < segment.last:
+        if not attempt.cut and self._state.trials[segment.trial].epoch + 1 < segment.last:
             attempt.cut = True
-            self._decide(Cut, trial=segment.trial, fence=segment.fence)
+            self._core.decide(Cut, trial=segment.trial, fence=segment.fence)

@@ -19,12 +19,13 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
+from .core import Core, Refused
 from .courses import steady
 from .decisions import AskPlan, Member
+from .events import PolicyChosen
+from .fair_share import apportion
 from .policies import find_policy, is_plugin
 from .promise import promises_of
-from .record import Refused
-from .sharing import Sharing, apportion
 from .snapshot import Candidate, Plan, Snapshot, fault
 from .state import EngineState, StudyState
 from .strategy import rungs_of, staged
@@ -33,29 +34,36 @@ from .trial import Trial
 
 #: Seconds between two plans of many trials, and of one trial: few are planned in less time.
 REPLAN_EVERY = 1.0
+
 REPLAN_EACH = 0.02
+
 #: Seconds that a policy of the user's is not asked after it failed.
 ASIDE = 60.0
+
 #: Part of an epoch that a new trial waits for a plan at most.
 WORTH_WAITING = 0.1
 
 
-class Planning(Sharing):
+class Planning:
     """Keeps the standing plan, and says what it has in mind for each trial."""
 
-    def _replan(self, free: list[Member]) -> None:
-        state = self.state
-        if not (state.dirty and self._plan_due() <= self._at):
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def replan(self, free: list[Member]) -> None:
+        state = self._state
+        if not (state.dirty and self.due() <= self._core.at):
             return
-        ready = self._ready()
+        ready = self._core.ready()
         if len(ready) < 2 and not (state.elastic() and (ready or state.attempts)):
             return
         state.dirty = False
-        state.planned_at = self._at
+        state.planned_at = self._core.at
         snapshots = self._snapshots(ready, free)
         if is_plugin(state.policy):
-            self._decide(AskPlan, policy=state.policy, snapshots=snapshots)
-            state.plan_asked = cast(AskPlan, self._out[-1])
+            self._core.decide(AskPlan, policy=state.policy, snapshots=snapshots)
+            state.plan_asked = cast(AskPlan, self._core.out[-1])
             return
         policy = find_policy(state.policy)
         try:
@@ -65,23 +73,23 @@ class Planning(Sharing):
             return
         self._stand(snapshots, plans)
 
-    def _take_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
+    def take_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
         """Take a plugin's answer in; one that is none has it set aside for a while."""
-        asked = self.state.plan_asked
+        asked = self._state.plan_asked
         if asked is None or asked.id != cause:
             raise Refused(f"{cause} is not the plan that was asked for")
-        self.state.plan_asked = None
+        self._state.plan_asked = None
         if plans is None or len(plans) != len(asked.snapshots):
-            self.state.plan_error = f"policy {asked.policy} {reason or 'gave no plan'}"
+            self._state.plan_error = f"policy {asked.policy} {reason or 'gave no plan'}"
         else:
             self._stand(asked.snapshots, plans)
-        if self.state.plan_error:
-            self.state.aside_until = self._at + ASIDE
-            self.state.dirty = True
+        if self._state.plan_error:
+            self._state.aside_until = self._core.at + ASIDE
+            self._state.dirty = True
 
     def _stand(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
         """Have these plans stand, one a snapshot, if they may; else the ones before do."""
-        state = self.state
+        state = self._state
         for (_, snapshot), plan in zip(snapshots, plans, strict=True):
             if wrong := fault(snapshot, plan):
                 state.plan_error = f"policy {state.policy} {wrong}"
@@ -104,7 +112,7 @@ class Planning(Sharing):
         self, ready: Sequence[str], free: Sequence[Member]
     ) -> tuple[tuple[str, Snapshot], ...]:
         """What is to be planned: all there is, or, by study, its trials on its share of devices."""
-        state = self.state
+        state = self._state
         usable = sum(state.usable(name) for name in state.devices)
         whole = max(0, sum(state.is_free(place.device) for place in free) - self._crowd())
         at_work = [attempt.segment.trial for attempt in state.attempts.values()]
@@ -143,17 +151,17 @@ class Planning(Sharing):
         free_devices: int,
         devices: int,
     ) -> Snapshot:
-        names = {self.state.trials[name].study for name in (*waiting, *running)}
-        studies = [self.state.studies[name] for name in names]
+        names = {self._state.trials[name].study for name in (*waiting, *running)}
+        studies = [self._state.studies[name] for name in names]
         promises = {k: v for study in studies for k, v in self._promises(study).items()}
         return Snapshot(
-            self._at,
+            self._core.at,
             self._candidates(waiting, promises),
             free_slots,
             self._candidates(running, promises),
             free_devices,
             devices=devices,
-            resize=self.state.costs.resize,
+            resize=self._state.costs.resize,
             rule=holder.rule,
             deadline=holder.deadline,
             staged=all(staged(study.spec.strategy) for study in studies),
@@ -161,78 +169,73 @@ class Planning(Sharing):
 
     def _crowd(self) -> int:
         """How many trials run beside others: the next empty devices are theirs."""
-        return sum(max(0, len(each.at_work) - 1) for each in self.state.devices.values())
+        return sum(max(0, len(each.at_work) - 1) for each in self._state.devices.values())
 
-    def _ready(self) -> list[str]:
-        """The waiting trials that may be given a slot: those of a paused study may not."""
-        trials = self.state.trials
-        return [n for n in self.state.ready if self.state.studies[trials[n].study].works]
+    def due(self) -> float:
+        at = self._state.planned_at
+        trials = len(self._state.ready) + len(self._state.attempts)
+        due = self._core.at if at is None else at + min(REPLAN_EVERY, REPLAN_EACH * trials)
+        return max(due, self._state.aside_until)
 
-    def _plan_due(self) -> float:
-        at = self.state.planned_at
-        trials = len(self.state.ready) + len(self.state.attempts)
-        due = self._at if at is None else at + min(REPLAN_EVERY, REPLAN_EACH * trials)
-        return max(due, self.state.aside_until)
-
-    def _width(self, study: StudyState, trial: Trial) -> int:
+    def width(self, study: StudyState, trial: Trial) -> int:
         """On how many devices the plan has ``trial`` run from its next epoch on."""
         widest = self._widest(study, trial)
         if widest == 1:
             return 1
-        if self.state.shuffle:
-            usable = sum(self.state.usable(name) for name in self.state.devices)
+        if self._state.shuffle:
+            usable = sum(self._state.usable(name) for name in self._state.devices)
             names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
             drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
             return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
         if trial.losses > 1:
             return 1  # whatever keeps its members apart, alone it goes on
-        return min(widest, self.state.widths.get(trial.id, 1))
+        return min(widest, self._state.widths.get(trial.id, 1))
 
     def _widest(self, study: StudyState, trial: Trial) -> int:
         if study.spec.max_width == 1:
             return 1
         return min(study.spec.max_width, shards_of(study.spec, trial.params))
 
-    def _waits_for_plan(self, trial: Trial) -> bool:
+    def waits_for_plan(self, trial: Trial) -> bool:
         """Whether a trial that the standing plan does not know is better begun under the next one.
 
         That costs little where its epochs are long, beside the time until the next plan is due.
         Only where one will be made: ``Engine.wake_at`` asks for it.
         """
-        state = self.state
+        state = self._state
         if not (state.dirty and state.elastic()):
             return False
         if not state.courses or trial.id in state.courses:
             return False
-        seconds = self.state.epoch_seconds(trial)
-        return seconds is not None and self._plan_due() - self._at < WORTH_WAITING * seconds
+        seconds = self._state.epoch_seconds(trial)
+        return seconds is not None and self.due() - self._core.at < WORTH_WAITING * seconds
 
-    def _epochs_at(self, trial: Trial, width: int) -> int:
+    def epochs_at(self, trial: Trial, width: int) -> int:
         """For how many epochs the plan has it run there at most."""
-        if self.state.shuffle:
+        if self._state.shuffle:
             return 1
-        course = self.state.courses.get(trial.id)
+        course = self._state.courses.get(trial.id)
         if course is not None and course.epochs and width == course.wide:
             return course.epochs
         return trial.target - trial.epoch
 
-    def _follow(self, trial: Trial, width: int) -> None:
+    def count_epoch(self, trial: Trial, width: int) -> None:
         """An epoch of it on ``width`` devices was accepted: one less of its wide part."""
-        course = self.state.courses.get(trial.id)
+        course = self._state.courses.get(trial.id)
         if course is None or not course.epochs or width != course.wide:
             return
         course = course._replace(epochs=course.epochs - 1)
         if course.epochs == 0:
             course = steady(course.narrow)
-            self.state.widths[trial.id] = course.narrow
-            self.state.dirty = True
-        self.state.courses[trial.id] = course
+            self._state.widths[trial.id] = course.narrow
+            self._state.dirty = True
+        self._state.courses[trial.id] = course
 
     def _candidates(
         self, names: Iterable[str], promises: Mapping[str, float]
     ) -> tuple[Candidate, ...]:
         # In order of arrival, so that a policy's ties do not depend on the plan before.
-        trials = sorted((self.state.trials[name] for name in names), key=lambda t: t.since)
+        trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
         return tuple(self._candidate(trial, promises.get(trial.id, 1.0)) for trial in trials)
 
     def _promises(self, study: StudyState) -> dict[str, float]:
@@ -241,18 +244,18 @@ class Planning(Sharing):
         if len(levels) < 2:
             return {}
         sign = study.spec.sign
-        curves = {name: self.state.trials[name].values for name in study.trials}
+        curves = {name: self._state.trials[name].values for name in study.trials}
         scores = {name: {e: sign * v for e, v in of.items()} for name, of in curves.items()}
         return promises_of(scores, levels, study.spec.strategy.eta)
 
     def _candidate(self, trial: Trial, promise: float) -> Candidate:
-        costs = self.state.costs
-        study = self.state.studies[trial.study]
+        costs = self._state.costs
+        study = self._state.studies[trial.study]
         widest = self._widest(study, trial)
-        features = self.state.features(trial)
+        features = self._state.features(trial)
         level, shape, deviation, hope = costs.expected(trial.study, trial.id, widest, features)
         own = costs.own(trial.study, trial.id)
-        ends = self.state.epoch_ends(self.state.attempts[trial.fence]) if trial.fence else None
+        ends = self._state.epoch_ends(self._state.attempts[trial.fence]) if trial.fence else None
         return Candidate(
             trial.id,
             trial.study,
@@ -266,8 +269,18 @@ class Planning(Sharing):
             level=level,
             shape=shape,
             deviation=deviation,
-            boundary=0.0 if ends is None else max(0.0, ends - self._at),
-            course=self.state.courses.get(trial.id),
+            boundary=0.0 if ends is None else max(0.0, ends - self._core.at),
+            course=self._state.courses.get(trial.id),
             promise=promise,
             hope=hope,
         )
+
+    def on_policy_chosen(self, event: PolicyChosen) -> None:
+        if not is_plugin(event.policy):
+            find_policy(event.policy)
+        if event.policy == self._state.policy:
+            raise Refused("this policy stands already")
+        self._state.policy = event.policy
+        self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
+        self._state.planned_at = None
+        self._state.dirty = True

@@ -19,27 +19,31 @@ from typing import cast
 from ..profiling.history import machine_class
 from ..profiling.knobs import Spot, arms, choices
 from ..profiling.racing import Race
+from .core import Core, Refused
 from .decisions import AskConfigs, Member, Remember
 from .events import ConfigsProposed
-from .planning import Planning
-from .record import Refused
 from .study import StudySpec
 from .trial import Trial, TrialState
 from .workloads import Tuned, workload_of
 
 #: Questions for configurations, of each race of a workload.
 PROPOSALS = 3
+
 #: Workloads remembered; the least recently used one is forgotten.
 WORKLOADS_KEPT = 256
 
 
-class Probing(Planning):
+class Probing:
     """Knows the workloads, and enters what is to be tried into their races."""
 
-    def _tuned(self, spec: StudySpec, trial: Trial, spot: Spot) -> tuple[str, Tuned]:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def tuned(self, spec: StudySpec, trial: Trial, spot: Spot) -> tuple[str, Tuned]:
         slot = f"{spot.kind}{spot.cores}{'' if spot.alone else ' of more'}"
         key = f"{workload_of(spec, trial)}/{slot}"
-        known = self.state.tuned
+        known = self._state.tuned
         found = known.pop(key, None)
         kinds = _kinds(spec)
         tuned = found or Tuned(
@@ -50,22 +54,22 @@ class Probing(Planning):
             known.pop(next(iter(known)))
         return key, tuned
 
-    def _spot(self, member: Member) -> Spot:
-        device = self.state.devices[member.device].device
+    def spot(self, member: Member) -> Spot:
+        device = self._state.devices[member.device].device
         cores = max(1, len(device.cores) // device.slots)
         return Spot(device.kind, cores, device.slots == 1)
 
-    def _machine(self, trial: Trial) -> str:
-        return machine_class(self.state.devices[trial.members[0].device].device)
+    def machine(self, trial: Trial) -> str:
+        return machine_class(self._state.devices[trial.members[0].device].device)
 
-    def _busy(self, tuned: Tuned) -> bool:
+    def busy(self, tuned: Tuned) -> bool:
         """Whether a trial measures for this workload now."""
-        trial = self.state.trials.get(tuned.probing)
+        trial = self._state.trials.get(tuned.probing)
         if trial is None or trial.state is not TrialState.RUNNING:
             tuned.probing = ""
         return bool(tuned.probing)
 
-    def _enter_arms(self, key: str, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
+    def enter_arms(self, key: str, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
         """What a study tries of its own accord: nothing where it only reuses what is known."""
         if spec.system != "tune":
             return
@@ -87,7 +91,7 @@ class Probing(Planning):
             if not known or race.proposals >= PROPOSALS or (race.arms and not race.over):
                 continue
             race.proposals += 1
-            self._decide(
+            self._core.decide(
                 AskConfigs,
                 workload=key,
                 choices=known,
@@ -98,26 +102,26 @@ class Probing(Planning):
                 ),
                 index=race.proposals,
             )
-            tuned.sought += (cast(AskConfigs, self._out[-1]),)
+            tuned.sought += (cast(AskConfigs, self._core.out[-1]),)
 
-    def _on_configs_proposed(self, event: ConfigsProposed) -> None:
-        tuned = self.state.tuned.get(event.workload)
+    def on_configs_proposed(self, event: ConfigsProposed) -> None:
+        tuned = self._state.tuned.get(event.workload)
         left = () if tuned is None else tuple(ask for ask in tuned.sought if ask.id != event.cause)
         if tuned is None or left == tuned.sought:
             raise Refused(f"no configurations were sought for workload {event.workload}")
         tuned.sought = left
         tuned.enter(event.configs)
 
-    def _by_epoch(self, spec: StudySpec, trial: Trial, spot: Spot, width: int) -> bool:
+    def by_epoch(self, spec: StudySpec, trial: Trial, spot: Spot, width: int) -> bool:
         """Whether its next epoch is measured as a whole; ``trial.system`` is then what is tried.
 
         One trial at a time measures, as long as it lives: it is compared with its own first epoch.
         """
-        key, tuned = self._tuned(spec, trial, spot)
+        key, tuned = self.tuned(spec, trial, spot)
         if width > 1:
             return False
-        if trial.epoch == trial.begin and not self._busy(tuned):
-            self._enter_arms(key, tuned, spec, spot)
+        if trial.epoch == trial.begin and not self.busy(tuned):
+            self.enter_arms(key, tuned, spec, spot)
             tuned.probing, tuned.usual = "" if tuned.over else trial.id, 0.0
         if tuned.probing != trial.id or tuned.over:
             return False
@@ -125,7 +129,7 @@ class Probing(Planning):
         trial.system = left[0] if tuned.usual else ()
         return True
 
-    def _saw_epoch(self, spec: StudySpec, trial: Trial, tuned: Tuned, seconds: float) -> None:
+    def saw_epoch(self, spec: StudySpec, trial: Trial, tuned: Tuned, seconds: float) -> None:
         """Take in an epoch that was measured as a whole."""
         if not trial.system:
             tuned.usual = seconds
@@ -135,9 +139,9 @@ class Probing(Planning):
         race.judge()
         if tuned.over:
             tuned.probing = ""
-            self._tell(spec, trial, tuned)
+            self.tell(spec, trial, tuned)
 
-    def _tell(self, spec: StudySpec, trial: Trial, tuned: Tuned) -> None:
+    def tell(self, spec: StudySpec, trial: Trial, tuned: Tuned) -> None:
         """Have the history know a winner, or that there is none, once; it knows of speed only."""
         if spec.energy_weight or not tuned.over or not tuned.profile:
             return
@@ -148,12 +152,12 @@ class Probing(Planning):
         speedup = prod(
             arm.speedup for race in tuned.races for arm in race.arms if arm.config == race.chosen
         )
-        key, _ = self._tuned(spec, trial, self._spot(trial.members[0]))
-        self._decide(
+        key, _ = self.tuned(spec, trial, self.spot(trial.members[0]))
+        self._core.decide(
             Remember,
             study=spec.id,
             workload=key,
-            machine=self._machine(trial),
+            machine=self.machine(trial),
             profile=tuned.profile,
             config=tuned.chosen,
             speedup=speedup,

@@ -22,35 +22,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from ..profiling.knobs import SystemConfig, merged, part
 from ..profiling.racing import Race
+from .core import Core, Refused
 from .decisions import Consult, Member, Remember
 from .events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
 from .probing import Probing
-from .record import Refused
+from .state import StudyState
 from .study import StudySpec
 from .trial import Trial
 from .workloads import Tuned
 
-if TYPE_CHECKING:
-    from .state import StudyState
-
 #: Of a workload's seconds of training, known and expected, what windows may take that are thrown
 #: away; and seconds below which a probe is not begun.
 PROBE_SHARE = 0.02
+
 PROBE_LEAST = 0.02
+
 #: The same where joules count: a window of them takes 0.2 s, and three make a comparison.
 PROBE_LEAST_JOULES = 0.6
+
 #: Probes in a row that nothing came of, after which none is sent until twice as much is allowed:
 #: the code cannot be measured, or not in so few steps.
 SILENT = 3
+
 #: Epochs of a workload that are profiled, of as many trials: how far they are apart tells what is
 #: near (``profiling.similarity``).
 PROFILES = 2
+
 #: Trials that begin under a winner between two that measure it again.
 RECHECK = 25
+
 #: Kinds of failure that a configuration may be to blame for.
 BLAMED = frozenset({"exception", "memory", "died", "system", "timeout"})
 
@@ -72,16 +76,21 @@ class Orders:
 _PLAIN = Orders()
 
 
-class Tuning(Probing):
+class Tuning:
     """Chooses system configurations, and learns from what was measured of them."""
 
-    def _orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> Orders:
+    def __init__(self, core: Core, *, probing: Probing) -> None:
+        self._core = core
+        self._state = core.state
+        self._probing = probing
+
+    def orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> Orders:
         """What the next segment of ``trial`` on ``members`` is sent with."""
         spec = study.spec
         if not _tunes(spec):
             return _PLAIN
-        spot = self._spot(members[0])
-        key, tuned = self._tuned(spec, trial, spot)
+        spot = self._probing.spot(members[0])
+        key, tuned = self._probing.tuned(spec, trial, spot)
         if trial.suspect:
             trial.system = trial.trained_with
             return Orders(trial.system)
@@ -94,13 +103,13 @@ class Tuning(Probing):
         else:
             kept = part(trial.system, "rounding", "numerics")
             trial.system = merged(tuned.exact.chosen, kept)
-        whole = spec.probing == "grid" and self._by_epoch(spec, trial, spot, len(members))
+        whole = spec.probing == "grid" and self._probing.by_epoch(spec, trial, spot, len(members))
         profile = tuned.profiled < PROFILES and fresh and not trial.system and len(members) == 1
         if spec.probing == "grid":
             return Orders(trial.system, profile=profile, whole=whole)
-        if not fresh or len(members) > 1 or self._busy(tuned):
+        if not fresh or len(members) > 1 or self._probing.busy(tuned):
             return Orders(trial.system, profile=profile)
-        self._enter_arms(key, tuned, spec, spot)
+        self._probing.enter_arms(key, tuned, spec, spot)
         probe = tuple(c for race in tuned.races if not race.over for c in race.open())
         if tuned.over and tuned.begun > RECHECK:
             probe = tuple(race.chosen for race in tuned.races if race.chosen)
@@ -113,18 +122,18 @@ class Tuning(Probing):
             tried = [tuned.race_of(config) for config in probe]
             still = [race for race in tuned.races if not any(race is each for each in tried)]
             trial.system = merged(*(race.chosen for race in still))
-            each = self.state.epoch_seconds(trial)
+            each = self._state.epoch_seconds(trial)
             assert each  # else there were no seconds
             return Orders(trial.system, probe, seconds / each, profile)
         return Orders(trial.system, profile=profile)
 
-    def _on_windows_measured(self, event: WindowsMeasured) -> None:
-        trial = self._trial(event.trial)
-        self._check_fence(trial, event.fence)
+    def on_windows_measured(self, event: WindowsMeasured) -> None:
+        trial = self._core.trial(event.trial)
+        self._core.check_fence(trial, event.fence)
         if not event.windows and not event.failed:
             raise Refused("no window was measured")
-        study = self.state.studies[trial.study]
-        _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
+        study = self._state.studies[trial.study]
+        _, tuned = self._probing.tuned(study.spec, trial, self._probing.spot(trial.members[0]))
         found = [(w.config, worth) for w in event.windows if (worth := _worth(study.spec, w))]
         tuned.probing, tuned.silent = "", 0 if found or event.failed else tuned.silent + 1
         tuned.spent += sum(window.wasted for window in event.windows)
@@ -139,18 +148,18 @@ class Tuning(Probing):
         for race in tuned.races:
             if race.arms:
                 race.judge()
-        self._tell(study.spec, trial, tuned)
+        self._probing.tell(study.spec, trial, tuned)
 
-    def _on_profiled(self, event: Profiled) -> None:
-        trial = self._trial(event.trial)
-        self._check_fence(trial, event.fence)
-        study = self.state.studies[trial.study]
-        key, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
+    def on_profiled(self, event: Profiled) -> None:
+        trial = self._core.trial(event.trial)
+        self._core.check_fence(trial, event.fence)
+        study = self._state.studies[trial.study]
+        key, tuned = self._probing.tuned(study.spec, trial, self._probing.spot(trial.members[0]))
         if tuned.profiled >= PROFILES or trial.system:
             return
-        machine = self._machine(trial)
+        machine = self._probing.machine(trial)
         tuned.profiled += 1
-        self._decide(
+        self._core.decide(
             Remember,
             study=study.spec.id,
             workload=key,
@@ -162,17 +171,17 @@ class Tuning(Probing):
         )
         if tuned.profiled == 1:
             tuned.profile = event.values
-            self._decide(Consult, workload=key, machine=machine, profile=event.values)
-            tuned.asked = cast(Consult, self._out[-1])
+            self._core.decide(Consult, workload=key, machine=machine, profile=event.values)
+            tuned.asked = cast(Consult, self._core.out[-1])
 
-    def _on_advised(self, event: Advised) -> None:
-        tuned = self.state.tuned.get(event.workload)
+    def on_advised(self, event: Advised) -> None:
+        tuned = self._state.tuned.get(event.workload)
         if tuned is None or tuned.asked is None or tuned.asked.id != event.cause:
             raise Refused(f"nothing was asked of the history for workload {event.workload}")
         tuned.asked, tuned.advice = None, event.why
         tuned.enter([event.config])
 
-    def _unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
+    def unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Whether it failed under what it was not trained with before: it goes on without that.
 
         Who is to blame is known when it has: see ``_convict``.
@@ -197,19 +206,19 @@ class Tuning(Probing):
             for race, kinds in zip(tuned.races, (("exact",), tuned.kinds[1:]), strict=True):
                 if part(config, *kinds):
                     race.fails(part(config, *kinds), trial.suspicion)
-        self._tell(study.spec, trial, tuned)
+        self._probing.tell(study.spec, trial, tuned)
 
-    def _saw_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
+    def saw_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
         if not _tunes(study.spec):
             return
-        _, tuned = self._tuned(study.spec, trial, self._spot(trial.members[0]))
+        _, tuned = self._probing.tuned(study.spec, trial, self._probing.spot(trial.members[0]))
         tuned.trained += seconds
         if trial.suspect:
             self._convict(study, trial, tuned)
             if study.spec.probing != "grid" and tuned.probing == trial.id:
                 tuned.probing = ""
         elif tuned.probing == trial.id and study.spec.probing == "grid":
-            self._saw_epoch(study.spec, trial, tuned, seconds)
+            self._probing.saw_epoch(study.spec, trial, tuned, seconds)
         elif tuned.probing == trial.id:
             # Its first epoch has ended; what it measured came before that, or never will.
             tuned.probing = ""
@@ -218,10 +227,10 @@ class Tuning(Probing):
     def _probe_seconds(self, tuned: Tuned, study: StudyState, trial: Trial) -> float:
         """Seconds of windows that may be thrown away now."""
         spec = study.spec
-        each = self.state.epoch_seconds(trial)
+        each = self._state.epoch_seconds(trial)
         if each is None:
             return 0.0
-        ahead = sum(t.target - t.epoch for t in self._trials_of(study) if t.target > t.epoch)
+        ahead = sum(t.target - t.epoch for t in self._core.trials_of(study) if t.target > t.epoch)
         first = spec.strategy.max_epochs if spec.strategy.name == "full" else None
         unborn = max(0, spec.n_trials - len(study.trials))
         ahead += unborn * (first or spec.strategy.min_epochs)

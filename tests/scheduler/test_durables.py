@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from drive_world import World, spec
 from penstock.profiling.faults import PRIOR
+from penstock.scheduler.checkpoints import ENDED_KEPT
 from penstock.scheduler.decisions import Discard, Dispatch
-from penstock.scheduler.durables import ENDED_KEPT
 from penstock.scheduler.engine import Refused
 from penstock.scheduler.events import (
     AttemptFailed,

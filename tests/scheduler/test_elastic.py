@@ -196,8 +196,8 @@ def test_a_trial_that_goes_on_waits_for_its_courses_width_as_one_that_begins_doe
     [one, two, _] = [Member(name, 0) for name in ("d0", "d1", "d2")]
     for known in at.engine.state.devices.values():
         known.fences[0] = 0
-    assert at.engine._members(trial, [one], 3) == ()
-    assert set(at.engine._members(trial, [one, two], 3)) == {one, two}
+    assert at.engine._dispatcher._members(trial, [one], 3) == ()
+    assert set(at.engine._dispatcher._members(trial, [one, two], 3)) == {one, two}
 
 
 def test_what_is_free_is_kept_for_the_first_where_the_plan_is_patient():
@@ -209,11 +209,11 @@ def test_what_is_free_is_kept_for_the_first_where_the_plan_is_patient():
     state.devices["d0"].fences[0] = 0
     free = [Member("d0", 0)]
     state.patient = True
-    assert not at.engine._place(list(free))
+    assert not at.engine._dispatcher._place(list(free))
     assert state.ready[:2] == [first, second]
     # What it waits for would never come: one of the two devices has refused its study.
     state.studies[state.trials[first].study].refused["d1"] = "another processor"
-    assert at.engine._place(list(free))
+    assert at.engine._dispatcher._place(list(free))
     assert first in state.ready
     assert second not in state.ready
 

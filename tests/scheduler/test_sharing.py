@@ -15,7 +15,7 @@ from penstock.profiling.devices import Device
 from penstock.scheduler.decisions import Dispatch
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import EpochReported, StudyWeighed
-from penstock.scheduler.sharing import Claim, apportion, divide
+from penstock.scheduler.fair_share import Claim, apportion, divide
 from penstock.scheduler.study import StrategySpec, StudySpec
 
 POLICIES = ("fifo", "longest_first", "static_fluid", "dynamic_fluid", "waterfill")

@@ -24,11 +24,22 @@ from typing import Any, cast
 from ..profiling.signature import machine_of
 from .asha import Asha
 from .attempts import Attempts
+from .core import Core, Refused
 from .decisions import Cut
-from .events import StudyExtended, StudyPaused, StudyResumed, StudyWeighed
+from .dispatch import Dispatcher
+from .events import (
+    StudyCancelled,
+    StudyExtended,
+    StudyFailed,
+    StudyImported,
+    StudyPaused,
+    StudyResumed,
+    StudySubmitted,
+    StudyWeighed,
+)
 from .full import FullBudget
 from .past import Past
-from .record import Refused
+from .proposals import ORDER_FREE, Proposals
 from .retention import best_completed
 from .state import StudyState
 from .stopping import Stopping
@@ -40,34 +51,48 @@ from .trial import FINAL, Trial, TrialState
 GROWING = (FullBudget, Asha, Stopping)
 
 
-class Extending(Attempts):
+class Lifecycle:
     """Interrupts studies, and has them go on."""
 
-    def _on_study_paused(self, event: StudyPaused) -> None:
-        study = self._study(event.study)
+    def __init__(
+        self,
+        core: Core,
+        *,
+        proposals: Proposals,
+        dispatcher: Dispatcher,
+        attempts: Attempts,
+    ) -> None:
+        self._core = core
+        self._state = core.state
+        self._proposals = proposals
+        self._dispatcher = dispatcher
+        self._attempts = attempts
+
+    def on_study_paused(self, event: StudyPaused) -> None:
+        study = self._core.study(event.study)
         if study.status == "paused":
             raise Refused(f"{event.study} is paused already")
         study.status = "paused"
-        for fence, attempt in self.state.attempts.items():
+        for fence, attempt in self._state.attempts.items():
             if attempt.study == event.study:
                 attempt.cut = True
-                self._decide(Cut, trial=attempt.segment.trial, fence=fence)
+                self._core.decide(Cut, trial=attempt.segment.trial, fence=fence)
         self._changed(study)
 
-    def _on_study_resumed(self, event: StudyResumed) -> None:
-        study = self._study(event.study)
+    def on_study_resumed(self, event: StudyResumed) -> None:
+        study = self._core.study(event.study)
         if study.status != "paused":
             raise Refused(f"{event.study} is not paused")
         study.status = "running"
         self._changed(study)
 
-    def _on_study_weighed(self, event: StudyWeighed) -> None:
-        study = self._study(event.study)
+    def on_study_weighed(self, event: StudyWeighed) -> None:
+        study = self._core.study(event.study)
         study.spec = replace(study.spec, weight=event.weight, priority=event.priority)
         self._changed(study)
 
-    def _on_study_extended(self, event: StudyExtended) -> None:
-        spec, study = event.study, self.state.studies.get(event.study.id)
+    def on_study_extended(self, event: StudyExtended) -> None:
+        spec, study = event.study, self._state.studies.get(event.study.id)
         if (study is None) != (event.past is not None):
             raise Refused(f"{spec.id} is over, or is not, by now")
         if event.past is not None:
@@ -81,26 +106,26 @@ class Extending(Attempts):
             else:
                 study.held_back += spec.n_trials - study.spec.n_trials
             study.spec = spec
-        self._settle(study)
+        self._proposals.settle(study)
         self._changed(study)
 
     def _changed(self, study: StudyState) -> None:
-        self._touch_study(study)
-        self.state.dirty = True
-        self._fill()
+        self._core.touch_study(study)
+        self._state.dirty = True
+        self._dispatcher.fill()
 
     def _take_up(self, spec: StudySpec, past: Past) -> StudyState:
-        if spec.id not in self.state.finished:
+        if spec.id not in self._state.finished:
             raise Refused(f"there is no study {spec.id}")
         if spec.n_trials <= len(past.trials):
             raise Refused(f"{spec.id} has {len(past.trials)} trials already")
-        strategy = self._strategies(spec)
+        strategy = self._core.strategies(spec)
         if isinstance(strategy, GROWING):
             trials = [_again(trial, rungs_of(spec.strategy)) for trial in past.trials]
             _tell(strategy, spec, trials)
         else:
             trials = [_again(trial, ()) for trial in past.trials]
-            strategy = self._strategies(replace(spec, n_trials=spec.n_trials - len(trials)))
+            strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - len(trials)))
         study = StudyState(spec, cast(Any, strategy), created_at=past.created_at)
         study.trials = [trial.id for trial in trials]
         # Of no ask before, for it seeds the sampler: there was at most one for each trial.
@@ -108,12 +133,49 @@ class Extending(Attempts):
         study.succeeded = sum(trial.state in _SUCCEEDED and trial.epoch > 0 for trial in trials)
         study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
         study.best = best_completed(trials, spec)
-        self.state.studies[spec.id] = study
+        self._state.studies[spec.id] = study
         for trial in trials:
-            self.state.trials[trial.id] = self._changes.trials[trial.id] = trial
-        del self.state.finished[spec.id]
-        self.state.ended.pop(spec.id, None)
+            self._state.trials[trial.id] = self._core.changes.trials[trial.id] = trial
+        del self._state.finished[spec.id]
+        self._state.ended.pop(spec.id, None)
         return study
+
+    def on_study_submitted(self, event: StudySubmitted) -> None:
+        spec = event.study
+        if spec.id in self._state.studies or spec.id in self._state.finished:
+            raise Refused(f"study {spec.id} was submitted already")
+        study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
+        study.enqueued = list(event.enqueued)
+        self._state.studies[spec.id] = study
+        self._core.touch_study(study)
+        if spec.sampler in ORDER_FREE and spec.contract != "ask":
+            self._proposals.pull_study(
+                study, 0
+            )  # what is known at once is planned with, whoever is first
+        self._dispatcher.fill()
+
+    def on_study_cancelled(self, event: StudyCancelled) -> None:
+        self._attempts.abandon(self._core.study(event.study), "cancelled")
+
+    def on_study_failed(self, event: StudyFailed) -> None:
+        study = self._core.study(event.study)
+        study.message = event.reason
+        self._attempts.abandon(study, "failed")
+
+    def on_study_imported(self, event: StudyImported) -> None:
+        spec = event.record.spec
+        if spec.id in self._state.studies or spec.id in self._state.finished:
+            raise Refused(f"there is a study {spec.id} already")
+        self._state.finished[spec.id] = spec.name
+        self._core.changes.studies[spec.id] = event.record
+        for past in event.trials:
+            trial = past.record(spec.id)
+            self._core.changes.trials[trial.id] = trial
+            for state, at in past.durables:
+                self._core.changes.durables[trial.id, state.epoch] = (state, at)
+        # Readers take their order for that of acceptance.
+        epochs = [epoch for past in event.trials for epoch in past.epochs]
+        self._core.changes.epochs += sorted(epochs, key=lambda epoch: epoch.at)
 
 
 _SUCCEEDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)

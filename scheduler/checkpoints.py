@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from .core import Core, Refused
 from .decisions import Discard, Parent
 from .events import Durable, Undurable
-from .record import Record, Refused
 from .retention import best_at_the_end, best_completed, retained
 from .state import EndedTrial, StudyState
 from .strategy import Fork, rungs_of
@@ -27,57 +27,61 @@ from .trial import FINAL, Origin, Trial, TrialState
 ENDED_KEPT = 32
 
 
-class Durables(Record):
+class Checkpoints:
     """Keeps each trial's durable states, and lets go of those that nobody needs any more."""
 
-    def _on_durable(self, event: Durable) -> None:
-        if event.trial not in self.state.trials:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def on_durable(self, event: Durable) -> None:
+        if event.trial not in self._state.trials:
             self._durable_late(event)
             return
-        trial = self._trial(event.trial)
+        trial = self._core.trial(event.trial)
         if trial.hashes.get(event.epoch) != event.state_hash:
             raise Refused(f"{trial.id} epoch {event.epoch} was not accepted with these bits")
-        self._keep(self.state.studies[trial.study], trial, _parent(event))
+        self.keep(self._state.studies[trial.study], trial, _parent(event))
 
-    def _keep(self, study: StudyState, trial: Trial, parent: Parent) -> None:
+    def keep(self, study: StudyState, trial: Trial, parent: Parent) -> None:
         """A state of an accepted epoch is in the store."""
         trial.parents = self._with(trial.id, trial.parents, parent)
         if study.undurable.pop(trial.id, None):
-            self._touch_study(study)
+            self._core.touch_study(study)
         self._retain(study, (trial,))
 
-    def _to_be_durable(self, study: StudyState, trial: Trial, epoch: int) -> bool:
+    def must_be_durable(self, study: StudyState, trial: Trial, epoch: int) -> bool:
         """Whether ``epoch`` counts only once its state is in the store: others may go on from it.
 
         That of a trial which ends an interval of population based training, and has another.
         """
         return epoch == trial.target != study.spec.strategy.max_epochs and forks(study.spec)
 
-    def _inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
+    def inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
         """A new trial begins with the source's state. The file is one; either row keeps it."""
         trial.origin, trial.epoch = Origin(fork.source, fork.epoch, fork.trial), fork.epoch
-        source = self.state.trials[fork.source]
+        source = self._state.trials[fork.source]
         for state in source.parents:
             if state.epoch == fork.epoch:
                 trial.parents = self._with(trial.id, (), state)
         assert trial.parents or not forks(study.spec)
 
-    def _on_undurable(self, event: Undurable) -> None:
-        trial = self._trial(event.trial)
-        study = self.state.studies[trial.study]
+    def on_undurable(self, event: Undurable) -> None:
+        trial = self._core.trial(event.trial)
+        study = self._state.studies[trial.study]
         if study.undurable.get(trial.id) == event.reason:
             raise Refused(f"that no checkpoint of {trial.id} can be written is known")
         study.undurable[trial.id] = event.reason
-        self._touch_study(study)
+        self._core.touch_study(study)
 
     def _durable_late(self, event: Durable) -> None:
         """Of a study that is over: the last state of one of its best trials, or one too many."""
-        ended = self.state.ended.get(event.trial.rpartition("-")[0])
+        ended = self._state.ended.get(event.trial.rpartition("-")[0])
         if ended is None:
             raise Refused(f"trial {event.trial} is not of a study that is known here")
         trial = ended.get(event.trial)
         if trial is None:
-            self._decide(Discard, uris=(event.uri,))
+            self._core.decide(Discard, uris=(event.uri,))
             return
         if (event.epoch, event.state_hash) != (trial.epoch, trial.state_hash):
             raise Refused(
@@ -90,12 +94,12 @@ class Durables(Record):
     def _with(self, name: str, parents: tuple[Parent, ...], new: Parent) -> tuple[Parent, ...]:
         if any(parent.epoch == new.epoch for parent in parents):
             raise Refused(f"{name} epoch {new.epoch} is durable already")
-        self._changes.durables[name, new.epoch] = (new, self._at)
+        self._core.changes.durables[name, new.epoch] = (new, self._core.at)
         return tuple(sorted((new, *parents), key=lambda parent: -parent.epoch))
 
-    def _over(self, study: StudyState, trial: Trial) -> None:
+    def trial_over(self, study: StudyState, trial: Trial) -> None:
         """A trial is over: its states go, or those of the one that it beats do."""
-        before = [self.state.trials[name] for name in study.best]
+        before = [self._state.trials[name] for name in study.best]
         if trial.state is TrialState.COMPLETED:
             study.best = best_completed((*before, trial), study.spec)
         self._retain(study, (*before, trial))
@@ -112,7 +116,7 @@ class Durables(Record):
             needed = trial.state not in FINAL or trial.id in study.best
             if not needed and trial.id in study.undurable:
                 del study.undurable[trial.id]
-                self._touch_study(study)
+                self._core.touch_study(study)
 
     def _edges(self, study: StudyState, trial: Trial) -> Collection[int]:
         """Epochs whose states stay beside the newest: rungs; or where others may go on from, and
@@ -126,23 +130,23 @@ class Durables(Record):
     def _drop(self, name: str, states: Iterable[Parent]) -> None:
         gone = tuple(states)
         for state in gone:
-            self._changes.durables[name, state.epoch] = None
+            self._core.changes.durables[name, state.epoch] = None
         if gone:
-            self._decide(Discard, uris=tuple(state.uri for state in gone))
+            self._core.decide(Discard, uris=tuple(state.uri for state in gone))
 
-    def _end(self, study: StudyState) -> None:
+    def study_over(self, study: StudyState) -> None:
         """The study is over, and so are all its trials; the best of them are remembered."""
-        trials = self._trials_of(study)
+        trials = self._core.trials_of(study)
         assert all(trial.state in FINAL for trial in trials)
         spec = study.spec
         study.best = best_at_the_end(trials, spec)
         self._retain(study, trials)
-        best = [self.state.trials[name] for name in study.best]
-        self.state.ended[spec.id] = {
+        best = [self._state.trials[name] for name in study.best]
+        self._state.ended[spec.id] = {
             trial.id: EndedTrial(trial.epoch, trial.state_hash, trial.parents) for trial in best
         }
-        for name in list(self.state.ended)[:-ENDED_KEPT]:
-            del self.state.ended[name]
+        for name in list(self._state.ended)[:-ENDED_KEPT]:
+            del self._state.ended[name]
 
 
 def _parent(event: Durable) -> Parent:

@@ -13,18 +13,22 @@ fixes the signature, too, so that two gangs cannot rule each other out.
 from __future__ import annotations
 
 from ..profiling.signature import machine_of
+from .core import Core
 from .decisions import Member
 from .events import AttemptLost
-from .holding import Holding
 from .state import StudyState
 from .study import OVER
 from .trial import Trial
 
 
-class Numerics(Holding):
+class Signatures:
     """Decides which signatures count, and remembers which devices have another."""
 
-    def _admits(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> bool:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def admits(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> bool:
         """Whether an epoch counts whose signature is not that of the trial's epoch before."""
         machine = machine_of(signature)
         if not trial.signature and study.signature in {"", machine}:
@@ -36,16 +40,16 @@ class Numerics(Holding):
             return False
         before = trial.signature or study.signature
         study.message = f"{trial.id} epoch {epoch} was computed under {signature}, before: {before}"
-        self._touch_study(study)
+        self._core.touch_study(study)
         return True
 
-    def _saw(self, study: StudyState, members: tuple[Member, ...]) -> None:
+    def saw(self, study: StudyState, members: tuple[Member, ...]) -> None:
         """An epoch of these devices was accepted: they compute as the study does."""
         if study.signature and study.spec.on_signature_change == "refuse":
             for member in members:
                 study.machines.setdefault(member.device, study.signature)
 
-    def _refuse_unlike(self, study: StudyState, trial: Trial, device: str, signature: str) -> str:
+    def refuse_unlike(self, study: StudyState, trial: Trial, device: str, signature: str) -> str:
         """The study uses ``device`` no more, which computes under ``signature``; the reason."""
         machine = machine_of(signature)
         reason = f"it computes under {signature}, the trial under "
@@ -54,10 +58,10 @@ class Numerics(Holding):
         study.machines[device] = signature if machine == study.signature else machine
         study.refused[device] = reason
         study.message = f"{device} refused {trial.id}: {reason}"
-        self._touch_study(study)
+        self._core.touch_study(study)
         return reason
 
-    def _unlike(
+    def unlike(
         self, study: StudyState, trial: Trial, event: AttemptLost, members: tuple[Member, ...]
     ) -> list[str]:
         """A member said that it differs: it is refused, or rank 0 where that is the odd one."""
@@ -66,15 +70,15 @@ class Numerics(Holding):
         device, signature = members[rank].device, event.signature
         if machine_of(signature) == study.signature:
             device, signature = members[0].device, event.expected
-        self._refuse_unlike(study, trial, device, signature)
+        self.refuse_unlike(study, trial, device, signature)
         return [device]
 
-    def _stranded(self, study: StudyState) -> bool:
+    def stranded(self, study: StudyState) -> bool:
         """Whether no device computes as the study does, nor one that did could come back."""
         if study.status in OVER or study.signature in study.machines.values():
             return False
-        unlike = [name for name in self.state.devices if name in study.refused]
-        if not unlike or len(unlike) < len(self.state.devices):
+        unlike = [name for name in self._state.devices if name in study.refused]
+        if not unlike or len(unlike) < len(self._state.devices):
             return False
         if not study.machines.keys() >= set(unlike):
             return False

@@ -22,13 +22,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .durables import Durables
+from .core import Core
 from .places import capacity
 from .state import StudyState
 from .trial import Trial
 
 #: Shares closer to a whole number than this are whole.
 _NEAR = 1e-9
+
 #: Slot-seconds of credit for which a running trial of another study gives way.
 PATIENCE = 60.0
 
@@ -78,32 +79,36 @@ def apportion(shares: Sequence[float], whole: int) -> list[int]:
     return found
 
 
-class Sharing(Durables):
+class FairShare:
     """Keeps account of what each study may have and has had."""
 
-    def _rivals(self) -> list[StudyState]:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def rivals(self) -> list[StudyState]:
         """The studies that share the devices; none where fewer than two are at work."""
-        found = [study for study in self.state.studies.values() if study.works]
+        found = [study for study in self._state.studies.values() if study.works]
         return found if len(found) > 1 else []
 
-    def _divide(self, rivals: Sequence[StudyState], greedy: frozenset[str] = frozenset()) -> None:
+    def recompute(self, rivals: Sequence[StudyState], greedy: frozenset[str] = frozenset()) -> None:
         """Count what was due until now, and work out all shares anew; ``greedy`` take any number.
 
         A study that has had no rival until now begins without credit.
         """
-        held = self._held()
-        for study in self.state.studies.values():
+        held = self.held()
+        for study in self._state.studies.values():
             if not (rivals and study.works):
                 study.share = None
-            elif study.share is not None and self.state.shared_at is not None:
-                study.due += study.share * (self._at - self.state.shared_at)
+            elif study.share is not None and self._state.shared_at is not None:
+                study.due += study.share * (self._core.at - self._state.shared_at)
             else:
                 study.due = self._used(study)
-        if self.state.shared_at != self._at:
-            self.state.shared_at = self._at
+        if self._state.shared_at != self._core.at:
+            self._state.shared_at = self._core.at
             self._write_off(rivals)
-        usable = (name for name in self.state.devices if self.state.usable(name))
-        slots = sum(capacity(self.state, name) for name in usable)
+        usable = (name for name in self._state.devices if self._state.usable(name))
+        slots = sum(capacity(self._state, name) for name in usable)
         claims = []
         for study in rivals:
             wanted = study.active * study.spec.max_width
@@ -125,35 +130,35 @@ class Sharing(Durables):
             for study in rivals:
                 study.due -= idle * ((study.share or 0.0) / total)
 
-    def _forgo(self, rivals: Sequence[StudyState]) -> None:
+    def release_unused(self, rivals: Sequence[StudyState]) -> None:
         """A study of which nothing waits has no claim to more than it holds."""
-        held, waits = self._held(), self._studies_that_wait()
+        held, waits = self.held(), self.studies_waiting()
         for study in rivals:
             if study.share is not None and study.spec.id not in waits:
                 study.share = min(study.share, float(held[study.spec.id]))
 
     def line(self) -> tuple[str, ...]:
         """All waiting trials in the order in which they would get one slot each."""
-        shared = self.state.shared_at is not None
-        return tuple(self._by_share(supposed=True) if shared else self.state.ready)
+        shared = self._state.shared_at is not None
+        return tuple(self.in_order(supposed=True) if shared else self._state.ready)
 
-    def _by_share(self, *, supposed: bool = False) -> Iterator[str]:
+    def in_order(self, *, supposed: bool = False) -> Iterator[str]:
         """The waiting trials, each time one of the study that is next to get a slot.
 
         ``supposed``: each is taken to get one; beyond their shares studies take turns by weight.
         """
         queues: dict[str, list[str]] = {}
-        for name in reversed(self.state.ready):
-            queues.setdefault(self.state.trials[name].study, []).append(name)
-        held = self._held()
-        credit = {study: self._credit(self.state.studies[study]) for study in queues}
+        for name in reversed(self._state.ready):
+            queues.setdefault(self._state.trials[name].study, []).append(name)
+        held = self.held()
+        credit = {study: self._credit(self._state.studies[study]) for study in queues}
         turns = dict.fromkeys(queues, 0.0)
 
         def satisfied(name: str) -> bool:
-            return held[name] >= math.floor((self.state.studies[name].share or 0.0) + _NEAR)
+            return held[name] >= math.floor((self._state.studies[name].share or 0.0) + _NEAR)
 
         def urgency(name: str) -> tuple[int, bool, float, float]:
-            priority = self.state.studies[name].spec.priority
+            priority = self._state.studies[name].spec.priority
             return (-priority, satisfied(name), turns[name], -credit[name])
 
         while queues:
@@ -162,21 +167,21 @@ class Sharing(Durables):
             if not queues[study]:
                 del queues[study]
             yield name
-            trial = self.state.trials.get(name)
+            trial = self._state.trials.get(name)
             if supposed:
-                turns[study] += satisfied(study) / self.state.studies[study].spec.weight
+                turns[study] += satisfied(study) / self._state.studies[study].spec.weight
                 held[study] += 1
             elif trial is not None and trial.fence:
-                held[study] += len(self.state.attempts[trial.fence].segment.members)
+                held[study] += len(self._state.attempts[trial.fence].segment.members)
 
-    def _gives_way(self, study: StudyState, trial: Trial, slots: int) -> bool:
+    def gives_way(self, study: StudyState, trial: Trial, slots: int) -> bool:
         """Whether ``trial``, whose segment on ``slots`` is closed, waits for other studies."""
         if study.share is None:
             return False
-        held = self._held()
+        held = self.held()
         over = held[study.spec.id] + slots > study.share + _NEAR
         places = {member.device for member in trial.members}
-        for name, other in self.state.studies.items():
+        for name, other in self._state.studies.items():
             if other is study or other.share is None or places & other.refused.keys():
                 continue
             if not (over or other.spec.priority > study.spec.priority):
@@ -184,31 +189,31 @@ class Sharing(Durables):
             if held[name] < math.floor(other.share + _NEAR) or (
                 held[name] < other.share - _NEAR and self._credit(other) > PATIENCE
             ):
-                waits = (self.state.trials[waiting].study == name for waiting in self.state.ready)
+                waits = (self._state.trials[waiting].study == name for waiting in self._state.ready)
                 if any(waits):
                     return True
         return False
 
     def _credit(self, study: StudyState) -> float:
         """Slot-seconds that it might have had by now, and has not."""
-        if study.share is None or self.state.shared_at is None:
+        if study.share is None or self._state.shared_at is None:
             return 0.0
-        return study.due + study.share * (self._at - self.state.shared_at) - self._used(study)
+        return study.due + study.share * (self._core.at - self._state.shared_at) - self._used(study)
 
     def _used(self, study: StudyState) -> float:
         """Slot-seconds that it has had."""
         return study.used + sum(
-            len(attempt.segment.members) * (self._at - attempt.dispatched_at)
-            for attempt in self.state.attempts.values()
+            len(attempt.segment.members) * (self._core.at - attempt.dispatched_at)
+            for attempt in self._state.attempts.values()
             if attempt.study == study.spec.id
         )
 
-    def _held(self) -> dict[str, int]:
+    def held(self) -> dict[str, int]:
         """The slots at work, by study."""
-        held = dict.fromkeys(self.state.studies, 0)
-        for attempt in self.state.attempts.values():
+        held = dict.fromkeys(self._state.studies, 0)
+        for attempt in self._state.attempts.values():
             held[attempt.study] += len(attempt.segment.members)
         return held
 
-    def _studies_that_wait(self) -> set[str]:
-        return {self.state.trials[name].study for name in self.state.ready}
+    def studies_waiting(self) -> set[str]:
+        return {self._state.trials[name].study for name in self._state.ready}
