@@ -141,7 +141,7 @@ class Lookout:
         return Services(
             scheduler=served or pid is not None,
             trouble="" if served else trouble or "",
-            agent=self._agent(),
+            agent=self._agent() or protocol.ending(client, url) or "",
             leaving=leaving,
         )
 

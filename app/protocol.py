@@ -44,6 +44,8 @@ INSTALLATION = f"{PREFIX}installation"
 SCHEDULER = f"{PREFIX}scheduler"
 #: What keeps a scheduler from serving this broker, in words; expires when it no longer says so.
 TROUBLE = f"{PREFIX}trouble"
+#: Why a worker ends each time that it is started; whichever node's agent said so last.
+ENDING = f"{PREFIX}ending"
 #: Trials that will not run again; every worker reads along and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
 GROUP = "scheduler"
@@ -70,6 +72,8 @@ SOCKET_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 2.0
 #: Milliseconds that what keeps a scheduler is known after it was said.
 TROUBLE_MS = 5000
+#: The same of workers that end: longer than an agent waits before it starts one again.
+ENDING_MS = 30_000
 #: Milliseconds that a meeting waits for its ranks.
 MEETING_EXPIRES = 60_000
 #: Seconds that an answer waits for its asker.
@@ -359,6 +363,19 @@ def trouble(client: redis.Redis, url: str) -> str | None:
     """What keeps a scheduler from serving; None while none says so. Errors as ``tell_trouble``."""
     with answering(url, TROUBLE):
         found: Any = client.get(TROUBLE)
+    return None if found is None else str(found)
+
+
+def tell_ending(client: redis.Redis, url: str, words: str) -> None:
+    """Let clients know that a worker ends each time that it is started. Errors as ``is_served``."""
+    with answering(url):
+        client.set(ENDING, words, px=ENDING_MS)
+
+
+def ending(client: redis.Redis, url: str) -> str | None:
+    """Why workers do not stay; None while no agent says that. Errors as ``is_served``."""
+    with answering(url, ENDING):
+        found: Any = client.get(ENDING)
     return None if found is None else str(found)
 
 
