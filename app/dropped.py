@@ -80,8 +80,10 @@ def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
     with protocol.answering(url):
         try:
             fields: dict[str, str] = protocol.command(client, "HGETALL", protocol.DROPPED)
-        except redis.ResponseError:  # a key of another type, which the next scheduler removes
-            return {}
+        except redis.ResponseError as error:
+            if not protocol.is_wrong_type(error):
+                raise
+            return {}  # the next scheduler removes it
     found = {}
     for field, n in fields.items():
         place, _, check = field.partition(" ")

@@ -167,8 +167,8 @@ class Link:
             try:
                 with protocol.answering(self.url):
                     return attempt()
-            except (BackendError, redis.ResponseError) as error:
+            except BackendError as error:
                 if time.monotonic() > until or self.closing.wait(pause):
-                    raise BackendError(str(error)) from error
+                    raise
                 log.debug("%s; trying again", error)
                 pause = min(1.0, 2 * pause)

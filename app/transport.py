@@ -162,9 +162,9 @@ class RedisTransport:
             try:
                 with protocol.answering(self._url), self._mending():
                     found = protocol.command(self._client, *command)
-            except redis.ResponseError as error:
-                if "NOGROUP" not in str(error):
-                    raise BackendError(f"the broker refuses to be read: {error}") from error
+            except BackendError as error:
+                if "NOGROUP" not in str(error.__cause__):
+                    raise
                 log.warning("the broker has lost its streams: they are made anew")
                 self.open()
                 return []
@@ -351,14 +351,18 @@ class RedisTransport:
         self._execute([("DEL", protocol.attempt_key(trial))])
         return None
 
-    def _records(self, known: Sequence[str]) -> Iterator[Seen]:
+    def _records(self, known: Sequence[str]) -> list[Seen]:
         """Devices by their records; what is no record is taken off the broker's list."""
+        found, bad = [], []
         for name, text in zip(known[::2], known[1::2], strict=True):
             try:
-                yield _seen(name, text)
+                found.append(_seen(name, text))
             except Forged as error:
                 self._dropped.note("devices", name, error)
-                self._execute([("HDEL", protocol.DEVICES, name)])
+                bad.append(name)
+        if bad:
+            self._execute([("HDEL", protocol.DEVICES, *bad)])
+        return found
 
     @contextmanager
     def _mending(self, commands: Sequence[protocol.Command] = ()) -> Iterator[None]:
