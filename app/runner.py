@@ -19,7 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
+from ..profiling.errors import (
+    BackendError,
+    IllegalTransition,
+    LedgerDamaged,
+    PenstockError,
+    UsageError,
+)
 from ..profiling.history import HistoryEntry
 from ..scheduler.decisions import (
     Ask,
@@ -215,6 +221,8 @@ class Runner:
                 self._write(())  # what is over is asked of the ledger
             try:
                 reply = json.dumps({"ok": True} | self._carry_out(body, now))
+            except LedgerDamaged:
+                raise  # nor is the refusal written to it
             except PenstockError as error:
                 reply = _refusal(type(error).__name__, str(error))
             self._turn.replies.append((name, reply))
