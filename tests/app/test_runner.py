@@ -10,12 +10,12 @@ from drive_world import device, spec
 from penstock.app.clock import SimulatedClock
 from penstock.app.codec import decode, encode, spec_to_json
 from penstock.app.ledger import MemoryLedger, SqlLedger
+from penstock.app.ports import Message
 from penstock.app.reports import to_event, to_question
 from penstock.app.restoring import restore
 from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
 from penstock.app.simulate import SimulatedTransport
-from penstock.app.transport import Message
 from penstock.profiling.errors import BackendError, LedgerDamaged
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import EpochReported, StudyCancelled, StudySubmitted
@@ -33,13 +33,13 @@ class CrashingTransport(SimulatedTransport):
     after = False
     trips = 0
 
-    def carry_out(self, **decided):
+    def carry_out(self, orders):
         self.trips += 1
         if self.trips != self.crash_at:
-            super().carry_out(**decided)
+            super().carry_out(orders)
         else:
             if self.after:
-                super().carry_out(**decided)
+                super().carry_out(orders)
             raise Crashed
 
 
@@ -134,6 +134,18 @@ def test_a_command_that_makes_no_sense_is_refused_with_the_reason(runner, desk, 
     desk.inbox = [submit(1, study()), command(2, kind, **body)]
     runner.turn(0.0)
     assert words in said(desk)[-1][1]["error"]
+
+
+@pytest.mark.parametrize(
+    "field", [{"min_epochs": 0}, {"min_epochs": -1}, {"eta": 1}, {"max_epochs": 0}, {"quantile": 9}]
+)
+def test_a_strategy_whose_rungs_would_never_end_is_refused_by_its_field(runner, desk, field):
+    plan = StrategySpec("asha", **{"max_epochs": 9} | field)
+    desk.inbox = [submit(1, spec(plan, space=(), sampler="random"))]
+    runner.turn(0.0)
+    [(_, answer)] = said(desk)
+    assert answer["type"] == "UsageError"
+    assert f"strategy.{next(iter(field))} = " in answer["error"]
 
 
 def test_a_cancelled_study_is_over(runner, desk):
