@@ -49,6 +49,11 @@ class Dropped:
         elif n.bit_count() == 1:
             log.warning("dropped %d %s so far, %s at last", n, what, _cut(where))
 
+    def mend(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
+        """Remove what is of another type than belongs under its key, as ``protocol.mend``."""
+        for words in protocol.mend(client, also):
+            self.note("keys", "a value", Forged("type", words))
+
     def counts(self) -> list[protocol.Command]:
         """The commands that count what was noted and is not counted yet."""
         with self._lock:

@@ -231,8 +231,7 @@ class RedisTransport:
             yield
         except redis.ResponseError as error:
             if protocol.is_wrong_type(error):
-                for words in protocol.mend(self._client, protocol.keys_of(commands)):
-                    self._dropped.note("keys", "a value", Forged("type", words))
+                self._dropped.mend(self._client, protocol.keys_of(commands))
             raise
 
     def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:

@@ -532,6 +532,18 @@ def test_a_worker_stopped_past_its_lease_reports_nothing_that_counts(own):
     assert own.transport.receive(0) == []
 
 
+def test_a_value_of_another_type_where_a_beat_reads_is_removed_by_the_worker(own):
+    """Nobody else may come upon it for long: it would keep the worker from hearing of fences."""
+    own.start_worker()
+    with client(own) as redis:
+        redis.delete(protocol.RELEASES)
+        redis.set(protocol.RELEASES, "odd")
+        wait_for(lambda: counted(redis, own.url) == {("keys", "type"): 1})
+        assert not redis.exists(protocol.RELEASES)
+    own.send("st-0000", objective(own, "returns"))
+    assert own.reports(1)[0].body["kind"] == "returned"
+
+
 def test_the_user_that_the_docs_give_the_broker_may_do_all_that_is_needed(own):
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
     [rules] = re.findall(r"^    user penstock (.*)$", page, re.MULTILINE)
