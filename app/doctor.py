@@ -248,6 +248,7 @@ def _trouble(settings: Settings, service: str) -> str | None:
 
 
 def _ledger(settings: Settings) -> Iterator[Finding]:
+    from .backups import GONE_ADVICE, is_ledger_gone
     from .database import database_at
     from .queries import Reader
 
@@ -257,7 +258,10 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
     reader = Reader(settings.ledger_url)
     try:
         if reader.is_empty():
-            yield Finding("ledger", "ok", f"{shown}; made at the first run")
+            if is_ledger_gone(settings):
+                yield Finding("ledger", "fail", f"{shown} is gone: there was one", GONE_ADVICE)
+            else:
+                yield Finding("ledger", "ok", f"{shown}; made at the first run")
             return
         count = sum(reader.statuses().values())
     except PenstockError:

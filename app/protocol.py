@@ -177,15 +177,16 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
 
 @contextmanager
 def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
-    """Turn "the broker does not answer" into BackendError; the password is not in its text.
+    """Turn what the broker does not do into BackendError: which one, why, and what to do.
 
-    So is an answer that the value under ``key`` is of another type than what we put there.
+    Either it does not answer (the password is not in the text), or it refuses. ``key`` is what a
+    value of another type than ours lies under.
     """
     try:
         yield
     except redis.ResponseError as error:
         if not is_wrong_type(error):
-            raise
+            raise BackendError(refusal(error)) from error
         raise BackendError(
             f"the broker at {hide_password(url)} holds a value of another type under {key}:"
             f" {MISPLACED_ADVICE}"
@@ -214,16 +215,17 @@ def is_wrong_type(answer: object) -> bool:
 
 
 def refusal(error: redis.ResponseError) -> str:
-    """That the broker does not take what it is given, why, and what to do."""
-    advice = "penstock doctor looks at it"
+    """That the broker does not do what it is asked for, why, and what to do."""
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return f"the broker refuses a command ({error}): give its user the right to it"
     if isinstance(error, redis.exceptions.OutOfMemoryError):
         advice = "raise its maxmemory, or make room there"
     elif isinstance(error, redis.exceptions.ReadOnlyError):
         advice = "it is a replica: set PENSTOCK_BROKER to its primary"
-    elif isinstance(error, redis.exceptions.NoPermissionError):
-        advice = "its user may not write: give it a user that may"
     elif str(error).startswith("MISCONF"):
         advice = "it cannot write to its disk: make room there"
+    else:
+        return f"the broker refuses a command ({error}): penstock doctor looks at it"
     return f"the broker refuses to be written to ({error}): {advice}"
 
 
