@@ -31,8 +31,9 @@ from uuid import uuid4
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError, UsageError
+from ..profiling.hiding import hidden
 from ..tasks.identity import listen
-from . import broker, locks, protocol, store
+from . import broker, locks, logs, protocol, store
 from .keeper import AGENT_VARIABLE
 from .launcher import end_strays
 from .logs import LogKeeper
@@ -59,6 +60,8 @@ LEAVE_GRACE = 3.0
 #: A worker that ran this long was well; its next end is followed by a start at once (seconds).
 WELL = 10.0
 LONGEST_WAIT = 10.0
+#: A worker that ended so soon so many times in a row will do so again.
+NO_ACCIDENT = 2
 _SAY_AGAIN = 10.0
 
 
@@ -205,13 +208,14 @@ class Agent:
         now = time.monotonic()
         for served in self._served:
             if served.process is not None and served.process.poll() is not None:
-                self._ended(served, now)
-                self._forget(client, served)
+                words = self._ended(served, now)
+                self._forget(client, served, words)
                 self._end_strays()
             if served.process is None and served.due <= now:
                 self._start(served, now)
 
-    def _ended(self, served: Served, now: float) -> None:
+    def _ended(self, served: Served, now: float) -> str:
+        """Note that its worker ended; what is to be told of it where that is no accident."""
         assert served.process is not None
         served.soon = 0 if now - served.began > WELL else served.soon + 1
         wait = 0.0 if served.soon <= 1 else min(LONGEST_WAIT, 0.25 * 2 ** (served.soon - 2))
@@ -220,18 +224,32 @@ class Agent:
         os.close(served.ended)
         served.process = None
         served.due = now + wait
+        if served.soon < NO_ACCIDENT:
+            return ""
+        if any(other.soon >= NO_ACCIDENT for other in self._served[: self._served.index(served)]):
+            return ""  # told of the first
+        path = self._log(served.device)
+        why = logs.last_error(path) or hidden(ImportError(name="celery")) or how
+        return (
+            f"the worker of {served.device.name} ends as soon as it is started: {why} (see {path})"
+        )
 
     def _end_strays(self) -> None:
         if found := end_strays(str(self._settings.home)):
             log.warning("ended what a worker that is gone had left: %s", ", ".join(found))
 
-    def _forget(self, client: redis.Redis, served: Served) -> None:
-        """Let the scheduler notice at once, not when the device's entry expires."""
+    def _forget(self, client: redis.Redis, served: Served, words: str) -> None:
+        """Let the scheduler notice at once, not when the device's entry expires; say why."""
         try:
             with protocol.answering(self._url):
                 client.delete(protocol.alive_key(served.device.name))
+            if words:
+                protocol.tell_ending(client, self._url, words)
         except BackendError as error:
             log.warning("%s", error)
+
+    def _log(self, device: Device) -> Path:
+        return self._settings.logs / f"worker-{device.name}.log"
 
     def _start(self, served: Served, now: float) -> None:
         from .celery import worker_argv
@@ -243,7 +261,7 @@ class Agent:
                 served.lock,
                 worker_argv(device),
                 env=self._environment(device),
-                log=self._settings.logs / f"worker-{device.name}.log",
+                log=self._log(device),
                 cwd=self._settings.home,
                 stdin=self._pipe,
             )

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from ..profiling.errors import BackendError, LedgerDamaged, UsageError
+from ..profiling.errors import BackendError, LedgerDamaged, PenstockError, UsageError
 from . import locks
 from .database import Database, Known, database_at, look_through
 from .ledger import SqlLedger
@@ -37,6 +37,11 @@ log = logging.getLogger(__name__)
 LOOK = 30.0
 #: Seconds after a backup until the end of a study makes another one.
 AFTER_STUDY = 300.0
+#: What to do where a ledger's file is gone.
+GONE_ADVICE = (
+    "A new one begins without its studies. `penstock restore` lists the backups, which are kept"
+    " until newer ones take their places, and puts one back when nothing runs here (penstock down)"
+)
 #: What belongs to a ledger's file, by how its name goes on.
 PARTS = ("", "-wal", "-shm", "-mark")
 
@@ -63,7 +68,7 @@ class Backups(threading.Thread):
             try:
                 self.look(time.time())
                 said = ""
-            except (BackendError, OSError) as error:
+            except (PenstockError, OSError) as error:
                 if str(error) != said:
                     log.warning("no backup of the ledger was made: %s", error)
                 if isinstance(error, LedgerDamaged):
@@ -82,6 +87,15 @@ class Backups(threading.Thread):
             self._seen, self._made_at = (newest, over), now
             for old in _kept(self._settings)[: -self._settings.backups]:
                 old.unlink(missing_ok=True)
+
+
+def is_ledger_gone(settings: Settings) -> bool:
+    """Whether a file that was the ledger is not there any more: it has backups, or its mark."""
+    database = database_at(settings.ledger_url)
+    if database.file is None or database.file.exists():
+        return False
+    noted = database.noted()
+    return bool(_kept(settings)) or (noted is not None and noted.seq > 0)
 
 
 def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | None:

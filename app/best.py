@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .queries import Reader
     from .rows import DurableRow, EpochRow, StudyRow, TrialRow
 
-#: Seconds that a store has to say whether a file is there.
+#: Seconds that the stores have to say which files are there.
 STORE_LIMIT = 5.0
 
 
@@ -46,6 +47,10 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     epochs, durables = reader.epochs(study.id), reader.durables(study.id)
     devices = reader.devices()
     facts = [_trial(trial, epochs, durables, devices) for trial in front]
+    states = [fact["checkpoint"] for fact in facts if fact["checkpoint"]]
+    gone = _gone([state["uri"] for state in states])
+    for state in states:
+        state["gone"] = gone.get(state["uri"])
     several = {
         "directions": [each.direction for each in study.objectives],
         "metrics_of_front": [each.metric for each in study.objectives],
@@ -83,18 +88,26 @@ def _trial(
         "metrics": {n: v if math.isfinite(v) else None for n, v in metrics.items()},
         "energy_j": joules_of(own),
         "energy": energy_words(own, devices),
-        "checkpoint": newest
-        and {"epoch": newest.epoch, "uri": newest.uri, "gone": _is_gone(newest.uri)},
+        "checkpoint": newest and {"epoch": newest.epoch, "uri": newest.uri},
     }
 
 
-def _is_gone(uri: str) -> bool | None:
-    """Whether no file is there any more; None where that cannot be seen from here."""
-    try:
-        files, path = within(STORE_LIMIT, "store-look", lambda: open_store(uri))
-        return not within(STORE_LIMIT, "store-look", lambda: files.exists(path))
-    except Exception:  # whatever the store's library raises
-        return None
+def _gone(uris: Sequence[str]) -> dict[str, bool]:
+    """Of which ``uris`` no file is there any more; one that cannot be seen from here is left out.
+
+    All are looked at within ``STORE_LIMIT``: a store that hangs hangs for each of them.
+    """
+    found: dict[str, bool] = {}
+
+    def look() -> None:
+        for uri in uris:
+            with suppress(Exception):  # whatever the store's library raises
+                files, path = open_store(uri)
+                found[uri] = not files.exists(path)
+
+    with suppress(TimeoutError):
+        within(STORE_LIMIT, "store-look", look)
+    return dict(found)
 
 
 def _where(state: dict[str, Any]) -> str:

@@ -148,7 +148,8 @@ def worker_argv(device: Device) -> list[str]:
     record = json.dumps({name: getattr(device, name) for name in Device.__slots__})
     return [
         # -P: a file named celery.py in the working directory is not taken for Celery.
-        *(sys.executable, "-P", "-m", "celery", "-A", "penstock", "worker"),
+        # -W: a warning of Celery's ends no worker; the user's PYTHONWARNINGS are their trainers'.
+        *(sys.executable, "-P", "-W", "default", "-m", "celery", "-A", "penstock", "worker"),
         *("--pool", "threads", "--concurrency", str(2 * device.slots)),
         *("--queues", ",".join(device.queue(slot) for slot in range(device.slots))),
         *("--hostname", f"{device.name}@{device.node}"),

@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import redis
-
 from ..profiling.errors import BackendError, UsageError
 from ..profiling.history import HistoryEntry
 from ..scheduler.events import StudyImported
 from ..scheduler.study import Code, Params, StudySpec
-from ..tasks.messages import dumps, seal
+from ..tasks.messages import Forged, dumps, parse, seal
 from . import protocol
 from .broker import broker_url
 from .codec import encode, spec_to_json
+from .dropped import Dropped
 from .history import entries_to_bodies
 from .settings import Settings
 
@@ -41,6 +40,7 @@ class Client:
         self._url = broker_url(settings)
         self._redis = protocol.connect(self._url)
         self._patience = patience
+        self._dropped = Dropped()
 
     def submit(self, spec: StudySpec, enqueued: Sequence[Params] = ()) -> None:
         """Have the scheduler take on a study; ``enqueued`` configurations are tried first.
@@ -136,12 +136,12 @@ class Client:
         while (left := deadline - time.monotonic()) > 0:
             answer, silence = self._try(command, text, min(left, RESEND_AFTER))
             if answer is not None:
-                return _opened(answer)
+                return _accepted(answer)
         raise BackendError(
             f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
         )
 
-    def _try(self, command: str, text: str, wait: float) -> tuple[str | None, str]:
+    def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str]:
         """The answer, or None within ``wait`` seconds and who is silent."""
         until = time.monotonic() + wait
         try:
@@ -155,19 +155,27 @@ class Client:
             trouble = protocol.trouble(self._redis, self._url)
             if trouble is not None:
                 silence = f"the scheduler cannot serve: {trouble}"
-        except BackendError as error:  # the broker is away; it may come back
+        except BackendError as error:  # the broker is away or takes nothing: that may pass
             silence = str(error)
-        except redis.ResponseError as error:  # out of memory, a replica: that may pass, too
-            silence = protocol.refusal(error)
         time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
         return None, silence
 
-    def _exchange(self, command: str, text: str, key: bytes, wait: float) -> str | None:
-        place = protocol.PREFIX + protocol.reply_name(command)
+    def _exchange(self, command: str, text: str, key: bytes, wait: float) -> dict[str, Any] | None:
+        """The answer, or None within ``wait`` seconds; what else lies in its place is dropped."""
+        name = protocol.reply_name(command)
+        until = time.monotonic() + wait
         with protocol.answering(self._url):
             self._redis.xadd(protocol.COMMANDS, {"p": text, "s": seal(key, text)})
-            found: Any = self._redis.blpop([place], timeout=max(wait, 0.01))
-        return None if found is None else str(found[1])
+            while (left := until - time.monotonic()) > 0:
+                found: Any = self._redis.blpop([protocol.PREFIX + name], timeout=max(left, 0.01))
+                if found is None:
+                    break
+                try:
+                    return _opened(found[1])
+                except Forged as error:
+                    self._dropped.note("replies", name, error)
+                    self._dropped.count(self._redis)
+        return None
 
 
 def _names(answer: dict[str, Any]) -> list[str]:
@@ -175,26 +183,23 @@ def _names(answer: dict[str, Any]) -> list[str]:
 
 
 def _said(answer: dict[str, Any], name: str, kind: type) -> Any:
+    """What ``answer`` has under ``name``: whoever has the broker can put anything there."""
     if not isinstance(answer.get(name), kind):
-        raise _no_answer(answer)
+        shown = str(answer)[:80]
+        raise BackendError(f"what came in the scheduler's place is no answer: {shown!r}")
     return answer[name]
 
 
-def _no_answer(answer: object) -> BackendError:
-    """Whoever has the broker can put anything there."""
-    return BackendError(f"what came in the scheduler's place is no answer: {str(answer)[:80]!r}")
+def _opened(text: str) -> dict[str, Any]:
+    """The answer in ``text``. Raises ``Forged`` for what no scheduler answers."""
+    answer = parse(text)
+    if not answer.get("ok") and not isinstance(answer.get("error"), str):
+        raise Forged("form", "it neither accepts the command nor says why not")
+    return answer
 
 
-def _opened(answer: str) -> dict[str, Any]:
-    try:
-        reply = json.loads(answer)
-    except (ValueError, RecursionError):
-        reply = None
-    if not isinstance(reply, dict):
-        raise _no_answer(answer)
-    if reply.get("ok"):
-        return reply
-    error = reply.get("error")
-    if not isinstance(error, str):
-        raise _no_answer(answer)
-    raise UsageError(error) if reply.get("type") == "UsageError" else BackendError(error)
+def _accepted(answer: dict[str, Any]) -> dict[str, Any]:
+    if answer.get("ok"):
+        return answer
+    error = answer["error"]
+    raise UsageError(error) if answer.get("type") == "UsageError" else BackendError(error)

@@ -38,6 +38,7 @@ from ..scheduler.study import (
     EXACTNESS,
     ON_SIGNATURE_CHANGE,
     Code,
+    StrategySpec,
     StudySpec,
     forks,
     trial_id,
@@ -292,6 +293,18 @@ def _check_name(spec: StudySpec, state: EngineState) -> None:
         raise UsageError.refuse("study_name", spec.name, "a name not taken by another study")
 
 
+def _check_plan(plan: StrategySpec) -> None:
+    """See that rungs rise and end: the engine counts them."""
+    whole("strategy.min_epochs", plan.min_epochs, low=1)
+    whole("strategy.eta", plan.eta, low=2)
+    if plan.max_epochs is not None:
+        whole("strategy.max_epochs", plan.max_epochs, low=1)
+    for name in ("quantile", "resample", "risk"):
+        share = getattr(plan, name)
+        if not 0 <= finite(f"strategy.{name}", share) <= 1:
+            raise UsageError.refuse(f"strategy.{name}", share, "0 to 1")
+
+
 def _check_known(spec: StudySpec) -> None:
     """See that engine and sampler know all that ``spec`` names."""
     for field, value, known in (
@@ -306,6 +319,7 @@ def _check_known(spec: StudySpec) -> None:
     whole("n_trials", spec.n_trials, low=1)
     check_weight(spec.weight)
     check_priority(spec.priority)
+    _check_plan(spec.strategy)
     make_strategy(spec)
     if spec.further:
         check_strategy(spec.strategy)

@@ -21,6 +21,7 @@ from ..profiling.nvml import NoNvml, open_nvml
 from ..profiling.urls import hide_password
 from . import broker, locks, logs, protocol, services, store
 from .dropped import counted
+from .elsewhere import owner
 from .machine import machine
 from .settings import PREFIX, Settings
 
@@ -215,7 +216,7 @@ def _services(settings: Settings) -> Iterator[Finding]:
         if status.name == broker.NAME:
             continue
         if status.pid is not None:
-            trouble = _trouble(settings) if status.name == "scheduler" else None
+            trouble = _trouble(settings, status.name)
             what = f"runs (process {status.pid})"
             if trouble is None:
                 yield Finding(status.name, "ok", what)
@@ -229,16 +230,25 @@ def _services(settings: Settings) -> Iterator[Finding]:
             yield Finding(status.name, "ok", "does not run (it is started when needed)")
 
 
-def _trouble(settings: Settings) -> str | None:
-    """What keeps the scheduler from serving, where the broker can be asked."""
+def _trouble(settings: Settings, service: str) -> str | None:
+    """What keeps a service that runs from serving, where the broker can be asked."""
+    url = broker.broker_url(settings)
     try:
         with broker.connect(settings) as client:
-            return protocol.trouble(client, broker.broker_url(settings))
+            if service == "agent":
+                return protocol.ending(client, url)
+            holder = protocol.holder(client, url)
+            if service == "scheduler" and holder not in (None, owner(settings)):
+                return (
+                    f"another scheduler serves this broker: {holder}. Give each a broker of its own"
+                )
+            return protocol.trouble(client, url) if service == "scheduler" else None
     except BackendError:
         return None  # that finding is the broker's
 
 
 def _ledger(settings: Settings) -> Iterator[Finding]:
+    from .backups import GONE_ADVICE, is_ledger_gone
     from .database import database_at
     from .queries import Reader
 
@@ -248,7 +258,10 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
     reader = Reader(settings.ledger_url)
     try:
         if reader.is_empty():
-            yield Finding("ledger", "ok", f"{shown}; made at the first run")
+            if is_ledger_gone(settings):
+                yield Finding("ledger", "fail", f"{shown} is gone: there was one", GONE_ADVICE)
+            else:
+                yield Finding("ledger", "ok", f"{shown}; made at the first run")
             return
         count = sum(reader.statuses().values())
     except PenstockError:

@@ -49,6 +49,11 @@ class Dropped:
         elif n.bit_count() == 1:
             log.warning("dropped %d %s so far, %s at last", n, what, _cut(where))
 
+    def mend(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
+        """Remove what is of another type than belongs under its key, as ``protocol.mend``."""
+        for words in protocol.mend(client, also):
+            self.note("keys", "a value", Forged("type", words))
+
     def counts(self) -> list[protocol.Command]:
         """The commands that count what was noted and is not counted yet."""
         with self._lock:
@@ -80,8 +85,10 @@ def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
     with protocol.answering(url):
         try:
             fields: dict[str, str] = protocol.command(client, "HGETALL", protocol.DROPPED)
-        except redis.ResponseError:  # a key of another type, which the next scheduler removes
-            return {}
+        except redis.ResponseError as error:
+            if not protocol.is_wrong_type(error):
+                raise
+            return {}  # the next scheduler removes it
     found = {}
     for field, n in fields.items():
         place, _, check = field.partition(" ")

@@ -58,6 +58,7 @@ class EventLog(ABC):
         return rows
 
 
-def of_kind(kind: type[Event]) -> ColumnElement[bool]:
-    """That an event is of ``kind``, or of none that there is: that one is damaged."""
-    return (EVENT.c.kind == kind.__name__) | EVENT.c.kind.not_in(codec.KINDS)
+def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
+    """That an event is of one of ``kinds``, or of none that there is: that one is damaged."""
+    names = [kind.__name__ for kind in kinds]
+    return EVENT.c.kind.in_(names) | EVENT.c.kind.not_in(codec.KINDS)

@@ -108,7 +108,7 @@ def unnamed(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
     """
     before = time.time() - age
     old = {uri: size for uri, made, size in _files(url) if made < before}
-    return [(uri, old[uri]) for uri in sorted(old.keys() - reader.named(list(old)))]
+    return [(uri, old[uri]) for uri in sorted(old.keys() - reader.all_named())]
 
 
 def _files(url: str) -> Iterator[tuple[str, float, int]]:

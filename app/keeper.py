@@ -25,6 +25,7 @@ import redis
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError
 from . import protocol
+from .dropped import Dropped
 from .session import Session
 from .trainers import Slot, Trainer, TrainerGone
 
@@ -60,6 +61,7 @@ class Keeper(threading.Thread):
         self._listener = listener
         # A broker that does not answer may hold up the keeper for one beat, not for more.
         self._client = protocol.connect(url, timeout=max(0.3, lease_ms / 3000))
+        self._dropped = Dropped()
         self._sessions: dict[str, Session] = {}
         self._idle: dict[int, tuple[Slot, Trainer]] = {}
         self._outbox: deque[protocol.Command] = deque()
@@ -199,6 +201,9 @@ class Keeper(threading.Thread):
         started = time.monotonic()
         with protocol.answering(self._url):
             answers = protocol.execute(self._client, commands)
+            if any(map(protocol.is_wrong_type, answers)):
+                self._dropped.mend(self._client)
+                self._dropped.count(self._client)
         for answer in answers:
             if isinstance(answer, redis.RedisError):
                 raise BackendError(f"the broker refuses: {answer}")

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..profiling.errors import BackendError
 from ..tasks.messages import Forged, SegmentTask, dumps, open_task, parse, seal
 from . import protocol
+from .dropped import Dropped
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Link:
         self.url = url
         self.closing = threading.Event()
         self._key = b""
+        self._dropped = Dropped()
 
     def open(self, text: object, mark: object) -> SegmentTask:
         """The task in a message. Raises Forged; BackendError when there is no key to be had."""
@@ -150,7 +152,8 @@ class Link:
                 try:
                     return parse(found[1])
                 except Forged as error:  # it is asked again
-                    log.warning("the answer at %s was dropped: %s", name, error)
+                    self._dropped.note("replies", name, error)
+                    self._dropped.count(self.client)
         return None
 
     def durable(self, body: dict[str, Any]) -> protocol.Command:
@@ -167,8 +170,8 @@ class Link:
             try:
                 with protocol.answering(self.url):
                     return attempt()
-            except (BackendError, redis.ResponseError) as error:
+            except BackendError as error:
                 if time.monotonic() > until or self.closing.wait(pause):
-                    raise BackendError(str(error)) from error
+                    raise
                 log.debug("%s; trying again", error)
                 pause = min(1.0, 2 * pause)

@@ -50,6 +50,8 @@ SHARE = 4
 #: How often in a row that is copied which was written meanwhile; in pieces of so many bytes.
 ROUNDS, CHUNK = 64, 1 << 20
 _MARK = re.compile(rb"\n\[penstock: about +(\d+) bytes were cut here[^\n]*\]\n")
+#: The line of a traceback that names the exception.
+_EXCEPTION = re.compile(r"[\w.]+(Error|Warning|Exception|Interrupt|Exit)(: |$)")
 
 
 def open_log(path: Path) -> IO[bytes]:
@@ -79,6 +81,15 @@ def tail(path: Path, lines: int = 12) -> str:
     except OSError:
         return ""
     return "\n".join(plain(line) for line in text.splitlines()[-lines:])
+
+
+def last_error(path: Path) -> str:
+    """The line of a log's end that names an exception, the last one; else the last that says any.
+
+    Empty where there is none.
+    """
+    lines = [line for line in tail(path, lines=60).splitlines() if line.strip()]
+    return next(filter(_EXCEPTION.match, reversed(lines)), "") or (lines[-1] if lines else "")
 
 
 class LogKeeper(threading.Thread):

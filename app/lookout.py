@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import redis
-
 from ..profiling.errors import BackendError, PenstockError
 from ..scheduler.events import AttemptFailed, AttemptLost, Event
 from . import locks, logs, protocol, services
@@ -24,6 +22,8 @@ from .settings import Settings
 from .waiting import AGAIN, Services, Setback, why_waiting
 
 if TYPE_CHECKING:
+    import redis
+
     from .queries import Reader
     from .rows import StudyRow
 
@@ -111,8 +111,6 @@ class Lookout:
         try:
             with protocol.answering(broker_url(settings)):
                 return self._asked()
-        except redis.ResponseError as error:
-            return Services(broker=protocol.refusal(error))
         except PenstockError as error:
             return Services(broker=str(error))
 
@@ -141,7 +139,7 @@ class Lookout:
         return Services(
             scheduler=served or pid is not None,
             trouble="" if served else trouble or "",
-            agent=self._agent(),
+            agent=self._agent() or protocol.ending(client, url) or "",
             leaving=leaving,
         )
 

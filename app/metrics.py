@@ -13,6 +13,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -139,15 +140,20 @@ class Collector:
         lengths: dict[str, int] | None = None
         dropped: dict[tuple[str, str], int] = {}
         try:
-            with broker.connect(self._settings, limit=BROKER_LIMIT) as client:
-                dropped = counted(client, broker.broker_url(self._settings))
+            url = broker.broker_url(self._settings)
+            with (
+                broker.connect(self._settings, limit=BROKER_LIMIT) as client,
+                protocol.answering(url),
+            ):
+                dropped = counted(client, url)
+                served = served or protocol.is_served(client, url)
                 commands = [("LLEN", queue) for each in queues.values() for queue in each]
-                first, *answers = protocol.execute(
-                    client, [("EXISTS", protocol.SCHEDULER), *commands]
-                )
-            answer = iter(answers)
-            lengths = {name: sum(next(answer) for _ in each) for name, each in queues.items()}
-            served = served or first == 1
+                answers = iter(protocol.execute(client, commands))
+            # A value of another type is no queue; its worker removes it.
+            lengths = {
+                name: sum(n for n in islice(answers, len(each)) if isinstance(n, int))
+                for name, each in queues.items()
+            }
         except BackendError:
             pass  # said by penstock_broker_up
         yield GaugeMetricFamily(

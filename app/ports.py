@@ -7,16 +7,84 @@ transport of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
+from ..profiling.devices import Device
 from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
 from ..scheduler.snapshot import Plan, Snapshot
 from ..scheduler.study import Params, Scalar, StudySpec
 from ..scheduler.trial import Trial
 from ..tasks.messages import Forged
 
-if TYPE_CHECKING:
-    from .transport import Message, OpenAttempt, Survey
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of ``stream`` (``reports`` or ``commands``); ``body`` has passed its seal."""
+
+    id: str
+    stream: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAttempt:
+    """An attempt that the ledger holds open, and how many members it has."""
+
+    trial: str
+    fence: int
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A device whose worker answers."""
+
+    device: Device
+    incarnation: str
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSeen:
+    """An attempt as the broker has it: both None when it knows nothing of the trial.
+
+    ``state`` is ``dispatched``, ``running`` (all ranks have claimed), ``done`` or ``revoked``;
+    ``absent`` are the ranks without a lease.
+    """
+
+    fence: int | None
+    state: str | None
+    absent: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the broker shows at one instant. ``boot`` None: it has lost its data.
+
+    ``stopped`` are the devices that are gone since the last one and had drained.
+    """
+
+    devices: dict[str, Seen]
+    states: dict[str, AttemptSeen]
+    boot: str | None
+    stopped: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Orders:
+    """What a turn decided, and what it is done with.
+
+    ``answers`` are (where, JSON text), where without the prefix of our keys. ``revokes`` count
+    before ``dispatches``, so a trial may be fenced off and sent out anew in one go.
+    """
+
+    dispatches: list[tuple[Dispatch, StudySpec]] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    revokes: list[Revoke] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    answers: list[tuple[str, str]] = field(default_factory=list)
+    acks: Sequence[Message] = ()
 
 
 class Transport(Protocol):
@@ -28,17 +96,8 @@ class Transport(Protocol):
     def receive(self, timeout: float) -> Sequence[Message]:
         """Messages that arrived, at once; or after at most ``timeout`` seconds, perhaps none."""
 
-    def carry_out(
-        self,
-        *,
-        dispatches: Sequence[tuple[Dispatch, StudySpec]] = (),
-        cuts: Sequence[Cut] = (),
-        revokes: Sequence[Revoke] = (),
-        releases: Sequence[Release] = (),
-        answers: Sequence[tuple[str, str]] = (),
-        acks: Sequence[Message] = (),
-    ) -> None:
-        """Everything that a turn decided, in one round trip."""
+    def carry_out(self, orders: Orders) -> None:
+        """All of ``orders``, in one round trip; repeating it harms nothing."""
 
     def drop(self, message: Message, why: Forged) -> None:
         """``message`` could not be used: have it said and counted. It is acknowledged as others."""

@@ -44,6 +44,8 @@ INSTALLATION = f"{PREFIX}installation"
 SCHEDULER = f"{PREFIX}scheduler"
 #: What keeps a scheduler from serving this broker, in words; expires when it no longer says so.
 TROUBLE = f"{PREFIX}trouble"
+#: Why a worker ends each time that it is started; whichever node's agent said so last.
+ENDING = f"{PREFIX}ending"
 #: Trials that will not run again; every worker reads along and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
 GROUP = "scheduler"
@@ -70,6 +72,8 @@ SOCKET_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 2.0
 #: Milliseconds that what keeps a scheduler is known after it was said.
 TROUBLE_MS = 5000
+#: The same of workers that end: longer than an agent waits before it starts one again.
+ENDING_MS = 30_000
 #: Milliseconds that a meeting waits for its ranks.
 MEETING_EXPIRES = 60_000
 #: Seconds that an answer waits for its asker.
@@ -173,15 +177,16 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
 
 @contextmanager
 def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
-    """Turn "the broker does not answer" into BackendError; the password is not in its text.
+    """Turn what the broker does not do into BackendError: which one, why, and what to do.
 
-    So is an answer that the value under ``key`` is of another type than what we put there.
+    Either it does not answer (the password is not in the text), or it refuses. ``key`` is what a
+    value of another type than ours lies under.
     """
     try:
         yield
     except redis.ResponseError as error:
         if not is_wrong_type(error):
-            raise
+            raise BackendError(refusal(error)) from error
         raise BackendError(
             f"the broker at {hide_password(url)} holds a value of another type under {key}:"
             f" {MISPLACED_ADVICE}"
@@ -210,16 +215,17 @@ def is_wrong_type(answer: object) -> bool:
 
 
 def refusal(error: redis.ResponseError) -> str:
-    """That the broker does not take what it is given, why, and what to do."""
-    advice = "penstock doctor looks at it"
+    """That the broker does not do what it is asked for, why, and what to do."""
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return f"the broker refuses a command ({error}): give its user the right to it"
     if isinstance(error, redis.exceptions.OutOfMemoryError):
         advice = "raise its maxmemory, or make room there"
     elif isinstance(error, redis.exceptions.ReadOnlyError):
         advice = "it is a replica: set PENSTOCK_BROKER to its primary"
-    elif isinstance(error, redis.exceptions.NoPermissionError):
-        advice = "its user may not write: give it a user that may"
     elif str(error).startswith("MISCONF"):
         advice = "it cannot write to its disk: make room there"
+    else:
+        return f"the broker refuses a command ({error}): penstock doctor looks at it"
     return f"the broker refuses to be written to ({error}): {advice}"
 
 
@@ -359,6 +365,19 @@ def trouble(client: redis.Redis, url: str) -> str | None:
     """What keeps a scheduler from serving; None while none says so. Errors as ``tell_trouble``."""
     with answering(url, TROUBLE):
         found: Any = client.get(TROUBLE)
+    return None if found is None else str(found)
+
+
+def tell_ending(client: redis.Redis, url: str, words: str) -> None:
+    """Let clients know that a worker ends each time that it is started. Errors as ``is_served``."""
+    with answering(url):
+        client.set(ENDING, words, px=ENDING_MS)
+
+
+def ending(client: redis.Redis, url: str) -> str | None:
+    """Why workers do not stay; None while no agent says that. Errors as ``is_served``."""
+    with answering(url, ENDING):
+        found: Any = client.get(ENDING)
     return None if found is None else str(found)
 
 

@@ -52,9 +52,6 @@ from .tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
 
 #: So many names of studies are listed where one is not found.
 NAMED = 5
-#: So many values are put in one query.
-AT_ONCE = 500
-
 
 _Kind = TypeVar("_Kind", bound=Event)
 
@@ -166,17 +163,15 @@ class Reader(EventLog):
         None stands for what was accepted of one, else it is the event of its failure or loss.
         """
         mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
-        well = (EpochReported.__name__, TrialReturned.__name__)
-        kinds = (*well, AttemptFailed.__name__, AttemptLost.__name__)
+        ends = of_kind(EpochReported, TrialReturned, AttemptFailed, AttemptLost)
         query = (
-            select(EVENT.c.kind, EVENT.c.body)
-            .where(EVENT.c.seq > after, EVENT.c.kind.in_(kinds), EVENT.c.trial.in_(mine))
+            EVENTS.where(EVENT.c.seq > after, ends, EVENT.c.trial.in_(mine))
             .order_by(EVENT.c.seq.desc())
             .limit(limit)
         )
+        events = [codec.decode(row.kind, row.body) for row in self._whole(EVENT, query)]
         return [
-            None if row.kind in well else codec.decode(row.kind, row.body)
-            for row in self._rows(query)
+            event if isinstance(event, AttemptFailed | AttemptLost) else None for event in events
         ]
 
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
@@ -199,13 +194,16 @@ class Reader(EventLog):
         return row[0] or 0
 
     def named(self, uris: Sequence[str]) -> set[str]:
-        """Those of ``uris`` that a durable state names: files that are in use."""
-        found: set[str] = set()
-        for first in range(0, len(uris), AT_ONCE):
-            some = uris[first : first + AT_ONCE]
-            rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(some)))
-            found.update(row.uri for row in rows)
-        return found
+        """Those of ``uris``, some hundreds at most, that a durable state names: they are in use.
+
+        Not by the digest: what names one of them and is damaged is missed.
+        """
+        rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
+        return {row.uri for row in rows}
+
+    def all_named(self) -> set[str]:
+        """All files that a durable state names."""
+        return {row.uri for row in self._whole(DURABLE, select(DURABLE))}
 
     def devices(self) -> list[DeviceRecord]:
         """Every device that ever joined, by name."""

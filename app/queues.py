@@ -69,8 +69,7 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
                     raise
                 queues = self.active_queues
                 keys = [self._q_for_pri(queue, n) for n in self.priority_steps for queue in queues]
-                for words in protocol.mend(client, keys):
-                    dropped.note("keys", "a value", Forged("type", words))
+                dropped.mend(client, keys)
             except (ValueError, RecursionError) as error:
                 dropped.note("queues", where, Forged("json", f"it is no message: {error!r}"))
             except Exception as error:

@@ -19,7 +19,7 @@ from ..scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, Device
 from ..scheduler.state import Attempt, EngineState
 
 if TYPE_CHECKING:
-    from .transport import AttemptSeen, Survey
+    from .ports import AttemptSeen, Survey
 
 #: Seconds after the ledger's commit in which a fence must be on the broker. It is published in the
 #: same turn of the loop, so this only has to tell an earlier turn's dispatch from this one's.

@@ -19,7 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..profiling.errors import BackendError, IllegalTransition, PenstockError, UsageError
+from ..profiling.errors import (
+    BackendError,
+    IllegalTransition,
+    LedgerDamaged,
+    PenstockError,
+    UsageError,
+)
 from ..profiling.history import HistoryEntry
 from ..scheduler.decisions import (
     Ask,
@@ -43,7 +49,6 @@ from ..scheduler.events import (
     TrialEnqueued,
 )
 from ..scheduler.outlook import outlook
-from ..scheduler.study import StudySpec
 from ..scheduler.trial import Trial
 from ..tasks.messages import Forged
 from . import answers, commands
@@ -53,11 +58,10 @@ from .codec import state_to_json
 from .history import entries_from_bodies, entries_of
 from .ledger import Batch, Ledger
 from .plugin import PluginHost
-from .ports import Policies, Samplers, Transport
+from .ports import Message, OpenAttempt, Orders, Policies, Samplers, Transport
 from .protocol import reply_name
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
-from .transport import Message, OpenAttempt
 
 log = logging.getLogger(__name__)
 
@@ -86,12 +90,8 @@ class _Turn:
     """What one turn of the loop collects between receiving and acting."""
 
     events: list[tuple[int, Event]] = field(default_factory=list)
-    dispatches: list[tuple[Dispatch, StudySpec]] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
-    revokes: list[Revoke] = field(default_factory=list)
-    releases: list[Release] = field(default_factory=list)
+    orders: Orders = field(default_factory=Orders)
     discards: list[str] = field(default_factory=list)
-    answers: list[tuple[str, str]] = field(default_factory=list)
     replies: list[tuple[str, str]] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
     consults: list[Consult] = field(default_factory=list)
@@ -199,7 +199,8 @@ class Runner:
             log.exception("entry %s of %s cannot be handled", message.id, message.stream)
             self.broken = True
             self._transport.drop(message, Forged("handling", repr(error)))
-            self._transport.carry_out(acks=[message], answers=_failed(message, error))
+            orders = Orders(acks=[message], answers=_failed(message, error))
+            self._transport.carry_out(orders)
             raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
 
     def _command(self, body: dict[str, Any], now: float) -> None:
@@ -207,7 +208,9 @@ class Runner:
         name = commands.id_of(body)
         if body.get("kind") == "plan":  # a question: nothing of it is kept
             plan = outlook(self.engine, now)
-            self._turn.answers.append((reply_name(name), json.dumps({"ok": True, "plan": plan})))
+            self._turn.orders.answers.append(
+                (reply_name(name), json.dumps({"ok": True, "plan": plan}))
+            )
             return
         reply = dict(self._turn.replies).get(name) or self._reply_to(name)
         if reply is None:
@@ -215,10 +218,12 @@ class Runner:
                 self._write(())  # what is over is asked of the ledger
             try:
                 reply = json.dumps({"ok": True} | self._carry_out(body, now))
+            except LedgerDamaged:
+                raise  # nor is the refusal written to it
             except PenstockError as error:
                 reply = _refusal(type(error).__name__, str(error))
             self._turn.replies.append((name, reply))
-        self._turn.answers.append((reply_name(name), reply))
+        self._turn.orders.answers.append((reply_name(name), reply))
 
     def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:
         """Do what a command asks for, and what its client is told of it."""
@@ -250,7 +255,7 @@ class Runner:
             answer = {"value": known[question.name]}
         else:
             answer = self._draw(trial, question, now)
-        self._turn.answers.append((question.reply, json.dumps(answer)))
+        self._turn.orders.answers.append((question.reply, json.dumps(answer)))
 
     def _draw(self, trial: Trial, question: Question, now: float) -> dict[str, Any]:
         study, name, text = trial.study, question.name, question.distribution
@@ -317,17 +322,19 @@ class Runner:
     def _keep(self, decision: Decision) -> None:
         turn = self._turn
         if isinstance(decision, Dispatch):
-            turn.dispatches.append((decision, self.engine.state.studies[decision.study].spec))
+            turn.orders.dispatches.append(
+                (decision, self.engine.state.studies[decision.study].spec)
+            )
         elif isinstance(decision, Ask):
             self._ask(decision)
         elif isinstance(decision, AskConfigs):
             self._apply(answers.configs(decision, self._clock.now()))
         elif isinstance(decision, Cut):
-            turn.cuts.append(decision)
+            turn.orders.cuts.append(decision)
         elif isinstance(decision, Revoke):
-            turn.revokes.append(decision)
+            turn.orders.revokes.append(decision)
         elif isinstance(decision, Release):
-            turn.releases.append(decision)
+            turn.orders.releases.append(decision)
         elif isinstance(decision, Discard):
             turn.discards.extend(decision.uris)
         elif isinstance(decision, Consult):
@@ -360,16 +367,8 @@ class Runner:
             self.broken = False
         if turn.discards:
             self._discard(turn.discards)
-        acting = (turn.dispatches, turn.cuts, turn.revokes, turn.releases, turn.answers, messages)
-        if any(acting):
-            self._transport.carry_out(
-                dispatches=turn.dispatches,
-                cuts=turn.cuts,
-                revokes=turn.revokes,
-                releases=turn.releases,
-                answers=turn.answers,
-                acks=messages,
-            )
+        turn.orders.acks = messages
+        self._transport.carry_out(turn.orders)
         return len(turn.events)
 
     def _batch(self, turn: _Turn) -> Batch:

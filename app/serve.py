@@ -20,7 +20,7 @@ from ..profiling.errors import BackendError, LedgerDamaged, UsageError
 from ..scheduler.engine import Engine
 from ..scheduler.events import PolicyChosen
 from . import broker, locks, protocol, store
-from .backups import backups_of
+from .backups import GONE_ADVICE, backups_of, is_ledger_gone
 from .clock import WallClock
 from .elsewhere import owner
 from .janitor import Janitor
@@ -86,6 +86,9 @@ class Scheduler:
         janitor = Janitor(
             store.checkpoints(self._settings.store_url, key), Reader(self._settings.ledger_url)
         )
+        if is_ledger_gone(self._settings):
+            shown = self._settings.ledger_url
+            log.warning("there is no ledger at %s, and there was one. %s", shown, GONE_ADVICE)
         backups = backups_of(self._settings, self._doubted.set)
         said = ""
         while not stop.is_set():

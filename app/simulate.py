@@ -19,7 +19,7 @@ from ..profiling.cost import CostTable
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError
 from ..profiling.sharing import SharingTable
-from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
+from ..scheduler.decisions import Cut, Dispatch
 from ..scheduler.engine import Engine
 from ..scheduler.events import Event, PolicyChosen, StudySubmitted
 from ..scheduler.state import EngineState
@@ -30,9 +30,9 @@ from ..tasks.messages import Forged
 from .clock import SimulatedClock
 from .ledger import MemoryLedger
 from .plugin import PluginHost
+from .ports import AttemptSeen, Message, OpenAttempt, Orders, Seen, Survey
 from .runner import Runner
 from .samplers import SamplerHost
-from .transport import AttemptSeen, Message, OpenAttempt, Seen, Survey
 
 #: Simulated seconds from a dispatch to the first step, and from the last step to the report.
 OVERHEAD = 0.004
@@ -94,23 +94,14 @@ class SimulatedTransport:
         self.clock.advance_to(end)
         return []
 
-    def carry_out(
-        self,
-        *,
-        dispatches: Sequence[tuple[Dispatch, StudySpec]] = (),
-        cuts: Sequence[Cut] = (),
-        revokes: Sequence[Revoke] = (),
-        releases: Sequence[Release] = (),
-        answers: Sequence[tuple[str, str]] = (),
-        acks: Sequence[Message] = (),
-    ) -> None:
+    def carry_out(self, orders: Orders) -> None:
         """Schedule the reports of what was dispatched; forget those of what was revoked."""
-        for revoke in revokes:
+        for revoke in orders.revokes:
             if self._open.get(revoke.trial) == revoke.fence:
                 self._end(revoke.trial)
-        for cut in cuts:
+        for cut in orders.cuts:
             self._cut(cut)
-        for dispatch, spec in dispatches:
+        for dispatch, spec in orders.dispatches:
             self._dispatch(dispatch, spec)
 
     def drop(self, message: Message, why: Forged) -> None:

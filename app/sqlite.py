@@ -127,7 +127,10 @@ class SqliteDatabase(Database):
         now = time.monotonic()
         if self._look_again > now:
             return None
-        file = self.file.stat()
+        try:
+            file = self.file.stat()
+        except FileNotFoundError:  # it has gone since it was opened
+            return None
         seen = file.st_ino, file.st_size, file.st_mtime_ns
         if seen == self._seen:
             return None

@@ -1,31 +1,23 @@
-"""The scheduler's side of the protocol: messages in, decisions out, each in one round trip.
-
-The Celery message of a segment is built here and pushed on its queue by the same script that sets
-the fence, so a dispatch is one command of a pipeline and Celery's own producer is not needed.
-"""
+"""The scheduler's side of the protocol: messages in, decisions out, each in one round trip."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
 import redis
-from pydantic import TypeAdapter, ValidationError
 
-from ..profiling.devices import Device
 from ..profiling.errors import BackendError
-from ..scheduler.decisions import Cut, Dispatch, Release, Revoke
-from ..scheduler.study import StudySpec
-from ..tasks.messages import CodeRef, Forged, ParentRef, SegmentTask, dumps, open_body, parse, seal
-from . import protocol, store
-from .celery import message
+from ..tasks.messages import Forged, open_body
+from . import protocol
 from .dropped import Dropped
-from .numeric import LARGEST
+from .ports import AttemptSeen, Message, OpenAttempt, Orders, Seen, Survey
+from .records import seen
+from .sending import command_of
 
 log = logging.getLogger(__name__)
 
@@ -34,63 +26,7 @@ RELEASES_KEPT = 10_000
 #: How long a broker is held for a scheduler that does not renew its hold (ms).
 HOLD_MS = 10_000
 _STREAMS = (protocol.REPORTS, protocol.COMMANDS)
-#: What a device may have of anything: slots, cores.
-MOST = 4096
-_DEVICE = TypeAdapter(Device)
 _NUMBER = re.compile("[0-9]{1,18}")
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One entry of ``stream`` (``reports`` or ``commands``); ``body`` has passed its seal."""
-
-    id: str
-    stream: str
-    body: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAttempt:
-    """An attempt that the ledger holds open, and how many members it has."""
-
-    trial: str
-    fence: int
-    ranks: int
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A device whose worker answers."""
-
-    device: Device
-    incarnation: str
-    draining: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptSeen:
-    """An attempt as the broker has it: both None when it knows nothing of the trial.
-
-    ``state`` is ``dispatched``, ``running`` (all ranks have claimed), ``done`` or ``revoked``;
-    ``absent`` are the ranks without a lease.
-    """
-
-    fence: int | None
-    state: str | None
-    absent: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What the broker shows at one instant. ``boot`` None: it has lost its data.
-
-    ``stopped`` are the devices that are gone since the last one and had drained.
-    """
-
-    devices: dict[str, Seen]
-    states: dict[str, AttemptSeen]
-    boot: str | None
-    stopped: frozenset[str] = frozenset()
 
 
 class RedisTransport:
@@ -162,9 +98,9 @@ class RedisTransport:
             try:
                 with protocol.answering(self._url), self._mending():
                     found = protocol.command(self._client, *command)
-            except redis.ResponseError as error:
-                if "NOGROUP" not in str(error):
-                    raise BackendError(f"the broker refuses to be read: {error}") from error
+            except BackendError as error:
+                if "NOGROUP" not in str(error.__cause__):
+                    raise
                 log.warning("the broker has lost its streams: they are made anew")
                 self.open()
                 return []
@@ -172,42 +108,36 @@ class RedisTransport:
             if received or not catching_up:
                 return received
 
-    def carry_out(
-        self,
-        *,
-        dispatches: Sequence[tuple[Dispatch, StudySpec]] = (),
-        cuts: Sequence[Cut] = (),
-        revokes: Sequence[Revoke] = (),
-        releases: Sequence[Release] = (),
-        answers: Sequence[tuple[str, str]] = (),
-        acks: Sequence[Message] = (),
-    ) -> None:
-        """Everything that a turn decided, in one round trip; repeating it harms nothing.
-
-        ``answers`` are (where, JSON text), where without the prefix of our keys. ``revokes`` count
-        before ``dispatches``, so a trial may be fenced off and sent out anew in one call.
-        """
+    def carry_out(self, orders: Orders) -> None:
+        """All of ``orders``, in one round trip; repeating it harms nothing."""
         commands: list[protocol.Command] = []
-        for cut in cuts:
+        for cut in orders.cuts:
             attempt = protocol.attempt_key(cut.trial)
             commands.append(protocol.CUT.command((attempt,), (cut.fence,)))
-        for revoke in revokes:
+        for revoke in orders.revokes:
             leases = [protocol.lease_key(revoke.trial, rank) for rank in range(revoke.ranks)]
             keys = (protocol.attempt_key(revoke.trial), *leases)
             commands.append(protocol.REVOKE.command(keys, (revoke.fence,)))
-        commands += [self._sent(dispatch, spec) for dispatch, spec in dispatches]
-        for release in releases:
+        for dispatch, spec in orders.dispatches:
             commands.append(
-                ("XADD", protocol.RELEASES, "MAXLEN", "~", RELEASES_KEPT, "*", "t", release.trial)
+                command_of(
+                    dispatch, spec, key=self._key, store=self._store, lease_ms=self._lease_ms
+                )
+            )
+        # A ledger that was restored releases more at once than are kept of old ones.
+        kept = max(RELEASES_KEPT, 2 * len(orders.releases))
+        for release in orders.releases:
+            commands.append(
+                ("XADD", protocol.RELEASES, "MAXLEN", "~", kept, "*", "t", release.trial)
             )
             # A copy of an old message finds no attempt, and is stale.
             commands.append(("DEL", protocol.attempt_key(release.trial)))
-        for name, text in answers:
+        for name, text in orders.answers:
             key = protocol.PREFIX + name
             commands.append(("LPUSH", key, text))
             commands.append(("EXPIRE", key, protocol.REPLY_EXPIRES))
         for stream in _STREAMS:
-            ids = [ack.id for ack in acks if protocol.PREFIX + ack.stream == stream]
+            ids = [ack.id for ack in orders.acks if protocol.PREFIX + ack.stream == stream]
             commands += _forget(stream, ids)
         if commands:
             self._execute(commands)
@@ -240,79 +170,6 @@ class RedisTransport:
         with suppress(BackendError):
             self._execute([protocol.LEAVE.command((protocol.SCHEDULER,), (self._owner,))])
         self._client.close()
-
-    def _sent(self, dispatch: Dispatch, spec: StudySpec) -> protocol.Command:
-        """The command that sends a segment; where no task can be made of it, that says so instead.
-
-        It is then reported as a failure of its trial: the scheduler outlives every study.
-        """
-        try:
-            return self._dispatch(dispatch, spec)
-        except ValueError as error:  # pydantic's, and text that no encoding takes
-            log.exception("no task can be made of %s", dispatch.segment)
-            body = {
-                "kind": "failed",
-                "trial": dispatch.segment.trial,
-                "fence": dispatch.segment.fence,
-                "cause": dispatch.id,
-                "failure": "code",
-                "message": f"its task cannot be sent to a worker: {str(error)[:500]}",
-                "traceback": "",
-            }
-            return ("XADD", protocol.REPORTS, "*", *protocol.sealed(self._key, dumps(body)))
-
-    def _dispatch(self, dispatch: Dispatch, spec: StudySpec) -> protocol.Command:
-        segment = dispatch.segment
-        trial = segment.trial
-        queues = tuple(protocol.queue_name(m.device, m.slot) for m in segment.members)
-        texts = []
-        for rank, queue in enumerate(queues):
-            task = SegmentTask(
-                id=dispatch.id,
-                study=dispatch.study,
-                trial=trial,
-                number=dispatch.number,
-                contract=spec.contract,
-                code=CodeRef(target=spec.code.target, path=spec.code.path, digest=spec.code.digest),
-                params=dict(dispatch.params),
-                define_by_run=spec.space is None,
-                metric=spec.metric,
-                also=spec.also,
-                seed=spec.seed,
-                first=segment.first,
-                n=segment.n,
-                final=dispatch.final,
-                shards=dispatch.shards,
-                fence=segment.fence,
-                rank=rank,
-                queues=queues,
-                parents=tuple(
-                    ParentRef(epoch=p.epoch, uri=p.uri, state_hash=p.state_hash)
-                    for p in dispatch.parents
-                ),
-                expect=dispatch.expect,
-                holder=dispatch.holder,
-                exactness=spec.exactness,
-                signature=dispatch.signature,
-                on_signature_change=spec.on_signature_change,
-                store=store.checkpoints(self._store, self._key) if self._store else "",
-                mtbf=dispatch.mtbf,
-                origin=dispatch.origin,
-                durable=dispatch.durable,
-                system=dispatch.system,
-                probe=dispatch.probe if rank == 0 else (),
-                probe_epochs=dispatch.probe_epochs,
-                energy=spec.energy_weight > 0,
-                profile=dispatch.profile and rank == 0,
-                memory_limit=spec.memory_limit,
-                epoch_timeout=spec.epoch_timeout,
-                lease_ms=self._lease_ms,
-            )
-            text = task.model_dump_json()
-            texts.append(message(task, text, seal(self._key, text), queue))
-        leases = [protocol.lease_key(trial, rank) for rank in range(len(queues))]
-        keys = (protocol.attempt_key(trial), *leases, *queues)
-        return protocol.DISPATCH.command(keys, (segment.fence, *texts))
 
     def _decode(
         self, streams: Sequence[tuple[str, Sequence[tuple[str, Any]]]]
@@ -351,14 +208,18 @@ class RedisTransport:
         self._execute([("DEL", protocol.attempt_key(trial))])
         return None
 
-    def _records(self, known: Sequence[str]) -> Iterator[Seen]:
+    def _records(self, known: Sequence[str]) -> list[Seen]:
         """Devices by their records; what is no record is taken off the broker's list."""
+        found, bad = [], []
         for name, text in zip(known[::2], known[1::2], strict=True):
             try:
-                yield _seen(name, text)
+                found.append(seen(name, text))
             except Forged as error:
                 self._dropped.note("devices", name, error)
-                self._execute([("HDEL", protocol.DEVICES, name)])
+                bad.append(name)
+        if bad:
+            self._execute([("HDEL", protocol.DEVICES, *bad)])
+        return found
 
     @contextmanager
     def _mending(self, commands: Sequence[protocol.Command] = ()) -> Iterator[None]:
@@ -370,8 +231,7 @@ class RedisTransport:
             yield
         except redis.ResponseError as error:
             if protocol.is_wrong_type(error):
-                for words in protocol.mend(self._client, protocol.keys_of(commands)):
-                    self._dropped.note("keys", "a value", Forged("type", words))
+                self._dropped.mend(self._client, protocol.keys_of(commands))
             raise
 
     def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:
@@ -404,27 +264,3 @@ def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
     if not ids:
         return []
     return [("XACK", stream, protocol.GROUP, *ids), ("XDEL", stream, *ids)]
-
-
-def _seen(name: str, text: str) -> Seen:
-    """The device in a record. Raises ``Forged`` for what no worker of this version writes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Forged("encoding", "its bytes are no UTF-8") from None
-    record = parse(text)
-    try:
-        device = _DEVICE.validate_python(record["device"])
-        incarnation, draining = record["incarnation"], record["draining"]
-    except (LookupError, TypeError, ValidationError) as error:
-        raise Forged("form", f"it is no device: {error!r}") from error
-    sizes = (device.slots, *device.cores, device.memory or 0)
-    if device.name != name or not isinstance(incarnation, str) or not isinstance(draining, bool):
-        raise Forged("form", "it is no record of this device")
-    if not 1 <= device.slots <= MOST or len(device.cores) > MOST or not _fit(sizes):
-        raise Forged("form", "it has more of something than there can be")
-    return Seen(device, incarnation, draining)
-
-
-def _fit(numbers: Iterable[int]) -> bool:
-    return all(0 <= number <= LARGEST for number in numbers)

@@ -43,7 +43,8 @@ class Services:
 
     ``broker``: why it does not answer, or takes nothing. ``scheduler``: whether one is there, and
     ``trouble``: what keeps it from serving. ``agent``: why this machine's devices are not served,
-    where they should be. ``leaving``: devices whose workers were told to stop.
+    where they should be, or why workers do not stay. ``leaving``: devices whose workers were told
+    to stop.
     """
 
     broker: str = ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from penstock.app.codec import spec_to_json
+from penstock.app.ports import Message
 from penstock.app.simulate import SimulatedTransport
-from penstock.app.transport import Message
 
 
 class Curve:
@@ -33,9 +33,9 @@ class Desk(SimulatedTransport):
         sent, self.inbox = self.inbox, []
         return sent or super().receive(timeout)
 
-    def carry_out(self, *, answers=(), **decided):
-        self.answered.extend(answers)
-        super().carry_out(**decided)
+    def carry_out(self, orders):
+        self.answered.extend(orders.answers)
+        super().carry_out(orders)
 
     def drop(self, message, why):
         self.dropped.append((message, why))

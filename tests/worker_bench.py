@@ -12,8 +12,9 @@ from pathlib import Path
 
 from penstock.app import broker, protocol
 from penstock.app.celery import worker_argv
+from penstock.app.ports import Message, OpenAttempt, Orders
 from penstock.app.settings import Settings
-from penstock.app.transport import Message, OpenAttempt, RedisTransport
+from penstock.app.transport import RedisTransport
 from penstock.profiling.devices import Device
 from penstock.scheduler.decisions import Dispatch, Member, Segment
 from penstock.scheduler.study import Code, StudySpec
@@ -83,7 +84,7 @@ class Bench:
 
     def send(self, trial="st-0000", spec=SPEC, **segment):
         dispatch = self.dispatch(trial, **segment)
-        self.transport.carry_out(dispatches=[(dispatch, spec)])
+        self.transport.carry_out(Orders(dispatches=[(dispatch, spec)]))
         return dispatch
 
     def reports(self, n: int, seconds: float = 20.0) -> list[Message]:
@@ -93,7 +94,7 @@ class Bench:
         while len(found) < n:
             assert time.monotonic() < deadline, f"{len(found)} of {n} reports:\n{self.log()}"
             new = self.transport.receive(0.2)
-            self.transport.carry_out(acks=new)
+            self.transport.carry_out(Orders(acks=new))
             found += new
         assert len(found) == n
         return found

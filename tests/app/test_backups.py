@@ -6,6 +6,7 @@ import re
 import sqlite3
 import stat
 import threading
+import time
 
 import pytest
 from ledger_batches import epoch_batch, first_batch
@@ -115,6 +116,20 @@ def test_a_backup_is_due_when_something_is_new_and_the_last_is_old(settings, led
     assert not oldest.exists()
     assert newer.exists()
     assert len(kept(settings)) == 2
+
+
+def test_a_folder_that_takes_no_backup_is_said_and_tried_again(settings, ledger, caplog):
+    settings.backup_folder.symlink_to("/proc/self")
+    Backups(load(home=settings.home, backup_every=1)).start()
+    deadline = time.monotonic() + 60
+    while not caplog.records:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert "no backup can be written to" in caplog.text
+    settings.backup_folder.unlink()
+    while not settings.backup_folder.exists() or not kept(settings):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_none_are_made_where_none_are_wanted_or_the_ledger_is_no_file(settings):

@@ -4,12 +4,14 @@ import re
 import signal
 import threading
 import time
+import uuid
 
 import pytest
 from fake_scheduler import FakeScheduler
 from penstock.app import broker, client, locks, protocol
 from penstock.app.client import Client
 from penstock.app.doctor import diagnose
+from penstock.app.dropped import counted
 from penstock.app.lookout import Lookout
 from penstock.app.queries import Reader
 from penstock.app.serve import Scheduler
@@ -41,6 +43,24 @@ def test_a_refusal_is_the_callers_error_and_any_other_trouble_the_backends(setti
         with pytest.raises(UsageError, match=r"^not so$"):
             Client(settings).cancel("s-1")
     assert [command["kind"] for command in scheduler.commands] == ["break", "cancel"]
+
+
+def test_what_lies_where_the_answer_belongs_is_passed_over_and_counted(settings, monkeypatch):
+    """Until the answer comes, or for as long as any silence is borne."""
+    monkeypatch.setattr(client, "RESEND_AFTER", 0.3)
+    monkeypatch.setattr(client.uuid, "uuid4", lambda: uuid.UUID(int=1))
+    place = protocol.PREFIX + protocol.reply_name(uuid.UUID(int=1).hex)
+    garbage = [b"\xff", "[" * 100_000, "[]", "{}", '{"ok": false, "error": 1}']
+    with FakeScheduler(settings, deaf=1), broker.connect(settings) as connection:
+        connection.rpush(place, *garbage)
+        assert Client(settings).send("anything") == {"ok": True}
+        found = counted(connection, broker.broker_url(settings))
+        assert found == {("replies", "json"): 2, ("replies", "form"): 3}
+    with broker.connect(settings) as connection:
+        connection.rpush(place, *garbage)
+        with pytest.raises(BackendError, match="scheduler does not answer"):
+            Client(settings, patience=0.2).send("anything")
+        assert connection.llen(place) == 0
 
 
 def test_an_unanswered_command_is_sent_again_under_the_same_id(settings, monkeypatch):

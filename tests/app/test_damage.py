@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from penstock.app.best import best_facts
 from penstock.app.codec import state_to_json
+from penstock.app.janitor import unnamed
 from penstock.app.ledger import SqlLedger
 from penstock.app.listing import standing_facts, study_facts
 from penstock.app.queries import Reader
@@ -70,6 +71,8 @@ def readers(reader, study):
         "history": reader.history,
         "figures": lambda: (reader.statuses(), reader.responses(), reader.newest()),
         "replay": lambda: list(reader.replay()),
+        "attempts": lambda: reader.last_attempts(study, 0, 9),
+        "files": reader.all_named,
     }
 
 
@@ -168,6 +171,22 @@ def test_a_value_that_has_changed_in_a_row_is_refused_by_name(whole, tmp_path, t
     }
     with pytest.raises(LedgerDamaged, match=table):
         asked[table]()
+
+
+def test_how_an_attempt_ended_and_which_files_are_in_use_is_not_read_from_damaged_rows(tmp_path):
+    home = tmp_path / "home"
+    make_study(home, study_spec(n_trials=2))
+    with sqlite3.connect(home / "ledger.db") as connection:
+        of_last = "seq = (SELECT max(seq) FROM event WHERE kind = 'EpochReported')"
+        connection.execute(f"UPDATE event SET kind = 'EpochRaported' WHERE {of_last}")
+        row = "('digits-1a2b-0000', 1, 'h', 'file:///elsewhere', 1.0, 0)"
+        connection.execute(f"INSERT OR REPLACE INTO durable VALUES {row}")
+    connection.close()
+    reader = Reader(url_of(home))
+    with pytest.raises(LedgerDamaged, match="event"):
+        reader.last_attempts("digits-1a2b", 0, 9)
+    with pytest.raises(LedgerDamaged, match="row digits-1a2b-0000, 1 of table durable"):
+        unnamed(f"file://{tmp_path}", reader, 0.0)
 
 
 def test_an_event_that_is_missing_is_refused(whole, tmp_path):

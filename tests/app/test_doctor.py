@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 
 import pytest
 from penstock.app import broker, locks, protocol, services, store
 from penstock.app.doctor import diagnose
+from penstock.app.serve import Scheduler
 from penstock.app.services import Service
 from penstock.app.settings import load
 from penstock.app.transport import RedisTransport
+from study_ledger import make_study, study_spec
 
 
 @pytest.fixture
@@ -43,6 +47,53 @@ def test_what_can_be_measured_is_said_and_why_the_rest_cannot(tmp_path):
         assert "without cycles" in kernel.what or "task_clock" in kernel.what
     if "not measured" in found["energy"].what:
         assert "RAPL" in found["energy"].what or "intel-rapl" in found["energy"].what
+
+
+def test_a_broker_that_refuses_its_user_something_is_a_finding(settings):
+    settings.ensure_home()
+    broker.start(settings)
+    with broker.connect(settings) as client:
+        client.execute_command("ACL", "SETUSER", "weak", "on", ">word", "~*", "+ping")
+    url = broker.broker_url(settings).replace("//", "//weak:word@", 1)
+    found = findings(load(home=settings.home, devices="cpu:1x1", broker=url))
+    for name in ("broker", "checkpoint store"):
+        assert found[name].grade == "fail"
+        assert "the broker refuses a command" in found[name].what
+        assert found[name].what.endswith("give its user the right to it")
+
+
+def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(settings, caplog):
+    make_study(settings.home, study_spec(n_trials=2))
+    assert findings(settings)["ledger"].grade == "ok"
+    (settings.home / "ledger.db").unlink()
+    gone = findings(settings)["ledger"]
+    assert gone.grade == "fail"
+    assert gone.what.endswith("ledger.db is gone: there was one")
+    assert "penstock restore" in gone.advice
+    settings.ensure_home()
+    broker.start(settings)
+    stop = threading.Event()
+    serving = threading.Thread(target=Scheduler(settings).serve, args=(stop,))
+    serving.start()
+    try:
+        with broker.connect(settings) as client:
+            deadline = time.monotonic() + 60
+            while not client.exists(protocol.SCHEDULER):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+    finally:
+        stop.set()
+        serving.join()
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "and there was one" in said
+    assert "penstock restore" in said
+    assert findings(settings)["ledger"].grade == "ok"
+    for part in settings.home.glob("ledger.db*"):
+        part.unlink()
+    settings.backup_folder.mkdir()
+    assert findings(settings)["ledger"].grade == "ok", "nothing says that there was one"
+    (settings.backup_folder / "ledger-2026-01-01T00-00-00-000000Z.db").touch()
+    assert findings(settings)["ledger"].grade == "fail"
 
 
 def test_what_runs_is_found_running(settings):

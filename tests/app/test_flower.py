@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from importlib import import_module
 
 import pytest
 from penstock.app import broker, locks
@@ -88,6 +89,18 @@ def test_it_answers_those_with_the_password_and_only_lets_them_look(flower, sett
     assert columns == COLUMNS.split(",")
     refused = ask(url, "/api/worker/shutdown/any", password, method="POST")
     assert refused[0] == 403
+
+
+def test_no_page_is_shown_without_the_password(flower):
+    url, _ = flower
+    handlers = import_module("flower.urls").handlers
+    patterns = [each.regex.pattern if hasattr(each, "regex") else each[0] for each in handlers]
+    # A value wherever one belongs; the last of them takes whatever is left.
+    pages = ["/" + re.sub(r"\(?\.[+*]\)?", "x", each).strip("/?$") for each in patterns]
+    assert {"/", "/tasks", "/worker/x", "/metrics", "/login", "/x"} <= set(pages)
+    pages.remove("/static/x")  # Flower's own scripts and pictures, which say nothing of ours
+    answers = {page: ask(url, page)[0] for page in pages}
+    assert answers == dict.fromkeys(pages, 401)
 
 
 def test_there_is_one_and_down_ends_it_at_once_although_its_broker_is_gone(flower, settings):

@@ -13,7 +13,7 @@ import time
 
 import pytest
 from penstock.app import logs
-from penstock.app.logs import LogKeeper, open_log, tail, trim
+from penstock.app.logs import LogKeeper, last_error, open_log, tail, trim
 from penstock.app.settings import load
 
 LIMIT = 1 << 20
@@ -196,3 +196,12 @@ def test_a_log_is_for_its_owner(settings):
     finally:
         os.umask(before)
     assert (settings.logs / "a.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_line_that_names_the_exception(tmp_path):
+    path = tmp_path / "worker.log"
+    assert last_error(path) == ""
+    path.write_text("one\ntwo\n\n")
+    assert last_error(path) == "two"
+    path.write_text("Traceback\n  File x\nsome.lib.CatWarning: a cat\n\nmore of its words\n")
+    assert last_error(path) == "some.lib.CatWarning: a cat"

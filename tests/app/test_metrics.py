@@ -144,7 +144,7 @@ def test_a_port_that_is_taken_is_refused(server, tmp_path):
         serve(load(home=tmp_path / "home"), "127.0.0.1", server.server_port)
 
 
-def test_what_was_dropped_is_counted_by_place_and_check(server, tmp_path):
+def test_what_was_dropped_is_counted_and_what_still_lies_there_does_no_harm(server, tmp_path):
     settings = load(home=tmp_path / "home")
     settings.ensure_home()
     broker.start(settings)
@@ -156,7 +156,14 @@ def test_what_was_dropped_is_counted_by_place_and_check(server, tmp_path):
             dropped.note("queues", "an element", Forged("form", "no message"))
             dropped.count(client)
         found = scraped(server)
+        with broker.connect(settings) as client:
+            make_study(settings.home, study_spec(n_trials=9), turns=12)
+            client.set("cpu.node.0.s0", "no queue")
+            client.rpush("cpu.node.1.s0", "a", "b")
+        beside = scraped(server)
     finally:
         broker.stop(settings)
+    assert beside["penstock_queued_tasks", "cpu.node.0"] == 0
+    assert beside["penstock_queued_tasks", "cpu.node.1"] == 2
     assert found["penstock_dropped_total", "seal", "reports"] == 3
     assert found["penstock_dropped_total", "form", "queues"] == 1

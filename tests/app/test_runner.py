@@ -1,20 +1,22 @@
 """The loop: what it writes before it acts, and that a crash at any point loses nothing."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
 from penstock.app.clock import SimulatedClock
 from penstock.app.codec import decode, encode, spec_to_json
-from penstock.app.ledger import MemoryLedger
+from penstock.app.ledger import MemoryLedger, SqlLedger
+from penstock.app.ports import Message
 from penstock.app.reports import to_event, to_question
 from penstock.app.restoring import restore
 from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
 from penstock.app.simulate import SimulatedTransport
-from penstock.app.transport import Message
-from penstock.profiling.errors import BackendError
+from penstock.profiling.errors import BackendError, LedgerDamaged
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import EpochReported, StudyCancelled, StudySubmitted
 from penstock.scheduler.study import StrategySpec
@@ -31,13 +33,13 @@ class CrashingTransport(SimulatedTransport):
     after = False
     trips = 0
 
-    def carry_out(self, **decided):
+    def carry_out(self, orders):
         self.trips += 1
         if self.trips != self.crash_at:
-            super().carry_out(**decided)
+            super().carry_out(orders)
         else:
             if self.after:
-                super().carry_out(**decided)
+                super().carry_out(orders)
             raise Crashed
 
 
@@ -132,6 +134,18 @@ def test_a_command_that_makes_no_sense_is_refused_with_the_reason(runner, desk, 
     desk.inbox = [submit(1, study()), command(2, kind, **body)]
     runner.turn(0.0)
     assert words in said(desk)[-1][1]["error"]
+
+
+@pytest.mark.parametrize(
+    "field", [{"min_epochs": 0}, {"min_epochs": -1}, {"eta": 1}, {"max_epochs": 0}, {"quantile": 9}]
+)
+def test_a_strategy_whose_rungs_would_never_end_is_refused_by_its_field(runner, desk, field):
+    plan = StrategySpec("asha", **{"max_epochs": 9} | field)
+    desk.inbox = [submit(1, spec(plan, space=(), sampler="random"))]
+    runner.turn(0.0)
+    [(_, answer)] = said(desk)
+    assert answer["type"] == "UsageError"
+    assert f"strategy.{next(iter(field))} = " in answer["error"]
 
 
 def test_a_cancelled_study_is_over(runner, desk):
@@ -335,6 +349,23 @@ def test_a_failed_commit_sends_nothing_and_leaves_the_runner_to_be_rebuilt(desk)
     again = Runner(restore(ledger), ledger, desk, SamplerHost(), desk.clock)
     again.start()
     assert not again.engine.state.studies
+
+
+def test_damage_that_a_command_comes_upon_is_no_answer_and_nothing_more_is_written(desk, tmp_path):
+    file = tmp_path / "ledger.db"
+    ledger = SqlLedger.open(f"sqlite:///{file}")
+    runner = Runner(Engine(), ledger, desk, SamplerHost(), desk.clock)
+    runner.start(StudySubmitted(at=0.0, study=study()))
+    while runner.engine.state.studies:
+        runner.turn(1.0)
+    with closing(sqlite3.connect(file)) as other, other:
+        other.execute("UPDATE trial SET params = 'x' WHERE number = 2")
+    desk.inbox = [command(1, "extend", study="s-1", by=1)]
+    with pytest.raises(LedgerDamaged, match="table trial"):
+        runner.turn(0.0)
+    assert said(desk) == []
+    assert ledger.reply_to("c1") is None
+    ledger.close()
 
 
 def test_a_snapshot_and_the_events_after_it_restore_the_engine(runner, desk):

@@ -6,6 +6,7 @@ import json
 import pytest
 from drive_world import device, spec
 from penstock.app.clock import SimulatedClock
+from penstock.app.ports import Orders
 from penstock.app.simulate import SimulatedTransport, simulate
 from penstock.profiling.errors import BackendError
 from penstock.scheduler.decisions import Dispatch, Member, Segment
@@ -116,9 +117,9 @@ def test_an_epoch_in_which_another_trial_joins_takes_a_part_at_each_speed():
         for n in range(2)
     )  # fmt: skip
     transport.work.epoch = lambda *_: (1.5, 0.0)
-    transport.carry_out(dispatches=[(first, study())])
+    transport.carry_out(Orders(dispatches=[(first, study())]))
     assert not transport.receive(1.0)
-    transport.carry_out(dispatches=[(second, study())])
+    transport.carry_out(Orders(dispatches=[(second, study())]))
     [message] = transport.receive(10.0)
     assert transport.clock.now() == pytest.approx(2.0)
     assert message.body["seconds"] == pytest.approx(2.0)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from penstock.app import protocol
 from penstock.app.dropped import counted
+from penstock.app.ports import OpenAttempt, Orders
 from penstock.app.reports import to_event
-from penstock.app.transport import OpenAttempt, RedisTransport
+from penstock.app.transport import RedisTransport
 from penstock.profiling.errors import BackendError
 from penstock.scheduler.decisions import Cut, Release, Revoke
 from penstock.scheduler.events import AttemptFailed
@@ -52,7 +53,7 @@ def test_both_streams_are_read_in_one_go_and_acknowledged_entries_are_gone(at, r
         ("reports", "epoch"),
         ("commands", "cancel"),
     ]
-    at.transport.carry_out(acks=found)
+    at.transport.carry_out(Orders(acks=found))
     assert redis.xlen(protocol.REPORTS) == redis.xlen(protocol.COMMANDS) == 0
     assert redis.xpending(protocol.REPORTS, protocol.GROUP)["pending"] == 0
 
@@ -163,9 +164,11 @@ def test_a_value_of_another_type_is_removed_and_what_was_asked_for_can_be_done(a
     def act():
         at.transport.survey([OpenAttempt("st-0001", 0, 1)])
         at.transport.carry_out(
-            dispatches=[(at.dispatch("st-0001"), SPEC)],
-            releases=[Release(id="1.2", cause=1, trial="st-0003")],
-            answers=[("reply:abc", "{}")],
+            Orders(
+                dispatches=[(at.dispatch("st-0001"), SPEC)],
+                releases=[Release(id="1.2", cause=1, trial="st-0003")],
+                answers=[("reply:abc", "{}")],
+            )
         )
         return at.transport.receive(0.01)
 
@@ -223,11 +226,15 @@ def test_a_turn_is_carried_out_whole(at, redis):
     cut = at.send("st-0002")
     over = at.send("st-0003")
     at.transport.carry_out(
-        dispatches=[(at.dispatch("st-0001", fence=running.segment.fence + 1), SPEC)],
-        cuts=[Cut(id="1.0", cause=1, trial="st-0002", fence=cut.segment.fence)],
-        revokes=[Revoke(id="1.1", cause=1, trial="st-0001", fence=running.segment.fence, ranks=1)],
-        releases=[Release(id="1.2", cause=1, trial="st-0003")],
-        answers=[("reply:abc", '{"ok":true}')],
+        Orders(
+            dispatches=[(at.dispatch("st-0001", fence=running.segment.fence + 1), SPEC)],
+            cuts=[Cut(id="1.0", cause=1, trial="st-0002", fence=cut.segment.fence)],
+            revokes=[
+                Revoke(id="1.1", cause=1, trial="st-0001", fence=running.segment.fence, ranks=1)
+            ],
+            releases=[Release(id="1.2", cause=1, trial="st-0003")],
+            answers=[("reply:abc", '{"ok":true}')],
+        )
     )
     attempts = [OpenAttempt(trial, 0, 1) for trial in ("st-0001", "st-0002", "st-0003")]
     states = at.transport.survey(attempts).states
@@ -238,6 +245,14 @@ def test_a_turn_is_carried_out_whole(at, redis):
     assert redis.hget(protocol.attempt_key("st-0002"), "cut") == "1"
     assert states["st-0003"].fence is None, f"{over.segment} is released"
     assert redis.brpop(protocol.PREFIX + "reply:abc", timeout=1)[1] == '{"ok":true}'
+
+
+def test_all_that_is_released_at_once_is_there_to_be_read(at, redis):
+    """As by a ledger that was restored: of each trial that may be given out again."""
+    n = 10_000 + 500
+    releases = [Release(id=f"1.{i}", cause=1, trial=f"st-{i:04d}") for i in range(n)]
+    at.transport.carry_out(Orders(releases=releases))
+    assert redis.xlen(protocol.RELEASES) == n
 
 
 def test_a_survey_shows_only_devices_that_answer_and_drops_malformed_records(at, redis):
@@ -287,7 +302,7 @@ def test_every_call_raises_backend_error_while_the_broker_is_away(tmp_path):
         away.open,
         lambda: away.receive(0.1),
         lambda: away.survey([]),
-        lambda: away.carry_out(answers=[("reply:x", "{}")]),
+        lambda: away.carry_out(Orders(answers=[("reply:x", "{}")])),
     ):
         with pytest.raises(BackendError, match="does not answer"):
             attempt()
@@ -318,7 +333,7 @@ def test_a_segment_of_which_no_task_can_be_made_fails_its_trial_and_nothing_else
     """The broker, the scheduler and the other dispatches of the turn are not to suffer."""
     odd = replace(SPEC, code=Code("/caf\udce9/study.py:f", "/caf\udce9", "0"))
     bad, good = at.dispatch("st-0007"), at.dispatch("st-0008")
-    at.transport.carry_out(dispatches=[(bad, odd), (good, SPEC)])
+    at.transport.carry_out(Orders(dispatches=[(bad, odd), (good, SPEC)]))
     [report] = at.transport.receive(1.0)
     event = to_event(report.body, 5.0)
     assert isinstance(event, AttemptFailed)

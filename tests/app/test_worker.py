@@ -8,6 +8,7 @@ import signal
 import time
 from base64 import b64encode
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,6 +16,9 @@ from installation import is_trainer
 from penstock.app import broker, protocol
 from penstock.app.celery import message
 from penstock.app.dropped import counted
+from penstock.app.ports import Orders
+from penstock.app.sending import command_of
+from penstock.app.transport import RedisTransport
 from penstock.scheduler.decisions import Cut, Release, Revoke
 from penstock.scheduler.study import Code
 from penstock.tasks.messages import SegmentTask, seal
@@ -146,7 +150,7 @@ def test_a_segment_of_three_epochs_makes_three_reports_and_only_the_last_closes(
 def test_a_replayed_message_runs_nothing(shared):
     with client(shared) as redis:
         dispatch = shared.dispatch("st-0002")
-        command = shared.transport._dispatch(dispatch, SPEC)
+        command = command_of(dispatch, SPEC, key=KEY, store="", lease_ms=5000)
         protocol.execute(redis, [command])
         shared.reports(1)
         redis.lpush("cpu.n.0.s0", command[-1])
@@ -294,7 +298,7 @@ def test_an_objective_is_asked_answered_and_returns(shared):
     shared.send("st-0010", spec)
     (question,) = shared.reports(1)
     assert (question.body["kind"], question.body["name"]) == ("suggest", "x")
-    shared.transport.carry_out(answers=[(question.body["reply"], '{"value": 0.25}')])
+    shared.transport.carry_out(Orders(answers=[(question.body["reply"], '{"value": 0.25}')]))
     (returned,) = shared.reports(1)
     assert (returned.body["kind"], returned.body["value"]) == ("returned", 0.5)
 
@@ -303,7 +307,7 @@ def test_an_unanswered_question_is_asked_again(shared):
     shared.send("st-0011", objective(shared, "asks", space=None))
     first, second = (m.body for m in shared.reports(2))
     assert first == second
-    shared.transport.carry_out(answers=[(second["reply"], '{"value": 0.5}')])
+    shared.transport.carry_out(Orders(answers=[(second["reply"], '{"value": 0.5}')]))
     assert shared.reports(1)[0].body["value"] == 1.0
 
 
@@ -358,7 +362,7 @@ def test_what_a_study_started_ends_with_its_trainer(own):
     own.send("st-0035", objective(own, "leaves_a_daemon"))
     (returned,) = own.reports(1)
     assert returned.body["left"] == 1
-    own.transport.carry_out(releases=[Release(id="1", cause=1, trial="st-0035")])
+    own.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0035")]))
     wait_for(lambda: "had started: python" in own.log())
     assert len(below(own)) == 1
 
@@ -384,7 +388,7 @@ def test_a_cut_closes_the_segment_with_the_epoch_it_is_in(shared):
     sent = shared.send("st-0016", objective(shared, "waits"), n=50)
     shared.reports(1)
     shared.transport.carry_out(
-        cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence)]
+        Orders(cuts=[Cut(id="1", cause=1, trial="st-0016", fence=sent.segment.fence)])
     )
     # The beat after this one brings the cut; the epoch ends only after it.
     with client(shared) as redis:
@@ -397,7 +401,7 @@ def test_a_cut_closes_the_segment_with_the_epoch_it_is_in(shared):
     last = shared.reports(1)[0].body
     assert (last["epoch"], last["closes"]) == (2, True)
     (shared.settings.home / "go").unlink()
-    shared.transport.carry_out(releases=[Release(id="1", cause=1, trial="st-0016")])
+    shared.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0016")]))
 
 
 def test_a_fenced_off_trainer_that_does_not_stop_is_killed_and_says_nothing(shared):
@@ -405,7 +409,9 @@ def test_a_fenced_off_trainer_that_does_not_stop_is_killed_and_says_nothing(shar
     shared.reports(1)
     before = {p.pid for p in trainers(shared)}
     shared.transport.carry_out(
-        revokes=[Revoke(id="1", cause=1, trial="st-0017", fence=sent.segment.fence, ranks=1)]
+        Orders(
+            revokes=[Revoke(id="1", cause=1, trial="st-0017", fence=sent.segment.fence, ranks=1)]
+        )
     )
     wait_for(lambda: before - {p.pid for p in trainers(shared)})
     shared.send("st-0018")
@@ -421,7 +427,9 @@ def test_a_trainer_that_is_fenced_off_while_it_starts_is_kept_for_the_next_segme
     sent = own.send("st-0000", spec)
     wait_for(lambda: list(home.glob("importing.*")))
     own.transport.carry_out(
-        revokes=[Revoke(id="1", cause=1, trial="st-0000", fence=sent.segment.fence, ranks=1)]
+        Orders(
+            revokes=[Revoke(id="1", cause=1, trial="st-0000", fence=sent.segment.fence, ranks=1)]
+        )
     )
     own.send("st-0000", spec)
     wait_for(lambda: own.seen().state == "running")
@@ -437,10 +445,10 @@ def test_a_studys_objectives_share_a_process_that_ends_when_all_are_released(own
         own.send(trial, spec, first=first)
         own.reports(1)
     shared, theirs = trainers(own)
-    own.transport.carry_out(releases=[Release(id="1", cause=1, trial="st-0000")])
+    own.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0000")]))
     wait_for((own.settings.home / "unwound").exists)
     assert theirs.is_running(), "st-0001 is paused in it"
-    own.transport.carry_out(releases=[Release(id="2", cause=2, trial="st-0001")])
+    own.transport.carry_out(Orders(releases=[Release(id="2", cause=2, trial="st-0001")]))
     wait_for(lambda: trainers(own) == [shared])
 
 
@@ -460,7 +468,9 @@ def test_an_objective_whose_question_is_refused_fails_and_the_next_one_runs(own)
     own.start_worker()
     own.send("st-0000", objective(own, "asks", space=None))
     (question,) = own.reports(1)
-    own.transport.carry_out(answers=[(question.body["reply"], '{"error": "no such range"}')])
+    own.transport.carry_out(
+        Orders(answers=[(question.body["reply"], '{"error": "no such range"}')])
+    )
     assert "no such range" in own.reports(1)[0].body["message"]
     own.send("st-0001", objective(own, "returns"))
     assert own.reports(1)[0].body["value"] == 0.5
@@ -520,6 +530,37 @@ def test_a_worker_stopped_past_its_lease_reports_nothing_that_counts(own):
     wait_for(lambda: own.seen().state == "done")
     assert "a report came too late" in own.log() or "is fenced off" in own.log()
     assert own.transport.receive(0) == []
+
+
+def test_a_value_of_another_type_where_a_beat_reads_is_removed_by_the_worker(own):
+    """Nobody else may come upon it for long: it would keep the worker from hearing of fences."""
+    own.start_worker()
+    with client(own) as redis:
+        redis.delete(protocol.RELEASES)
+        redis.set(protocol.RELEASES, "odd")
+        wait_for(lambda: counted(redis, own.url) == {("keys", "type"): 1})
+        assert not redis.exists(protocol.RELEASES)
+    own.send("st-0000", objective(own, "returns"))
+    assert own.reports(1)[0].body["kind"] == "returned"
+
+
+def test_the_user_that_the_docs_give_the_broker_may_do_all_that_is_needed(own):
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
+    [rules] = re.findall(r"^    user penstock (.*)$", page, re.MULTILINE)
+    with client(own) as redis:
+        redis.execute_command("ACL", "SETUSER", "penstock", *rules.split())
+    url = own.url.replace("//", "//penstock:PASSWORD@", 1)
+    own.transport = RedisTransport(url, KEY, lease_ms=600)
+    own.transport.open()
+    own.start_worker(PENSTOCK_BROKER=url)
+    own.send("st-0000", objective(own, "returns"))
+    [report] = own.reports(1)
+    assert report.body["kind"] == "returned"
+    own.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0000")]))
+    with protocol.connect(url) as redis:
+        assert protocol.misplaced(redis) == {}
+        assert counted(redis, url) == {}
+    own.transport.close()
 
 
 def test_a_worker_whose_agent_is_gone_says_what_is_lost_and_ends(own):

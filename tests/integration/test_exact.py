@@ -10,6 +10,7 @@ from dataclasses import replace
 import psutil
 import pytest
 from penstock.app import broker
+from penstock.app.ports import Orders
 from penstock.app.transport import RedisTransport
 from penstock.benchmarks._digits import DigitsNet
 from penstock.profiling.devices import Device
@@ -41,14 +42,14 @@ class Trial:
         segment = at.dispatch(self.name, first=first, n=last - first + 1, params=PARAMS)
         expect = self.epochs[first - 1][0] if self.epochs else ""
         segment = replace(segment, parents=parents, expect=expect, final=True)
-        at.transport.carry_out(dispatches=[(segment, SPEC)])
+        at.transport.carry_out(Orders(dispatches=[(segment, SPEC)]))
 
     def hear(self, at, enough) -> None:
         """Accept what is reported until ``enough``."""
 
         def heard():
             messages = at.transport.receive(0.05)
-            at.transport.carry_out(acks=messages)
+            at.transport.carry_out(Orders(acks=messages))
             for body in [message.body for message in messages]:
                 assert body["kind"] in {"epoch", "durable", "replayed"}, body
                 assert body["trial"] == self.name

@@ -108,3 +108,21 @@ def test_code_under_a_path_that_is_no_utf_8(tmp_path):
     assert "caf\\xe9, a path that is not UTF-8" in said
     assert "rename that folder" in said
     assert not (site.settings.home / "run").exists(), "nothing was started"
+
+
+def test_workers_that_end_as_soon_as_they_are_started(tmp_path):
+    """A file called like Celery is on the path of whoever started the services."""
+    site = Installation(tmp_path / "home", devices="cpu:1x1")
+    hiding = tmp_path / "hiding"
+    hiding.mkdir()
+    (hiding / "celery.py").write_text("CAT = 1\n")
+    try:
+        site.penstock("up", env=site.environment | {"PYTHONPATH": str(hiding)})
+        path = script(tmp_path, '__file__ + ":objective", "/", "0" * 64')
+        said = told(site, path, "ends as soon as it is started", tmp_path)
+        assert f"{hiding}/celery.py has the name of the library celery" in said
+        assert "ends as soon as it is started" in " ".join(
+            site.doctor().split()
+        )
+    finally:
+        site.penstock("down")
