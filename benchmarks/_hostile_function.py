@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import penstock
-from penstock.benchmarks._hostile_acts import ACTS, EPOCHS, IN_TRAINER, KEEP, perform, value
+from penstock.benchmarks._hostile_acts import ACTS, KEEP, perform
+from penstock.benchmarks._hostile_terms import EPOCHS, IN_TRAINER, value
 
 AT_IMPORT = ""
 MOMENTS = {1: "first", 2: "middle"}

@@ -4,7 +4,7 @@ What is Penstock's is told from what an attack left behind by where it descends 
 belongs to the installation when its state folder is in its environment or on its command line. Of
 those, services are named by their locks, and workers and trainers descend from the agent and run
 Penstock's modules. Everything else is left behind, and so is whatever an act has written down as
-started by it (``_hostile_acts.mark``), whoever adopted it.
+started by it (``_hostile_terms.mark``), whoever adopted it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.app.study import Study
 from penstock.app.submission import make_plan, new_id
 
 from . import _hostile_plain
-from ._hostile_acts import EPOCHS, MARKS, value
+from ._hostile_terms import EPOCHS, MARKS, value
 from ._hostile_verdict import Hung, Verdict, Wedged
 
 HERE = Path(__file__).parent

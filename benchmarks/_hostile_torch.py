@@ -6,7 +6,8 @@ import os
 
 import penstock
 import torch
-from penstock.benchmarks._hostile_acts import IN_TRAINER, KEEP, perform, value
+from penstock.benchmarks._hostile_acts import KEEP, perform
+from penstock.benchmarks._hostile_terms import IN_TRAINER, value
 from torch.utils.data import TensorDataset
 
 AT_IMPORT = ""
