@@ -43,6 +43,8 @@ HERE = Path(__file__).parent
 LOOK = 0.05
 #: Seconds after which what does not end counts as wedged.
 PATIENCE = 60.0
+#: Seconds in which a study must have overcome a damage; else somebody must be told of it.
+OVERCOME = 25.0
 #: Seconds after an attack in which what it left behind must be gone.
 SETTLE = 8.0
 #: Bytes that all logs together may hold, and the state folder beside them, however loud the code.
@@ -218,6 +220,16 @@ class Field:
 
     def pid(self, service: str) -> int | None:
         return locks.pid_of(self.settings.run, service)
+
+    def trainers(self) -> list[psutil.Process]:
+        """The trainers that are there now."""
+        agent = psutil.Process(self.pid("agent"))
+        found = []
+        for process in agent.children(recursive=True):
+            with suppress(psutil.Error):
+                if "penstock.tasks.trainer" in process.cmdline():
+                    found.append(process)
+        return found
 
     def log(self, name: str) -> str:
         """The logs of a service, and of all workers or trainers."""
