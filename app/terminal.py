@@ -164,11 +164,12 @@ def study_of(reader: Reader, name: str | None) -> StudyRow:
     return studies[-1]
 
 
-def client_of(settings: Settings) -> Client:
+def client_of(settings: Settings | None = None) -> Client:
     """Who sends commands, and a scheduler that hears them."""
     from .client import Client
     from .services import ensure_up
 
+    settings = settings or settings_of()
     if settings.broker is None and not scheduler_runs(settings):
         ensure_up(settings)  # only a scheduler can act, and nobody else would start ours
     return Client(settings)
