@@ -120,6 +120,11 @@ def _told() -> Iterator[None]:
     except PenstockError as error:
         code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
         raise _exit(str(error), code) from error
+    except OSError as error:
+        damaged = settings_of().unusable(error)
+        if damaged is None:
+            raise
+        raise _exit(str(damaged), BACKEND) from error
     except _Misread as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             raise  # the help was printed
