@@ -12,8 +12,6 @@ IMPOSTOR = 9999.0
 LIVES = 600
 #: The environment's word for where processes are written down that acts start.
 MARKS = "HOSTILE_MARKS"
-#: Acts do their deed in trainers only; the client, too, imports the module.
-IN_TRAINER = "PENSTOCK_TRAINER"
 
 
 def value(x: float, epoch: int) -> float:
