@@ -1,8 +1,8 @@
 """The segment proxy: what a Celery worker of Penstock does with a task.
 
 It never trains. A message is opened (seal, form), claimed on the broker, and handed to the trainer
-of its slot; what the trainer says is reported under the fence. Whatever is wrong with a message is
-logged and dropped: a worker outlives every message. Its threads are Celery's (one a running
+of its slot; what the trainer says is reported under the fence. A message that is wrong is dropped,
+logged and counted: a worker outlives every message. Its threads are Celery's (one a running
 segment) and one keeper; nothing here loads torch.
 """
 
@@ -20,6 +20,7 @@ from ..profiling.devices import Device
 from ..profiling.errors import BackendError
 from ..tasks.messages import Forged
 from .broker import broker_url
+from .dropped import Dropped
 from .keeper import Keeper
 from .launcher import Launcher
 from .link import Link
@@ -51,6 +52,7 @@ class Worker:
         self._device = device
         self._show = show
         self._link = Link(url)
+        self._dropped = Dropped()
         self._keeper = Keeper(device, url, settings.lease_ms, self)
         address = settings.address or self._link.address()
         powercap = None if device.unmetered else settings.powercap
@@ -94,13 +96,14 @@ class Worker:
         """One Celery task. Returns what Flower shows as its result."""
         try:
             task = self._link.open(text, mark)
-        except (Forged, BackendError) as error:
+        except Forged as error:
+            return self._drop("a task", error)
+        except BackendError as error:
             log.warning("a task was dropped: %s", error)
             return {"dropped": str(error)}
         slot = self._slots.get(task.queues[task.rank]) if task.rank < len(task.queues) else None
         if slot is None:
-            log.warning("%s was dropped: its queue is not one of %s", task.task_id, [*self._slots])
-            return {"dropped": "not a queue of this worker"}
+            return self._drop(task.task_id, Forged("form", "its queue is none of this worker's"))
         owner = f"{self._keeper.incarnation}.{next(self._count)}"
 
         def show(words: str) -> None:
@@ -111,6 +114,11 @@ class Worker:
             with slot.lock:
                 return self._as_member(session, slot)
         return self._claim(session) or self._kept(session, lambda: self._alone(session, slot))
+
+    def _drop(self, where: str, why: Forged) -> Result:
+        self._dropped.note("queues", where, why)
+        self._dropped.count(self._link.client)
+        return {"dropped": str(why)}
 
     def _claim(self, session: Session, trainer: str = "") -> Result | None:
         """None when the segment is the session's, else what Flower shows."""

@@ -241,19 +241,23 @@ def test_whatever_is_in_a_queue_the_worker_says_counts_and_drops_it_and_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("text", "mark", "words"),
+    ("text", "mark", "check", "words"),
     [
-        ("{}", "00", "wrong signature"),
-        ("{}", "\u00e9" * 64, "wrong signature"),
-        ("{}", seal(KEY, "{}"), "malformed task"),
-        (DEEP, seal(KEY, DEEP), "malformed task"),
-        ("\udcff", "00", "no UTF-8"),
+        ("{}", "00", "seal", "wrong signature"),
+        ("{}", "\u00e9" * 64, "seal", "wrong signature"),
+        ("{}", seal(KEY, "{}"), "form", "malformed task"),
+        (DEEP, seal(KEY, DEEP), "form", "malformed task"),
+        ("\udcff", "00", "encoding", "no UTF-8"),
     ],
 )
-def test_a_message_with_a_task_that_is_none_is_dropped(shared, text, mark, words):
+def test_a_message_with_a_task_that_is_none_is_dropped_and_counted(
+    shared, text, mark, check, words
+):
     before = len(shared.log())
     with client(shared) as redis:
+        redis.delete(protocol.DROPPED)
         redis.lpush("cpu.n.0.s0", forged(text, mark))
+        assert wait_for(lambda: counted(redis, shared.url)) == {("queues", check): 1}
     wait_for(lambda: words in shared.log()[before:])
     shared.send("st-0004")
     assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
@@ -285,8 +289,9 @@ def test_a_sealed_task_in_another_devices_queue_is_dropped(shared):
         queues=("gpu.other.s0",), lease_ms=1000,
     ).model_dump_json()  # fmt: skip
     with client(shared) as redis:
+        redis.delete(protocol.DROPPED)
         redis.lpush("cpu.n.0.s0", forged(text, seal(KEY, text)))
-    wait_for(lambda: "its queue is not one of" in shared.log())
+        wait_for(lambda: counted(redis, shared.url) == {("queues", "form"): 1})
 
 
 def test_an_objective_is_asked_answered_and_returns(shared):
