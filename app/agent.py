@@ -212,7 +212,13 @@ class Agent:
                 self._forget(client, served, words)
                 self._end_strays()
             if served.process is None and served.due <= now:
-                self._start(served, now)
+                try:
+                    self._start(served, now)
+                except OSError as error:  # its log is something else: user code can do that
+                    if not any(other.process for other in self._served):
+                        raise
+                    served.due = now + LONGEST_WAIT
+                    log.warning("no worker of %s can be started: %s", served.device.name, error)
 
     def _ended(self, served: Served, now: float) -> str:
         """Note that its worker ended; what is to be told of it where that is no accident."""

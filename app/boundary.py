@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 
 from ..profiling.errors import BackendError, TrialFailed, UsageError
 from ..profiling.hiding import explained
+from . import settings
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,12 @@ def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             log.debug("%s was left by an error", function.__qualname__, exc_info=True)
             raise reason from None
+        except OSError as error:
+            damaged = settings.load().unusable(error)
+            if damaged is None:
+                raise
+            log.debug("%s was left by an error", function.__qualname__, exc_info=True)
+            raise damaged from None
 
     return call
 

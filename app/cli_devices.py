@@ -65,7 +65,7 @@ def drain(names: Names, within: Within = None) -> None:
     Their workers stay up. With --within, what still runs then is revoked, and the command waits.
     """
     if within is None:
-        drained = client_of(settings_of()).drain(names)
+        drained = client_of().drain(names)
         say(f"taken out: {', '.join(drained)}")
     else:
         _wait_free(lambda client: client.drain(names, within), within)
@@ -74,7 +74,7 @@ def drain(names: Names, within: Within = None) -> None:
 @capacity.command()
 def undrain(names: Names) -> None:
     """Give devices back that were drained or freed."""
-    given = client_of(settings_of()).undrain(names)
+    given = client_of().undrain(names)
     say(f"given back: {', '.join(given)}")
 
 

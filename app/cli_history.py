@@ -8,16 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .terminal import (
-    Application,
-    Json,
-    check_folder,
-    client_of,
-    present,
-    reader_of,
-    say,
-    settings_of,
-)
+from .terminal import Application, Json, check_folder, client_of, present, reader_of, say
 
 history = Application(help="Take the history of tuned system parameters elsewhere, or bring one.")
 
@@ -61,14 +52,13 @@ def import_history(
     from ..profiling.history import machine_class
     from .history import read_file
 
-    settings = settings_of()
     entries = read_file(file)
     if not entries:
         say(f"{file}: no entries")
         return
-    reader = reader_of(settings)
+    reader = reader_of()
     before = {entry.id for entry in reader.history()}
-    client_of(settings).remember(entries)
+    client_of().remember(entries)
     ids = {entry.id for entry in entries}
     known = Counter(entry.machine for entry in reader.history() if entry.id in ids)
     here = {machine_class(record.device) for record in reader.devices()}

@@ -34,7 +34,7 @@ def plan(as_json: Json = False) -> None:
     """Show what the scheduler would do next: who runs until when, who waits and why."""
     from .plan_view import plan_view
 
-    present(client_of(settings_of()).plan(), as_json, plan_view)
+    present(client_of().plan(), as_json, plan_view)
 
 
 def gc(

@@ -10,17 +10,7 @@ from typing import Annotated
 import typer
 
 from ..profiling.errors import UsageError
-from .terminal import (
-    Json,
-    Name,
-    check_folder,
-    client_of,
-    present,
-    reader_of,
-    say,
-    settings_of,
-    study_of,
-)
+from .terminal import Json, Name, check_folder, client_of, present, reader_of, say, study_of
 
 
 class Format(StrEnum):
@@ -97,7 +87,7 @@ def import_study(
     from .archive import read_archive, to_event
 
     event = to_event(read_archive(file))
-    client_of(settings_of()).import_study(event)
+    client_of().import_study(event)
     spec = event.record.spec
     say(f"imported {spec.name}: penstock report {spec.id}")
 

@@ -40,6 +40,8 @@ def become(settings: Settings, port: int, address: str = "127.0.0.1") -> NoRetur
     if locks.is_running(settings.run, NAME):
         raise UsageError(f"Flower runs already (process {locks.pid_of(settings.run, NAME)})")
     password = password_file(settings).read_text().strip()
+    if not password:  # Flower would let in whoever gives none
+        raise UsageError(f"{password_file(settings)} is empty: delete it, and a new one is made")
     command = [sys.executable, "-P", "-m", __name__, "--quiet", "-A", "penstock", "flower"]
     options = {
         "address": address,

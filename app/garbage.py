@@ -9,10 +9,11 @@ not over, only what is older than a day counts, as for the janitor's own sweep.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..profiling.urls import hide_password
 from . import store
@@ -57,10 +58,12 @@ def find(settings: Settings) -> Iterator[Garbage]:
     url = store.checkpoints(settings.store_url, installation_key(settings))
     for uri, size in unnamed(url, reader, REST_AGE if at_rest else SWEEP_AGE):
         yield Garbage(uri, size, is_log=False)
-    for log in sorted(Path(settings.logs).glob("*.log")):
-        seen = log.stat()
-        if seen.st_size and seen.st_mtime < time.time() - LOG_AGE:
-            yield Garbage(str(log), seen.st_size, is_log=True)
+    for log in sorted(settings.logs.glob("*.log")):
+        with suppress(FileNotFoundError):  # it is gone since it was listed
+            seen = log.lstat()
+            old = seen.st_mtime < time.time() - LOG_AGE
+            if stat.S_ISREG(seen.st_mode) and seen.st_size and old:
+                yield Garbage(str(log), seen.st_size, is_log=True)
 
 
 def size_of(n: int) -> str:

@@ -32,6 +32,8 @@ from .trainers import Slot, Trainer, TrainerGone
 log = logging.getLogger(__name__)
 
 AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
+#: An idle trainer that says so many messages without a pause is ended: no code of ours does.
+MOST_HEARD = 10_000
 
 
 class Listener(Protocol):
@@ -39,7 +41,7 @@ class Listener(Protocol):
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
 
-    def ended(self, slot: Slot, trainer: Trainer, how: str) -> None: ...
+    def ended(self, slot: Slot, how: str) -> None: ...
 
     def released(self, trial: str) -> None: ...
 
@@ -143,7 +145,10 @@ class Keeper(threading.Thread):
     def run(self) -> None:
         while not self._over:
             for fd, _ in self._epoll.poll(max(0.0, self._due - time.monotonic())):
-                self._event(fd)
+                try:
+                    self._event(fd)
+                except Exception:  # as below
+                    log.exception("the keeper stumbled over an event")
             try:
                 self._send()
             except BackendError as error:
@@ -172,15 +177,24 @@ class Keeper(threading.Thread):
         """Take what an idle trainer has said so far."""
         if not trainer.reading.acquire(blocking=False):
             return  # a session has taken it meanwhile
+        gone = ""
         try:
+            heard = 0
             while (line := trainer.receive(0)) is not None:
                 if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
+                heard += 1
+                if heard == MOST_HEARD:  # the leases wait
+                    trainer.kill()
+                    gone = f"it said {heard:,} messages in a row"
+                    break
         except TrainerGone as error:
-            self.leave(trainer)
-            self._listener.ended(slot, trainer, str(error))
+            gone = str(error)
         finally:
             trainer.reading.release()
+        if gone:
+            self.leave(trainer)
+            self._listener.ended(slot, gone)
 
     def _period(self) -> float:
         """Seconds between beats: a third of the shortest lease."""
@@ -233,9 +247,9 @@ class Keeper(threading.Thread):
             trial = protocol.pairs(fields).get("t")
             if trial:
                 self._listener.released(trial)
-        self._listener.beat()
         for session, answer in zip(sessions, answers[3:], strict=True):
             session.heard(int(answer))
+        self._listener.beat()
 
 
 def _beat(session: Session) -> protocol.Command:

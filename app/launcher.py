@@ -59,10 +59,12 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return self._left is None and not self.wait(0.0)
+        return not self.wait(0.0)
 
     def wait(self, timeout: float) -> bool:
         """Whether it ends within ``timeout`` seconds."""
+        if self._left is not None:
+            return True
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(timeout * 1000))
@@ -93,12 +95,15 @@ class Process:
 
     def children(self) -> int:
         """How many processes it has started that still run."""
-        return len(_children(self.pid))
+        return sum(map(_runs, _children(self.pid)))
 
     def close(self) -> None:
-        """End it, and give back what is held of it here."""
+        """End it, and give back what is held of it here. Nothing the second time."""
         self.end()
-        os.close(self._pidfd)
+        with self._ending:
+            pidfd, self._pidfd = self._pidfd, -1
+            if pidfd >= 0:
+                os.close(pidfd)
 
 
 class Launcher:
@@ -109,7 +114,7 @@ class Launcher:
         self._count = count()
         self._lock = threading.Lock()
         self._processes: dict[int, Process] = {}
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def start(
         self,
@@ -180,9 +185,12 @@ class Launcher:
                 yield from child.children(recursive=True)
 
     def reap(self) -> None:
-        """Take note of adopted processes that have ended: nobody else will. Cheap."""
-        with self._lock:
-            self._reap()
+        """Take note of adopted processes that have ended: nobody else will. Cheap, and no wait."""
+        if self._lock.acquire(blocking=False):  # else at the next call: an end may take seconds
+            try:
+                self._reap()
+            finally:
+                self._lock.release()
 
     def _reap(self) -> None:
         for pid in _children(os.getpid()):
@@ -225,8 +233,19 @@ def _lives(mark: str) -> bool:
 
 def _started(pid: int) -> int:
     """When it was started, in ticks since the machine's start. OSError where it is gone."""
-    text = Path(f"/proc/{pid}/stat").read_text()
-    return int(text.rpartition(")")[2].split()[19])
+    return int(_stat(pid)[19])
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return _stat(pid)[0] not in "ZX"  # not even where its parent has not waited for it yet
+    except OSError:
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of it, from its state on. OSError where it is gone."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _mark_of(process: psutil.Process) -> str:

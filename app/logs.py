@@ -45,6 +45,8 @@ PERIOD, FAST = 0.25, 0.01
 CALM = 1.0
 #: Seconds between two looks at the logs' ages.
 AGE_PERIOD = 600.0
+#: Seconds that a log's removal takes at most. Who holds its lock for longer is no keeper.
+REMOVAL = 1.0
 #: Of a log that is cut, so much of the limit stays of its beginning, and of its end.
 SHARE = 4
 #: How often in a row that is copied which was written meanwhile; in pieces of so many bytes.
@@ -60,22 +62,33 @@ def open_log(path: Path) -> IO[bytes]:
     It is to be a child's output: the child's hold on it keeps it from being removed.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for _ in range(3):
+    deadline = time.monotonic() + REMOVAL
+    while True:
         # To be read as well: some file systems lock nothing else.
         how = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         file = os.fdopen(os.open(path, how, 0o600), "ab", buffering=0)
-        with suppress(OSError):  # a file system without such locks: it is never removed
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if _is_at(path, file.fileno()):
-            break
-        file.close()  # it was removed before the lock was ours
-    return file
+        if (_hold(file) and _is_at(path, file.fileno())) or time.monotonic() > deadline:
+            return file
+        file.close()  # a keeper removes it, or has removed it before the lock was ours
+        time.sleep(0.001)
+
+
+def _hold(file: IO[bytes]) -> bool:
+    """Keep ``file`` from being removed; False where somebody is just about to."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without such locks: it is never removed
+        pass
+    return True
 
 
 def tail(path: Path, lines: int = 12) -> str:
     """The end of a log: last words, for messages. Empty where there is none."""
     try:
-        with path.open("rb") as file:
+        # Not waiting: user code may have put a pipe in its place.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
             text = file.read(8192).decode(errors="replace")
     except OSError:

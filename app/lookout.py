@@ -22,6 +22,8 @@ from .settings import Settings
 from .waiting import AGAIN, Services, Setback, why_waiting
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import redis
 
     from .queries import Reader
@@ -99,8 +101,7 @@ class Lookout:
 
     def _trainers_log(self) -> str:
         """The last line of the trainers' log that was written last, on this machine."""
-        found = list(self._settings.logs.glob("trainer-*.log"))
-        newest = max(found, key=lambda log: log.stat().st_mtime, default=None)
+        newest = max(self._settings.logs.glob("trainer-*.log"), key=_written_at, default=None)
         return "" if newest is None else logs.tail(newest, lines=1).strip()
 
     def _services(self) -> Services:
@@ -156,6 +157,14 @@ class Lookout:
 def _is_shown(event: Event) -> bool:
     """Whether it is a failure of the user's code, which is shown with its trial."""
     return isinstance(event, AttemptFailed) and event.kind != "died"
+
+
+def _written_at(log: Path) -> float:
+    """When (seconds since the epoch); 0 for what is gone, or no file: user code can do that."""
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _is_leaving(record: str) -> bool:

@@ -1,8 +1,12 @@
-"""Folders and files that their owner alone can write to, whatever the umask."""
+"""Folders and files of an installation's own: who can write to them, and what is not as it was.
+
+Their owner alone can write to them, whatever the umask.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from pathlib import Path
@@ -42,6 +46,27 @@ def close(home: Path, *inner: Path) -> str | None:
         f"others could write to {loose[0]} (mode {mode:04o}): that is forbidden now, and what they"
         " may have left there is not known"
     )
+
+
+def unusable(error: OSError, home: Path) -> str | None:
+    """What to do about a file in ``home`` that ``error`` names; None for any other file."""
+    named = error.filename2 or error.filename
+    if not isinstance(named, (str, bytes, os.PathLike)):
+        return None
+    path = os.fsdecode(named)
+    if not Path(path).is_relative_to(home):
+        return None
+    if is_full(error):
+        return f"{path} cannot be written: the disk is full. Make room"
+    return (
+        f"{path} cannot be used: {error.strerror}. It is Penstock's own: move away what is in its"
+        " place, or give it back to this user"
+    )
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there is no room, or none for this user."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def forbid_others_to_write() -> None:

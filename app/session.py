@@ -112,7 +112,10 @@ class Session:
         self._set_due(None if trainer.ready else START_LIMIT)
         while True:
             line = trainer.receive(self._patience())
-            result = self._overdue(trainer) if line is None else self._hear(trainer, line)
+            result = None if line is None else self._hear(trainer, line)
+            # One that talks without a pause is ended, too, when it is fenced off.
+            if result is None and (line is None or self.fenced_off):
+                result = self._overdue(trainer)
             if result is not None:
                 return result
 
@@ -158,9 +161,8 @@ class Session:
             return None  # the end of a segment that was fenced off before ours
         try:
             return self._HEARD[str(op)](self, trainer, line)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            trainer.kill()
-            raise TrainerGone(f"its trainer said what is no message: {error!r}") from error
+        except _MALFORMED as error:
+            raise trainer.nonsense(line) from error
 
     def _hear_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
         closes = bool(line["closes"])
@@ -333,6 +335,11 @@ class Session:
             self.heard(-1)
 
 
+#: What is raised over a message with other fields, or values of other kinds, than it should have.
+_MALFORMED = (
+    *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
+    RecursionError,  # written as it was read, but deeper in the stack
+)
 _EPOCH_FIELDS = (
     *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules"),
     "memory",  # of the whole trainer

@@ -7,7 +7,6 @@ process of an installation sees the same ones.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import re
@@ -18,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ..profiling.errors import UsageError
+from ..profiling.errors import BackendError, UsageError
 from ..profiling.urls import hide_password
 from . import private
 
@@ -197,13 +196,18 @@ class Settings(BaseSettings):
         try:
             yield
         except OSError as error:
-            why = "it is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+            why = "it is full" if private.is_full(error) else error.strerror
             raise UsageError.refuse(
                 f"{PREFIX}HOME", str(self.home), f"a folder that can be written ({why})"
             ) from error
         except private.NotOurs as error:
             allowed = f"a folder that is yours ({error})"
             raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None
+
+    def unusable(self, error: OSError) -> BackendError | None:
+        """``error`` for the user where it is about a file of the state folder; None for others."""
+        words = private.unusable(error, self.home)
+        return None if words is None else BackendError(words)
 
     def environment(self) -> dict[str, str]:
         """These settings as variables, for a process that we start."""

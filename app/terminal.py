@@ -120,6 +120,11 @@ def _told() -> Iterator[None]:
     except PenstockError as error:
         code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
         raise _exit(str(error), code) from error
+    except OSError as error:
+        damaged = settings_of().unusable(error)
+        if damaged is None:
+            raise
+        raise _exit(str(damaged), BACKEND) from error
     except _Misread as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             raise  # the help was printed
@@ -164,11 +169,12 @@ def study_of(reader: Reader, name: str | None) -> StudyRow:
     return studies[-1]
 
 
-def client_of(settings: Settings) -> Client:
+def client_of(settings: Settings | None = None) -> Client:
     """Who sends commands, and a scheduler that hears them."""
     from .client import Client
     from .services import ensure_up
 
+    settings = settings or settings_of()
     if settings.broker is None and not scheduler_runs(settings):
         ensure_up(settings)  # only a scheduler can act, and nobody else would start ours
     return Client(settings)

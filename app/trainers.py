@@ -10,7 +10,6 @@ the worker makes the socket, so that the identity is known before the process is
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import select
@@ -28,7 +27,7 @@ from typing import Any
 from ..profiling.devices import Device
 from ..tasks.identity import Identity, listen
 from ..tasks.lifeline import PIPE_CLOSED
-from ..tasks.messages import SegmentTask, dumps
+from ..tasks.messages import LONGEST, STAND_STILL, Forged, SegmentTask, dumps, parse
 from .launcher import Launcher
 from .logs import open_log
 
@@ -40,8 +39,6 @@ IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
 #: Where powercap zones are; not there where the device's energy is not measured.
 POWERCAP_VARIABLE = "PENSTOCK_TRAINER_POWERCAP"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
-#: Contracts whose trials are paused in the middle of the user's code.
-STAND_STILL = ("objective", "epochs")
 #: Studies of functions that keep a trainer in a slot; the least recently used one is closed.
 STUDIES_KEPT = 4
 #: Seconds after which a trainer that has done nothing yet no longer counts as starting.
@@ -189,13 +186,13 @@ class Trainer:
                 raise self._gone()
             *lines, self._rest = (self._rest + self._read()).split(b"\n")
             self._lines.extend(lines)
+            if len(self._rest) > LONGEST:  # and it may never end
+                raise self.nonsense(self._rest)
         line = self._lines.popleft()
         try:
-            message = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise TrainerGone(f"it said what is no message: {line[:80]!r}") from error
-        if not isinstance(message, dict):
-            raise TrainerGone(f"it said what is no message: {line[:80]!r}")
+            message = parse(line.decode())
+        except (UnicodeDecodeError, Forged) as error:
+            raise self.nonsense(line) from error
         if message.get("op") == "ready":
             self.ready = True
         elif message.get("op") != "preparing":
@@ -223,6 +220,12 @@ class Trainer:
         """Whether it is new and imports what its first work needs."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
+    def nonsense(self, said: object) -> TrainerGone:
+        """``said`` is no message: the process is ended, for what follows could mean anything."""
+        self.kill()
+        words = f"its process told the worker what is no message: {ascii(said)[:120]}"
+        return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
+
     def _gone(self) -> TrainerGone:
         """How the process ended, ``signal 11 (SIGSEGV)``; what it left is ended, and named."""
         ended = self._process.wait(LAST_WORDS)
@@ -245,10 +248,11 @@ class Trainer:
         self._process.end()
 
     def close(self) -> None:
-        """End the process and give back what it held here."""
+        """End the process and give back what it held here. Nothing the second time."""
         self.kill()
-        self._process.close()
-        self._socket.close()
+        with self.reading:  # who reads hears of the end before its numbers are another file's
+            self._process.close()
+            self._socket.close()
 
 
 def _signal_name(number: int) -> str:
@@ -289,9 +293,9 @@ class Slot:
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
     def warm(self, name: str = SHARED) -> Trainer:
-        """The trainer of a study, or the shared one; a new one where it has ended or never was."""
+        """The trainer of a study, or the shared one; a new one where there is none."""
         trainer = self._trainers.get(name)
-        if trainer is None or not trainer.alive:
+        if trainer is None:
             trainer = Trainer(
                 self._launcher, self.device, self.output, self.address, self._powercap
             )
@@ -304,11 +308,11 @@ class Slot:
         return self.warm(task.study if task.contract in STAND_STILL else SHARED)
 
     def unneeded(self) -> list[Trainer]:
-        """Take out the trainers of studies that are over or surplus; the caller closes them."""
+        """The trainers of studies that are over or surplus."""
         studies = [name for name in self._trainers if name != SHARED]
         names = {name for name in studies if _is_over(self._trainers[name])}
         names.update(studies[:-STUDIES_KEPT])
-        return [self._trainers.pop(name) for name in names]
+        return [self._trainers[name] for name in names]
 
     def release(self, trial: str) -> None:
         """The trial is over: whoever keeps it may drop it."""
@@ -316,11 +320,16 @@ class Slot:
             if trainer.causes.pop(trial, None) is not None:
                 trainer.send({"op": "release", "trial": trial})
 
-    def is_shared(self, trainer: Trainer) -> bool:
-        return self._trainers.get(SHARED) is trainer
+    @property
+    def shared(self) -> Trainer | None:
+        return self._trainers.get(SHARED)
+
+    def ended(self) -> list[Trainer]:
+        """The trainers whose processes have ended."""
+        return [trainer for trainer in self.trainers() if not trainer.alive]
 
     def take_out(self, trainer: Trainer) -> None:
-        """Forget a trainer that is gone."""
+        """Forget a trainer; the caller closes it."""
         for name, known in list(self._trainers.items()):
             if known is trainer:
                 del self._trainers[name]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: So many attempts in a row that came to nothing are no accident.
 AGAIN = 2
-#: So many names of studies or devices are listed.
+#: So many names of studies are listed.
 NAMED = 3
 
 
@@ -148,8 +148,8 @@ def _in_use(there: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Wor
         return None
     if not running:
         return "no device may be used: they rest after losses in a row"
-    studies = list(dict.fromkeys(work.study for work in running.values()))
-    more = f" and {len(studies) - NAMED} more" if len(studies) > NAMED else ""
+    studies = sorted({work.study for work in running.values()})
+    more = " and others" if len(studies) > NAMED else ""
     return (
         f"it waits for a device: all are at work for {', '.join(studies[:NAMED])}{more};"
         " penstock plan shows the line"

@@ -18,7 +18,7 @@ def write_whole(path: Path, content: str | bytes, what: str) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
             # mkstemp makes files for their owner alone; this one others may read.
-            umask = os.umask(0)
+            umask = os.umask(0o077)  # the narrow one, for what another thread makes meanwhile
             os.umask(umask)
             Path(draft).chmod(0o644 & ~umask)
             Path(draft).replace(path)

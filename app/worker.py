@@ -1,8 +1,8 @@
 """The segment proxy: what a Celery worker of Penstock does with a task.
 
 It never trains. A message is opened (seal, form), claimed on the broker, and handed to the trainer
-of its slot; what the trainer says is reported under the fence. Whatever is wrong with a message is
-logged and dropped: a worker outlives every message. Its threads are Celery's (one a running
+of its slot; what the trainer says is reported under the fence. A message that is wrong is dropped,
+logged and counted: a worker outlives every message. Its threads are Celery's (one a running
 segment) and one keeper; nothing here loads torch.
 """
 
@@ -18,8 +18,9 @@ from typing import Any
 
 from ..profiling.devices import Device
 from ..profiling.errors import BackendError
-from ..tasks.messages import Forged
+from ..tasks.messages import Forged, SegmentTask
 from .broker import broker_url
+from .dropped import Dropped
 from .keeper import Keeper
 from .launcher import Launcher
 from .link import Link
@@ -51,6 +52,7 @@ class Worker:
         self._device = device
         self._show = show
         self._link = Link(url)
+        self._dropped = Dropped()
         self._keeper = Keeper(device, url, settings.lease_ms, self)
         address = settings.address or self._link.address()
         powercap = None if device.unmetered else settings.powercap
@@ -94,13 +96,14 @@ class Worker:
         """One Celery task. Returns what Flower shows as its result."""
         try:
             task = self._link.open(text, mark)
-        except (Forged, BackendError) as error:
+        except Forged as error:
+            return self._drop("a task", error)
+        except BackendError as error:
             log.warning("a task was dropped: %s", error)
             return {"dropped": str(error)}
         slot = self._slots.get(task.queues[task.rank]) if task.rank < len(task.queues) else None
         if slot is None:
-            log.warning("%s was dropped: its queue is not one of %s", task.task_id, [*self._slots])
-            return {"dropped": "not a queue of this worker"}
+            return self._drop(task.task_id, Forged("form", "its queue is none of this worker's"))
         owner = f"{self._keeper.incarnation}.{next(self._count)}"
 
         def show(words: str) -> None:
@@ -111,6 +114,11 @@ class Worker:
             with slot.lock:
                 return self._as_member(session, slot)
         return self._claim(session) or self._kept(session, lambda: self._alone(session, slot))
+
+    def _drop(self, where: str, why: Forged) -> Result:
+        self._dropped.note("queues", where, why)
+        self._dropped.count(self._link.client)
+        return {"dropped": str(why)}
 
     def _claim(self, session: Session, trainer: str = "") -> Result | None:
         """None when the segment is the session's, else what Flower shows."""
@@ -139,13 +147,13 @@ class Worker:
             if session.fenced_off:
                 return {"dropped": "fenced off"}
         try:
-            return self._in_slot(session, slot, slot.trainer_for(session.task))
+            return self._in_slot(session, slot, self._trainer_for(session.task, slot))
         finally:
             slot.lock.release()
 
     def _as_member(self, session: Session, slot: Slot) -> Result:
         """A rank of a gang. It claims for a trainer, whose neighbours then are told of it."""
-        trainer = slot.trainer_for(session.task)
+        trainer = self._trainer_for(session.task, slot)
 
         def work() -> Result:
             members = self._link.meet(session.task, lambda: not session.fenced_off)
@@ -155,6 +163,10 @@ class Worker:
             return self._in_slot(session, slot, trainer)
 
         return self._claim(session, trainer.identity) or self._kept(session, work)
+
+    def _trainer_for(self, task: SegmentTask, slot: Slot) -> Trainer:
+        self._close(slot, slot.ended())
+        return slot.trainer_for(task)
 
     def _in_slot(self, session: Session, slot: Slot, trainer: Trainer) -> Result:
         self._keeper.leave(trainer)
@@ -169,8 +181,6 @@ class Worker:
         self._keeper.hear(slot, trainer)
         if trainer.alive:
             self._keeper.watch(slot, trainer)
-        else:
-            self._renew(slot, trainer)
         self._tidy(slot)
         return result
 
@@ -183,18 +193,27 @@ class Worker:
             for each in self._at_work:
                 each.send({"op": "share", "trials": len(self._at_work)})
 
-    def _renew(self, slot: Slot, trainer: Trainer) -> None:
-        """Close a trainer; a shared one is replaced, unless it never came up."""
-        shared = slot.is_shared(trainer)
-        slot.take_out(trainer)
-        trainer.close()
-        if shared and trainer.ready and not self._link.closing.is_set():
-            self._keeper.watch(slot, slot.warm())
-
     def _tidy(self, slot: Slot) -> None:
-        for trainer in slot.unneeded():
+        """Close the trainers that have ended, or that nothing needs. Under the slot's lock."""
+        self._close(slot, slot.ended())
+        self._close(slot, slot.unneeded())
+
+    def _close(self, slot: Slot, trainers: list[Trainer]) -> None:
+        """Close ``trainers``; a shared one is replaced, unless it never came up."""
+        shared = slot.shared
+        for trainer in trainers:
+            slot.take_out(trainer)
             self._keeper.leave(trainer)
             trainer.close()
+        if shared in trainers and shared.ready and not self._link.closing.is_set():
+            self._keeper.watch(slot, slot.warm())
+
+    def _tidy_if_free(self, slot: Slot) -> None:
+        if slot.lock.acquire(blocking=False):  # else the segment that has it does it
+            try:
+                self._tidy(slot)
+            finally:
+                slot.lock.release()
 
     # -- what the keeper hears -------------------------------------------------------------------
 
@@ -203,22 +222,19 @@ class Worker:
         kind = str(line.get("op"))
         try:
             body = {name: line[name] for name in _STATE_FIELDS[kind]}
-        except KeyError as error:
+            cause = trainer.causes.get(str(body["trial"]), "")
+            command = self._link.durable({"kind": kind, "cause": cause, **body})
+        except (KeyError, RecursionError) as error:
             log.warning("trainer %d said what is no message: %r", trainer.pid, error)
             return
-        cause = trainer.causes.get(str(body["trial"]), "")
-        self._keeper.post(self._link.durable({"kind": kind, "cause": cause, **body}))
+        self._keeper.post(command)
 
-    def ended(self, slot: Slot, trainer: Trainer, how: str) -> None:
+    def ended(self, slot: Slot, how: str) -> None:
         """An idle trainer is gone. Only time was lost: its trials are replayed."""
         if self._link.closing.is_set():
             return
         log.warning("an idle trainer of %s ended: %s", slot.queue, how)
-        if slot.lock.acquire(blocking=False):  # else the segment that has it will replace it
-            try:
-                self._renew(slot, trainer)
-            finally:
-                slot.lock.release()
+        self._tidy_if_free(slot)
 
     def released(self, trial: str) -> None:
         """The trial will not run again."""
@@ -229,11 +245,7 @@ class Worker:
         """Time has passed: an idle slot closes the trainers that nothing needs any more."""
         self._launcher.reap()
         for slot in self._slots.values():
-            if slot.lock.acquire(blocking=False):  # else its segment does it
-                try:
-                    self._tidy(slot)
-                finally:
-                    slot.lock.release()
+            self._tidy_if_free(slot)
 
     def agent_gone(self) -> None:
         """The node agent was killed: its successor starts another worker, so this one makes room.

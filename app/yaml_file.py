@@ -20,6 +20,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from ..profiling.errors import UsageError
+from ..profiling.wording import worded
 
 #: The longest file (bytes), the most names and values in it, and how deep one may lie. So much is
 #: read within a second.
@@ -98,7 +99,7 @@ class YamlFile:
         """``value`` (else the whole file), where it is a mapping; else UsageError of ``what``."""
         value = self.values if value is ... else value
         if not isinstance(value, dict):
-            raise self.error(place, f"{what} is a mapping of names to values, not {value!r}")
+            raise self.error(place, f"{what} is a mapping of names to values, not {worded(value)}")
         return value
 
     def check_keys(
@@ -137,7 +138,7 @@ class YamlFile:
             name = self._value(key, place)
             if not isinstance(name, str):
                 raise UsageError(
-                    f"{self._file}, line {line}: the key {name!r} is no text: quote it"
+                    f"{self._file}, line {line}: the key {worded(name)} is no text: quote it"
                 )
             if name in found:
                 first = self._lines[*place, name]

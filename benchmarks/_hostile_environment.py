@@ -22,9 +22,8 @@ import psutil
 from penstock.app import broker
 
 from . import _hostile_plain
-from ._hostile_files import _trainers
 from ._hostile_site import SERVICES, Field, field_in
-from ._hostile_verdict import Attack, Hung, Skip
+from ._hostile_verdict import Attack, Hung, Skip, drawn, in_turn
 
 KIND = "environment"
 #: Seconds for which a process stands still.
@@ -74,7 +73,7 @@ def _processes(site: Field, target: str) -> list[psutil.Process]:
     if target == "everything":
         pids = list(roster.values())
     elif "trainer" in target:
-        found = _trainers(site)
+        found = site.trainers()
         return found if target.startswith("all") else found[:1]
     elif "worker" in target:
         pids = [roster[name] for name in (workers if target.startswith("all") else workers[:1])]
@@ -298,24 +297,15 @@ def attacks(rng: random.Random, n: int) -> list[Attack]:
         Attack("a full disk", KIND, "it says so, and goes on with room", _full_disk),
         _of_surroundings(["penstock.py on the path"], [], services=False),
     ]
-    names = {attack.name for attack in listed}
     sorts: tuple[Callable[[], Attack], ...] = (
         lambda: _of_signal(rng.choice(TARGETS), rng.choice(SIGNALS), rng.choice((1, 1, 2, 3))),
-        lambda: _of_surroundings(*_drawn(rng), services=False),
-        lambda: _of_surroundings(*_drawn(rng), services=True),
+        lambda: _of_surroundings(*_surroundings(rng), services=False),
+        lambda: _of_surroundings(*_surroundings(rng), services=True),
     )
-    drawn: list[Attack] = []
-    i = 0
-    while len(drawn) < n:
-        attack = sorts[i % len(sorts)]()
-        i += 1
-        if attack.name not in names:
-            names.add(attack.name)
-            drawn.append(Attack(**vars(attack) | {"generated": True}))
-    return listed + drawn
+    return listed + drawn(listed, [in_turn(sorts)] * n)
 
 
-def _drawn(rng: random.Random) -> tuple[list[str], list[str]]:
+def _surroundings(rng: random.Random) -> tuple[list[str], list[str]]:
     """One to three variables or limits; of those that set the same variable only the first."""
     names: list[str] = []
     taken: set[str] = set()

@@ -15,87 +15,28 @@ import signal
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import psutil
 from penstock import FullBudget
 
 from . import _hostile_plain
 from ._digits import SPACE, DigitsNet
-from ._hostile_site import PATIENCE, Field, Wedged, field_in, kill
-from ._hostile_verdict import Attack, Hung
+from ._hostile_damage import DAMAGES, damaged, flipped
+from ._hostile_door import alias_bomb, beside, imported, no_utf8, run_script
+from ._hostile_site import OVERCOME, Field, Wedged, field_in, kill
+from ._hostile_verdict import Attack, drawn, in_turn
 
 KIND = "files"
-#: Seconds in which a study must have overcome the damage; else somebody must be told of it.
-OVERCOME = 25.0
-#: Seconds that a command may take for a file that is not worth more.
-AT_THE_DOOR = 8.0
 _copies = count()
-
-Damage = Callable[[Path, bytes, random.Random], Any]
-
-
-# -- damages ---------------------------------------------------------------------------------------
-
-
-def _flipped(content: bytes, rng: random.Random, times: int) -> bytes:
-    found = bytearray(content or b"\0")
-    for _ in range(times):
-        found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
-    return bytes(found)
-
-
-def _folder(path: Path, _content: bytes, _rng: random.Random) -> None:
-    path.mkdir()
-    (path / "full").write_bytes(b"x")
-
-
-#: What is put where the file was.
-DAMAGES: dict[str, Damage] = {
-    "deleted": lambda _path, _content, _rng: None,
-    "empty": lambda path, _content, _rng: path.touch(),
-    "cut short": lambda path, content, rng: path.write_bytes(
-        content[: rng.randrange(max(1, len(content)))]
-    ),
-    "a bit flipped": lambda path, content, rng: path.write_bytes(_flipped(content, rng, 1)),
-    "bits flipped": lambda path, content, rng: path.write_bytes(_flipped(content, rng, 100)),
-    "garbage": lambda path, _content, rng: path.write_bytes(rng.randbytes(1000)),
-    "a folder": _folder,
-    "a link to nowhere": lambda path, _content, _rng: path.symlink_to("/nowhere/at/all"),
-    "a link to itself": lambda path, _content, _rng: path.symlink_to(path.name),
-    "a full device": lambda path, _content, _rng: path.symlink_to("/dev/full"),
-    "anybody's": lambda path, content, _rng: (path.write_bytes(content), path.chmod(0o777)),
-    "nobody's": lambda path, content, _rng: (path.write_bytes(content), path.chmod(0)),
-}
-
-
-@contextmanager
-def damaged(paths: Sequence[Path], damage: str, rng: random.Random) -> Iterator[None]:
-    """The files are damaged in the block. They are moved back after it: open ones stay the same."""
-    aside = []
-    try:
-        for path in paths:
-            content = path.read_bytes() if path.is_file() else b""
-            moved = path.with_name(f"{path.name}.aside")
-            path.rename(moved)
-            aside.append((path, moved))
-            DAMAGES[damage](path, content, rng)
-        yield
-    finally:
-        for path, moved in aside:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            moved.replace(path)
-
 
 # -- what lies in the state folder -----------------------------------------------------------------
 
-#: Which files; damages that mean something there; the services that may be replaced because of it.
+#: Which files, and the services that may be replaced because of what is done to them.
 TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "key": ("key", ()),
     "wish": ("run/up.json", ()),
@@ -144,7 +85,7 @@ def _open_to_all(site: Field) -> None:
     try:
         site.plain()
         said = site.penstock("doctor")[1]
-        _run_script(site, site.folder / "umask", 0)
+        run_script(site, site.folder / "umask", 0)
     finally:
         os.umask(old)
         still = [p.name for p in modes if p.exists() and p.stat().st_mode & stat.S_IWOTH]
@@ -175,7 +116,7 @@ def _checkpoints(site: Field, *, damage: str, seed: int) -> None:
     study = site.submit(_hostile_plain.epochs, {"x": xs}, epoch_timeout=20)
     site.working(study, 2)
     with damaged(_states(site), damage, random.Random(seed)):
-        kill(_trainers(site))
+        kill(site.trainers())
         trials = site.over(study)
     site.values_right(study)
     for trial in trials:
@@ -195,7 +136,7 @@ def _exact(site: Field, *, damage: str, seed: int) -> None:
     study = _digits(site)
     site.working(study, 3)
     with damaged(_states(site), damage, random.Random(seed)):
-        kill(_trainers(site))
+        kill(site.trainers())
         if _hashes(site, study) != table:
             site.found("wrong", "other bits than undisturbed")
 
@@ -213,16 +154,6 @@ def _hashes(site: Field, study: str) -> dict[tuple[int, int], str]:
 def _states(site: Field) -> list[Path]:
     found = (site.home / "checkpoints").rglob("*")
     return [path for path in found if path.is_file() and "installation" not in path.name]
-
-
-def _trainers(site: Field) -> list[psutil.Process]:
-    agent = psutil.Process(site.pid("agent"))
-    found = []
-    for process in agent.children(recursive=True):
-        with suppress(psutil.Error):
-            if "penstock.tasks.trainer" in process.cmdline():
-                found.append(process)
-    return found
 
 
 # -- the ledger ------------------------------------------------------------------------------------
@@ -252,7 +183,7 @@ def _ledger(site: Field, *, damage: str, times: int, seed: int) -> None:
 
 def _hit(content: bytes, damage: str, times: int, rng: random.Random) -> bytes:
     if damage == "flipped":
-        return _flipped(content, rng, times)
+        return flipped(content, rng, times)
     if damage == "cut short":
         return content[: rng.randrange(len(content))]
     found = bytearray(content)
@@ -289,80 +220,7 @@ def _table(copy: Field, study: str) -> tuple[int, Any]:
     ]
 
 
-# -- what is read in, and what stands beside it ----------------------------------------------------
-
-
-def _run_script(site: Field, folder: Path | bytes, wanted: int | None, words: str = ".") -> None:
-    """``penstock run`` of a script in ``folder``: all is right, or it is refused with ``words``."""
-    Path(os.fsdecode(folder)).mkdir(exist_ok=True, parents=True)
-    script = Path(os.fsdecode(folder)) / "script.py"
-    script.write_text(_hostile_plain.SCRIPT)
-    try:
-        status, said = site.penstock("run", os.fsencode(script), seconds=30)
-    except Hung as error:  # it waits, and has said what for
-        if wanted == 0 or not error.told(words):
-            raise
-        return
-    if status == 0:
-        if "all is right" not in said:
-            site.found("wrong", said[-200:])
-    elif wanted == 0:
-        site.found("failed", f"penstock run: {said[-250:]}")
-    else:
-        site.clear(said, words, "penstock run")
-
-
-def _no_utf8(site: Field) -> None:
-    folder = os.fsencode(site.folder / "cat") + b"\xff\xfe"
-    _run_script(site, folder, None, "UTF-8|path|name")
-
-
-def _beside(site: Field, *, names: Sequence[str]) -> None:
-    """A module of the user's that is called like a library."""
-    folder = site.folder / f"beside-{'-'.join(names)}"
-    folder.mkdir()
-    for name in names:
-        (folder / f"{name}.py").write_text("CAT = 1\n")
-    _run_script(site, folder, None, "|".join(rf"{name}\.py" for name in names))
-
-
-def _file(site: Field, *, name: str, content: bytes, words: str, command: str = "run") -> None:
-    """A file that is read in is refused at once, with words."""
-    path = site.folder / name
-    path.write_bytes(content)
-    began = time.monotonic()
-    status, said = site.penstock(command, path, seconds=PATIENCE)
-    took = time.monotonic() - began
-    if status == 0:
-        site.found("failed", f"penstock {command} took {name}")
-    else:
-        site.clear(said, words, f"penstock {command}")
-    if took > AT_THE_DOOR:
-        site.found("failed", f"penstock {command} took {took:.1f} s for {name}")
-
-
-def _bomb() -> bytes:
-    levels = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 9)]
-    return "\n".join(["l0: &l0 [cat]", *levels, "code: s.py:objective", "space: *l8"]).encode()
-
-
-def _imported(site: Field, *, damage: str, seed: int) -> None:
-    """An export that was damaged on its way is refused, or what it says is taken as it stands."""
-    study = next(row for row in site.reader.studies() if row.status == "complete")
-    path = site.folder / f"export-{seed}.json"
-    status, said = site.penstock("export", study.id, "--output", path)
-    if status:
-        site.found("failed", f"penstock export: {said[-200:]}")
-        return
-    text = path.read_bytes().replace(study.id.encode(), f"imported-{seed}".encode())
-    path.write_bytes(text.replace(study.name.encode(), f"imported-{seed}".encode()))
-    with damaged([path], damage, random.Random(seed)):
-        status, said = site.penstock("import", path)
-        if status:
-            words = "JSON|file|export|field|refus|damag|link|folder|directory|UTF-8|is not|must be"
-            site.clear(said, words, "penstock import")
-        elif site.penstock("ls")[0]:
-            site.found("failed", "penstock ls fails after it")
+# -- code ------------------------------------------------------------------------------------------
 
 
 def _edited(site: Field) -> None:
@@ -373,7 +231,7 @@ def _edited(site: Field) -> None:
     site.working(study)
     path = Path(module.__file__)
     path.write_text(path.read_text() + "\nCAT = 'another one'\n")
-    for process in _trainers(site):
+    for process in site.trainers():
         process.kill()
     words = "chang|differ|edited|digest|another"
     try:
@@ -396,49 +254,34 @@ def _edited(site: Field) -> None:
 def attacks(rng: random.Random, n: int) -> list[Attack]:
     """The listed ones, and ``n`` drawn from all files, damages and places."""
     listed = [
-        Attack("script under a path that is no UTF-8", KIND, "it runs, or is refused", _no_utf8),
+        Attack("script under a path that is no UTF-8", KIND, "it runs, or is refused", no_utf8),
         Attack("state folder open to all", KIND, "tightened, or doctor says it", _open_to_all),
         _of_ledger("flipped", 400, 0),
         _of_beside("queue", "redis"),
-        Attack(
-            "YAML alias bomb",
-            KIND,
-            "refused at once",
-            partial(
-                _file, name="bomb.yaml", content=_bomb(), words="alias|large|many|entries|deep"
-            ),
-        ),
+        Attack("YAML alias bomb", KIND, "refused at once", alias_bomb),
         Attack("states flipped, exact trial", KIND, "the same bits", _flip_exact),
         Attack("code edited while it runs", KIND, "it goes on, or says so", _edited),
         _of_state("trainers' logs", "a folder", "", 0),
         _of_state("key", "garbage", "scheduler", 0),
     ]
-    names = {attack.name for attack in listed}
+
+    def state() -> Attack:
+        target = rng.choice(sorted(TARGETS))
+        return _of_state(target, _damage(rng), rng.choice(THEN), rng.getrandbits(32))
+
     sorts: tuple[Callable[[], Attack], ...] = (
-        lambda: _of_state(
-            rng.choice(sorted(TARGETS)), _damage(rng), rng.choice(THEN), rng.getrandbits(32)
-        ),
+        state,
         lambda: _of_ledger(
             rng.choice(("flipped", "zeros", "swapped", "cut short")),
             rng.choice((1, 3, 20, 1000)),
             rng.getrandbits(32),
         ),
-        lambda: _of_state(
-            rng.choice(sorted(TARGETS)), _damage(rng), rng.choice(THEN), rng.getrandbits(32)
-        ),
+        state,
         lambda: _of_checkpoints(_damage(rng), rng.getrandbits(32)),
         lambda: _of_import(_damage(rng), rng.getrandbits(32)),
         lambda: _of_beside(rng.choice(("json", "random", "torch", "celery", "numpy", "logging"))),
     )
-    drawn: list[Attack] = []
-    i = 0
-    while len(drawn) < n:
-        attack = sorts[i % len(sorts)]()
-        i += 1
-        if attack.name not in names:
-            names.add(attack.name)
-            drawn.append(Attack(**vars(attack) | {"generated": True}))
-    return listed + drawn
+    return listed + drawn(listed, [in_turn(sorts)] * n)
 
 
 def _damage(rng: random.Random) -> str:
@@ -469,11 +312,11 @@ def _of_checkpoints(damage: str, seed: int) -> Attack:
 
 
 def _of_import(damage: str, seed: int) -> Attack:
-    run = partial(_imported, damage=damage, seed=seed)
+    run = partial(imported, damage=damage, seed=seed)
     return Attack(f"export: {damage}", KIND, "taken, or refused with words", run)
 
 
 def _of_beside(*names: str) -> Attack:
     files = ", ".join(f"{name}.py" for name in names)
-    run = partial(_beside, names=names)
+    run = partial(beside, names=names)
     return Attack(f"{files} beside the script", KIND, f"it runs, or {files} is named", run)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 import penstock
-from penstock.benchmarks._hostile_acts import ACTS, EPOCHS, IN_TRAINER, KEEP, perform, value
+from penstock.benchmarks._hostile_acts import ACTS, KEEP, perform
+from penstock.benchmarks._hostile_terms import EPOCHS, value
+from penstock.tasks.lifeline import MARK_VARIABLE
 
 AT_IMPORT = ""
 MOMENTS = {1: "first", 2: "middle"}
@@ -42,5 +44,6 @@ def epochs(trial):
     at(trial.params, "return")
 
 
-if AT_IMPORT and IN_TRAINER in os.environ:
+# In trainers only: the client, too, imports the module.
+if AT_IMPORT and MARK_VARIABLE in os.environ:
     perform(AT_IMPORT, __file__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import penstock
-from penstock.benchmarks._hostile_acts import EPOCHS, value
+from penstock.benchmarks._hostile_terms import EPOCHS, value
 
 #: Seconds of an epoch: most of the study's time, so that how busy the machine is matters little.
 EPOCH = 0.25

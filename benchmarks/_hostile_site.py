@@ -4,7 +4,7 @@ What is Penstock's is told from what an attack left behind by where it descends 
 belongs to the installation when its state folder is in its environment or on its command line. Of
 those, services are named by their locks, and workers and trainers descend from the agent and run
 Penstock's modules. Everything else is left behind, and so is whatever an act has written down as
-started by it (``_hostile_acts.mark``), whoever adopted it.
+started by it (``_hostile_terms.mark``), whoever adopted it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.app.study import Study
 from penstock.app.submission import make_plan, new_id
 
 from . import _hostile_plain
-from ._hostile_acts import EPOCHS, MARKS, value
+from ._hostile_terms import EPOCHS, MARKS, value
 from ._hostile_verdict import Hung, Verdict, Wedged
 
 HERE = Path(__file__).parent
@@ -43,6 +43,8 @@ HERE = Path(__file__).parent
 LOOK = 0.05
 #: Seconds after which what does not end counts as wedged.
 PATIENCE = 60.0
+#: Seconds in which a study must have overcome a damage; else somebody must be told of it.
+OVERCOME = 25.0
 #: Seconds after an attack in which what it left behind must be gone.
 SETTLE = 8.0
 #: Bytes that all logs together may hold, and the state folder beside them, however loud the code.
@@ -218,6 +220,16 @@ class Field:
 
     def pid(self, service: str) -> int | None:
         return locks.pid_of(self.settings.run, service)
+
+    def trainers(self) -> list[psutil.Process]:
+        """The trainers that are there now."""
+        agent = psutil.Process(self.pid("agent"))
+        found = []
+        for process in agent.children(recursive=True):
+            with suppress(psutil.Error):
+                if "penstock.tasks.trainer" in process.cmdline():
+                    found.append(process)
+        return found
 
     def log(self, name: str) -> str:
         """The logs of a service, and of all workers or trainers."""

@@ -6,7 +6,9 @@ import os
 
 import penstock
 import torch
-from penstock.benchmarks._hostile_acts import IN_TRAINER, KEEP, perform, value
+from penstock.benchmarks._hostile_acts import KEEP, perform
+from penstock.benchmarks._hostile_terms import value
+from penstock.tasks.lifeline import MARK_VARIABLE
 from torch.utils.data import TensorDataset
 
 AT_IMPORT = ""
@@ -47,5 +49,6 @@ class Trained(penstock.TorchTrainable):
         return {"value": torch.tensor(value(self.params["x"], 0)) if found is KEEP else found}
 
 
-if AT_IMPORT and IN_TRAINER in os.environ:
+# In trainers only: the client, too, imports the module.
+if AT_IMPORT and MARK_VARIABLE in os.environ:
     perform(AT_IMPORT, __file__)

@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import cycle
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,28 @@ class Attack:
     generated: bool = False
     hits: frozenset[str] = frozenset()
     cuts: bool = False
+
+
+def drawn(listed: Iterable[Attack], makers: Iterable[Callable[[], Attack]]) -> list[Attack]:
+    """One attack of each maker, asked again while another attack has the name."""
+    names = {attack.name for attack in listed}
+    found = []
+    for make in makers:
+        while (attack := make()).name in names:
+            pass
+        names.add(attack.name)
+        found.append(replace(attack, generated=True))
+    return found
+
+
+def in_turn(makers: Iterable[Callable[[], Attack]]) -> Callable[[], Attack]:
+    """A maker that has each of ``makers`` make one, in turn."""
+    turns = cycle(makers)
+
+    def make() -> Attack:
+        return next(turns)()
+
+    return make
 
 
 @dataclass

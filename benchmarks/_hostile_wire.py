@@ -9,303 +9,33 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import threading
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import cycle, islice
 from typing import Any
-from uuid import uuid4
 
 import psutil
 import redis
 from penstock.app import protocol
-from penstock.app.celery import message
-from penstock.app.codec import spec_from_json
-from penstock.app.rows import EpochRow
-from penstock.tasks.messages import CodeRef, SegmentTask, dumps, seal
 
-from . import _hostile_plain
-from ._hostile_site import Field, Wedged
-from ._hostile_verdict import Attack
+from ._hostile_entries import (
+    DEEP,
+    MUTATIONS,
+    STREAMS,
+    TARGETS,
+    TROUBLE,
+    Old,
+    deep_queue,
+    entry,
+    foreign_devices,
+)
+from ._hostile_site import OVERCOME, Field, Wedged
+from ._hostile_verdict import Attack, drawn
 
 KIND = "wire"
-#: Seconds that the broker is in a state that it should not be in.
-TROUBLE = 2.0
-#: Seconds in which a study must have overcome what was done to a key.
-OVERCOME = 25.0
-DEEP = 100_000
-
-JUNK: tuple[Any, ...] = (
-    *(None, True, -1, 2**70, 1e308, -0.0, "", "x" * 100_000, "\x00", "\U0001f431", "../../etc"),
-    *([], {}, [[]], {"": None}, [1] * 10_000, {"__class__": "os.system"}),
-)
-
-
-# -- what is put in --------------------------------------------------------------------------------
-
-#: From a sealed text to the fields of an entry. ``key`` seals as the installation does.
-Mutate = Callable[[random.Random, bytes, str], dict[str, Any]]
-
-
-def sealed(key: bytes, text: str) -> dict[str, Any]:
-    return {"p": text.encode(errors="surrogatepass"), "s": _seal(key, text)}
-
-
-def _seal(key: bytes, text: str) -> str:
-    with suppress(UnicodeError):
-        return seal(key, text)
-    return "0" * 64
-
-
-def _seal_as(mark: Any) -> Mutate:
-    return lambda _rng, _key, text: {"p": text, "s": mark}
-
-
-def _truncated(rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    return sealed(key, text[: rng.randrange(len(text))])
-
-
-def _flipped(rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    at = rng.randrange(len(text))
-    return sealed(key, f"{text[:at]}{chr(rng.randrange(1, 0x2FF))}{text[at + 1 :]}")
-
-
-def _other_type(rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    body = json.loads(text)
-    name = rng.choice(sorted(body.keys() - {"trial", "fence", "study"}))
-    return sealed(key, json.dumps(body | {name: rng.choice(JUNK)}))
-
-
-def _missing(rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    body = json.loads(text)
-    del body[rng.choice(sorted(body))]
-    return sealed(key, json.dumps(body))
-
-
-def _deep(_rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    deep = "[" * DEEP + "]" * DEEP
-    return sealed(key, f'{text[:-1]},"deep":{deep}}}')
-
-
-def _huge(_rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    return sealed(key, f'{text[:-1]},"huge":"{"x" * (8 << 20)}"}}')
-
-
-def _not_finite(_rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    return sealed(key, f'{text[:-1]},"metrics":{{"value":NaN}},"seconds":-Infinity}}')
-
-
-def _surrogates(_rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    return sealed(key, f'{text[:-1]},"\\ud800":"\\udfff","cause":"\\ud800"}}')
-
-
-def _twice(_rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
-    return sealed(key, f"{text[:-1]},{text[1:]}")
-
-
-#: What is done to an entry, and whether somebody must be told of it: a replayed one is ordinary.
-MUTATIONS: dict[str, tuple[Mutate, bool]] = {
-    "seal not ASCII": (_seal_as("é" * 64), True),
-    "seal no UTF-8": (_seal_as(b"\xff" * 64), True),
-    "seal empty": (_seal_as(""), True),
-    "no seal": (lambda _r, _k, text: {"p": text}, True),
-    "no text": (lambda _r, key, text: {"s": seal(key, text)}, True),
-    "other fields": (lambda _r, _k, text: {b"\xff": text, "": b"\x00"}, True),
-    "text no UTF-8": (lambda _r, _k, text: {"p": b"\xff\xfe" + text.encode(), "s": "0"}, True),
-    "under another key": (lambda _r, _k, text: {"p": text, "s": seal(b"guessed", text)}, True),
-    "truncated": (_truncated, True),
-    "flipped": (_flipped, False),
-    "a field of another type": (_other_type, False),
-    "a field missing": (_missing, False),
-    "deep": (_deep, False),
-    "huge": (_huge, False),
-    "not finite": (_not_finite, False),
-    "surrogates": (_surrogates, False),
-    "keys twice": (_twice, False),
-    "replayed": (lambda _r, key, text: sealed(key, text), False),
-    "a number": (lambda _r, key, _t: sealed(key, "1e999"), True),
-    "a list": (lambda _r, key, _t: sealed(key, "[]"), True),
-}
-#: Words in the log of who has dropped something.
-DROPPED = r"drop|reject|malformed|refus|ignor|pass(ed)? over|no message|not JSON|unread|forged"
-
-
-class Old:
-    """What was sent for a trial that is over, and the installation's key."""
-
-    def __init__(self, site: Field) -> None:
-        finished = [row for row in site.reader.studies() if row.finished_at and _plain(row)]
-        self.spec = spec_from_json(finished[-1].spec_json)
-        self.epoch: EpochRow = site.reader.epochs(self.spec.id)[0]
-        with site.redis() as client:
-            self.key = bytes.fromhex(client.hget(protocol.INSTALLATION, "key").decode())
-
-    @property
-    def queue(self) -> str:
-        return protocol.queue_name(self.epoch.device, self.epoch.slot)
-
-    def report(self, rng: random.Random) -> str:
-        """One of the reports that there are, of the old attempt."""
-        own = {"trial": self.epoch.trial, "fence": self.epoch.fence, "rank": 0, "cause": "1.0"}
-        kinds: tuple[dict[str, Any], ...] = (
-            {
-                "kind": "epoch",
-                "epoch": self.epoch.epoch,
-                "metrics": {"value": 9999.0},
-                "state_hash": "",
-                "signature": "",
-                "seconds": 0.1,
-                "closes": True,
-                "uri": "",
-                "joules": None,
-                "memory": None,
-                "holder": "",
-                "claimed": 0.1,
-            },
-            {
-                "kind": "failed",
-                "failure": "exception",
-                "message": "m",
-                "traceback": "",
-                "trying": [],
-            },
-            {"kind": "lost", "reason": "r", "refused": False, "ranks": [0]},
-            {
-                "kind": "returned",
-                "value": 9999.0,
-                "further": [],
-                "constraints": {},
-                "pruned": False,
-            },
-            {"kind": "suggest", "name": "x", "distribution": "{}", "reply": "reply:nobody"},
-        )
-        return dumps(own | rng.choice(kinds))
-
-    def command(self, rng: random.Random) -> str:
-        """One of the commands that there are; none that would do anything to a study at work."""
-        kinds: tuple[dict[str, Any], ...] = (
-            {"kind": "cancel"},
-            {"kind": "pause"},
-            {"kind": "weigh", "weight": 1.0, "priority": 0},
-            {"kind": "enqueue", "params": {"x": 0.25}},
-            {"kind": "tell", "number": 0, "value": 1.0, "reason": ""},
-            {"kind": "remember", "entries": []},
-            {"kind": "import", "imported": "{}"},
-            {"kind": "submit", "enqueued": []},
-        )
-        return dumps({"id": uuid4().hex, "study": self.spec.id, **rng.choice(kinds)})
-
-    def task(self, _rng: random.Random) -> str:
-        code = self.spec.code
-        task = SegmentTask(
-            id="1.0",
-            study=self.spec.id,
-            trial=self.epoch.trial,
-            number=0,
-            contract="objective",
-            code=CodeRef(target=code.target, path=code.path, digest=code.digest),
-            params={"x": 0.25},
-            metric="value",
-            seed=0,
-            first=self.epoch.epoch,
-            n=1,
-            fence=self.epoch.fence,
-            queues=(self.queue,),
-            lease_ms=1500,
-        )
-        return task.model_dump_json()
-
-    def element(self, fields: dict[str, Any]) -> bytes:
-        """A Celery message with the fields of an entry as its task's text and seal."""
-        text = self.task(random.Random(0))
-        outer = json.loads(message(SegmentTask.model_validate_json(text), text, "", self.queue))
-        given = {"text": _text(fields.get("p")), "seal": _text(fields.get("s"))}
-        arguments, _, embed = json.loads(b64decode(outer["body"]))
-        body = json.dumps([arguments, {k: v for k, v in given.items() if v is not None}, embed])
-        outer["body"] = b64encode(body.encode()).decode()
-        outer["properties"]["delivery_tag"] = uuid4().hex
-        return json.dumps(outer).encode()
-
-
-def _plain(row: Any) -> bool:
-    return _hostile_plain.__name__ in spec_from_json(row.spec_json).code.target
-
-
-def _text(found: Any) -> str | None:
-    return found.decode(errors="surrogateescape") if isinstance(found, bytes) else found
-
-
-STREAMS = {"reports": protocol.REPORTS, "commands": protocol.COMMANDS}
-TARGETS = ("reports", "commands", "queue", "raw queue", "devices", "releases")
-
-
-def _entry(site: Field, *, target: str, mutation: str, seed: int) -> None:
-    rng = random.Random(seed)
-    mutate, told = MUTATIONS[mutation]
-    old = Old(site)
-    before = {name: len(site.log(name)) for name in ("scheduler", "worker-")}
-
-    def said() -> str:
-        return "".join(site.log(name)[length:] for name, length in before.items())
-
-    with site.victim(), site.redis() as client:
-        if target in STREAMS:
-            text = old.report(rng) if target == "reports" else old.command(rng)
-            client.xadd(STREAMS[target], mutate(rng, old.key, text))
-            if mutation == "replayed":
-                client.xadd(STREAMS[target], mutate(rng, old.key, text))
-        elif target == "queue":
-            client.lpush(old.queue, old.element(mutate(rng, old.key, old.task(rng))))
-        else:
-            _foreign(client, old, target, mutate(rng, old.key, old.report(rng)))
-            told = False
-        if target in STREAMS:
-            site.until(
-                lambda: client.xlen(STREAMS[target]) == 0, f"{target} are acknowledged", OVERCOME
-            )
-    if told:
-        # A worker may find it only now.
-        site.until(lambda: re.search(DROPPED, said(), re.IGNORECASE), "a word of it", 10)
-        site.clear(said(), DROPPED, "the log")
-
-
-def _foreign(client: redis.Redis, old: Old, target: str, fields: dict[str, Any]) -> None:
-    """Put what was made for a stream where something else is expected."""
-    found = fields.get("p", b"")
-    found = found if isinstance(found, bytes) else found.encode(errors="surrogatepass")
-    if target == "raw queue":
-        client.lpush(old.queue, found)
-    elif target == "devices":
-        client.hset(protocol.DEVICES, b"\xff.device", found)
-        client.hset(protocol.DEVICES, old.epoch.device, found)
-        time.sleep(TROUBLE)
-        client.hdel(protocol.DEVICES, b"\xff.device")
-    else:
-        entry = client.xadd(protocol.RELEASES, {"t": found, **fields})
-        time.sleep(TROUBLE)
-        client.xdel(protocol.RELEASES, entry)
-
-
-def _deep_queue(site: Field) -> None:
-    old = Old(site)
-    with site.victim(), site.redis() as client:
-        for element in (b"[" * DEEP, b'{"body":' * DEEP, b"[" * DEEP + b"]" * DEEP):
-            client.lpush(old.queue, element)
-
-
-def _devices(site: Field) -> None:
-    with site.victim(), site.redis() as client:
-        for name, record in ((b"\xff\xfe", b"\xff"), (b"deep", b"[" * DEEP), (b"n", b"null")):
-            client.hset(protocol.DEVICES, name, record)
-        time.sleep(TROUBLE)
-        for command in (("devices",), ("status",)):
-            status, said = site.penstock(*command)
-            if status:
-                site.clear(said, "device|malformed|broker", f"penstock {command[0]}")
-        client.hdel(protocol.DEVICES, b"\xff\xfe", b"deep", b"n")
 
 
 # -- what is done to keys --------------------------------------------------------------------------
@@ -448,8 +178,8 @@ def _reply(site: Field) -> None:
         try:
             asking.start()
             with site.redis() as client:
-                entry = site.until(lambda c=client: c.xrange(protocol.COMMANDS), "a command", 15)
-                command = json.loads(entry[-1][1][b"p"])["id"]
+                sent = site.until(lambda c=client: c.xrange(protocol.COMMANDS), "a command", 15)
+                command = json.loads(sent[-1][1][b"p"])["id"]
                 client.lpush(protocol.PREFIX + protocol.reply_name(command), poison)
                 asking.join(1.0)
         finally:
@@ -484,16 +214,15 @@ def attacks(rng: random.Random, n: int) -> list[Attack]:
     """The listed ones, and ``n`` drawn: two thirds are entries, the rest keys and the server."""
     listed = [
         _of_entry("reports", "seal not ASCII", 0),
-        Attack("queue: deep JSON", KIND, _DROPPED, _deep_queue),
+        Attack("queue: deep JSON", KIND, _DROPPED, deep_queue),
         _of_entry("reports", "text no UTF-8", 0),
-        Attack("devices: no UTF-8, deep, null", KIND, _DROPPED, _devices),
+        Attack("devices: no UTF-8, deep, null", KIND, _DROPPED, foreign_devices),
         _of_entry("queue", "deep", 0),
         _of_key("reports", "of another type"),
         _of_server("no memory for 2 s"),
         Attack("answers: poisoned", KIND, "the asker is told, or asks again", _reply),
         Attack("installation: no key", KIND, "clients are told", _key_changed),
     ]
-    names = {attack.name for attack in listed}
     # (weight of each sort of attack, how one is made)
     sorts: tuple[tuple[int, Callable[[], Attack]], ...] = (
         (
@@ -505,22 +234,12 @@ def attacks(rng: random.Random, n: int) -> list[Attack]:
         (2, lambda: _of_key(rng.choice(sorted(KEYS)), rng.choice(sorted(DEEDS)))),
         (1, lambda: _of_server(rng.choice(sorted(SERVER)))),
     )
-    drawn: list[Attack] = []
     makers = [make for weight, make in sorts for _ in range(weight)]
-    while len(drawn) < n:
-        attack = makers[len(drawn) % len(makers)]()
-        if attack.name not in names:
-            names.add(attack.name)
-            drawn.append(attack)
-    return listed + [_drawn(attack) for attack in drawn]
-
-
-def _drawn(attack: Attack) -> Attack:
-    return Attack(**vars(attack) | {"generated": True})
+    return listed + drawn(listed, islice(cycle(makers), n))
 
 
 def _of_entry(target: str, mutation: str, seed: int) -> Attack:
-    run = partial(_entry, target=target, mutation=mutation, seed=seed)
+    run = partial(entry, target=target, mutation=mutation, seed=seed)
     return Attack(f"{target}: {mutation}", KIND, _DROPPED, run)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from math import isfinite
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,6 +21,10 @@ from ..profiling.knobs import SystemConfig
 
 VERSION = 1
 Scalar = str | int | float | bool | None
+#: Contracts whose trials stand still in the middle of the user's code (``turns``).
+STAND_STILL = ("objective", "epochs")
+#: Bytes that a trainer may say at once: an epoch of 20,000 metrics fits, and a worker can bear it.
+LONGEST = 1 << 20
 Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
 
 
@@ -148,7 +153,9 @@ def open_body(key: bytes, text: object, mark: object) -> dict[str, Any]:
 def parse(text: str) -> dict[str, Any]:
     """The JSON object in ``text``: each name once, every number finite. Raises ``Forged``."""
     try:
-        body = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+        body = json.loads(
+            text, object_pairs_hook=_each_once, parse_constant=_no_number, parse_float=_finite
+        )
     except RecursionError:
         raise Forged("json", "it is not JSON of ours: it is nested too deeply") from None
     except ValueError as error:
@@ -178,6 +185,13 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a name is there twice")
     return found
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"{digits[:20]} is more than a number can be")
+    return number
 
 
 def _no_number(name: str) -> float:

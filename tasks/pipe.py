@@ -26,16 +26,12 @@ from . import forks
 from .lifeline import PIPE_CLOSED, end_all
 from .main_thread import Wake, wait_until
 from .memory import peak_memory
-from .messages import Scalar, SegmentTask, dumps
+from .messages import LONGEST, Scalar, SegmentTask, dumps
 from .metering import Metering
 
 #: Some steps under a configuration: their seconds over the default's, the seconds wasted, and
 #: their joules over the default's (None: not measured).
 Window = tuple[SystemConfig, float, float, float | None]
-
-
-#: Bytes that one message may have: an epoch of 20,000 metrics fits, and a worker can bear it.
-LONGEST = 1 << 20
 
 
 class Abandoned(BaseException):

@@ -31,6 +31,7 @@ from .failure import Lost, Unlike, failure_of
 from .load import Workspace
 from .main_thread import MAIN_THREAD
 from .memory import bounded
+from .messages import STAND_STILL
 from .metering import Metering
 from .pipe import Abandoned, Pipe, Release, Run
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 #: A trainer without work for this long (seconds) after its start uses the time to import torch:
 #: trainers of functions are started for a segment that is there, shared ones ahead of need.
 IDLE = 0.2
-#: Contracts whose trials stand still in the middle of the user's code (``turns``).
-STAND_STILL = ("objective", "epochs")
 
 
 class Trainer:

@@ -84,6 +84,25 @@ def serving(client):
 
 
 @pytest.mark.integration
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two devices need two cores")
+def test_a_worker_that_cannot_be_started_leaves_the_others_at_work(
+    settings, client, installation, start
+):
+    process = start(settings.model_copy(update={"devices": "cpu:2x1"}))
+    first, second = sorted(until(lambda: len(found := serving(client)) == 2 and found))
+    log = settings.logs / f"worker-{second}.log"
+    log.unlink()
+    log.mkdir()
+    os.kill(locks.pid_of(settings.run, f"device-{second}"), signal.SIGKILL)
+    words = f"no worker of {second} can be started: [Errno 21] Is a directory: '{log}'"
+    until(lambda: words in (settings.logs / "agent.log").read_text())
+    assert process.poll() is None
+    assert list(serving(client)) == [first]
+    log.rmdir()
+    until(lambda: len(serving(client)) == 2, agent.LONGEST_WAIT + 20)
+
+
+@pytest.mark.integration
 def test_workers_live_and_die_with_their_agent(settings, client, installation, start):
     """One life of a node: join, a killed worker, a killed agent, a drained one."""
     process = start()

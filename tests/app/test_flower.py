@@ -122,3 +122,10 @@ def test_the_password_is_made_once_and_is_its_owners_alone(settings):
     assert len(first.strip()) >= 20
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert password_file(settings).read_text() == first
+
+
+def test_an_empty_password_lets_nobody_in(settings, monkeypatch):
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("Flower is started"))
+    password_file(settings).write_text("\n")
+    with pytest.raises(UsageError, match=r"flower\.password is empty: delete it"):
+        become(settings, 1)

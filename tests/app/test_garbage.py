@@ -70,6 +70,14 @@ def test_files_without_a_row_go_and_while_a_study_lasts_only_old_ones(
     assert (folder / "notes.txt").exists()
 
 
+def test_a_link_that_user_code_put_beside_the_logs_is_not_followed(settings, tmp_path):
+    commit(settings, "complete", "file:///none")
+    theirs = aged(tmp_path / "theirs", 1e7)
+    (settings.logs / "link.log").symlink_to(theirs)
+    (settings.logs / "loop.log").symlink_to("loop.log")
+    assert not list(find(settings))
+
+
 def test_logs_that_nobody_writes_to_are_emptied_and_stay_open_for_who_may(settings):
     commit(settings, "complete", "u")
     quiet = aged(settings.logs / "trainer-a.log", garbage.LOG_AGE + 60)

@@ -1,5 +1,6 @@
 """Who can write to a state folder: its owner, whatever the umask, and whatever it was before."""
 
+import errno
 import os
 import shutil
 import stat
@@ -10,9 +11,13 @@ from pathlib import Path
 
 import pytest
 from penstock.app import doctor, services
+from penstock.app.boundary import to_the_user
+from penstock.app.cli import app
 from penstock.app.settings import load
+from penstock.app.terminal import BACKEND
 from penstock.app.whole_file import write_whole
-from penstock.profiling.errors import UsageError
+from penstock.profiling.errors import BackendError, UsageError
+from typer.testing import CliRunner
 
 SOMEBODY = 12345
 IN_CONTAINER = """
@@ -145,6 +150,40 @@ def test_a_volume_of_a_container_is_taken(given, warned):
         shutil.rmtree(folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert ("others can write" in done.stdout) is warned
+
+
+@pytest.mark.parametrize("file", ["run/up.json", "run/services.lock", "logs/broker.log"])
+def test_a_file_of_ours_that_is_something_else_is_named(settings, file, monkeypatch):
+    settings.ensure_home()
+    (settings.home / file / "x").mkdir(parents=True)
+    words = f"{settings.home / file} cannot be used: Is a directory"
+    done = CliRunner(env={"PENSTOCK_HOME": str(settings.home)}).invoke(app, ["up"])
+    assert (done.exit_code, words in done.output) == (BACKEND, True)
+    monkeypatch.setenv("PENSTOCK_HOME", str(settings.home))
+    with pytest.raises(BackendError, match=words):
+        to_the_user(services.ensure_up)(settings)
+
+
+def test_a_file_of_somebody_elses_is_not_ours_to_speak_of(settings, monkeypatch, tmp_path):
+    monkeypatch.setenv("PENSTOCK_HOME", str(settings.home))
+    with pytest.raises(FileNotFoundError):
+        to_the_user(Path.read_text)(tmp_path / "home-made")
+    with pytest.raises(BrokenPipeError):
+        to_the_user(os.write)(closed_pipe(), b"x")
+
+
+def test_a_full_disk_is_not_a_file_out_of_place(settings):
+    full = OSError(errno.ENOSPC, "No space left on device", str(settings.run / "up.json"))
+    assert str(settings.unusable(full)).endswith(
+        "up.json cannot be written: the disk is full. Make room"
+    )
+    assert settings.unusable(OSError(errno.EBADF, "Bad file descriptor", 7)) is None
+
+
+def closed_pipe():
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
 
 
 def test_files_of_a_process_without_umask_are_not_for_others_to_write(tmp_path, no_umask):

@@ -159,6 +159,12 @@ def test_it_counts_the_children_that_run(start):
     assert process.children() == 2
 
 
+def test_a_child_that_has_ended_is_not_counted_though_nobody_waited_for_it(start):
+    ended = "pid = child(lambda: None); os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)"
+    process, _ = start(f"{ended}; say(0); time.sleep(600)")
+    assert process.children() == 0
+
+
 #: A launcher that is killed with two processes below: one in its process's group, one not.
 KILLED = """
     import os, sys, time

@@ -168,6 +168,30 @@ def test_a_log_that_goes_while_it_is_opened_is_opened_again(settings, monkeypatc
     assert path.read_bytes() == b"here\n"
 
 
+def test_a_log_that_is_just_being_removed_is_not_the_one_that_is_written_to(settings, monkeypatch):
+    path = settings.logs / "a.log"
+    lock, tried, output = fcntl.flock, threading.Event(), []
+    keeper = path.open("wb")
+    lock(keeper, fcntl.LOCK_EX)
+
+    def tell(file, how):
+        try:
+            lock(file, how)
+        finally:
+            tried.set()
+
+    monkeypatch.setattr(logs.fcntl, "flock", tell)
+    opening = threading.Thread(target=lambda: output.append(open_log(path)))
+    opening.start()
+    assert tried.wait(30)
+    path.unlink()
+    keeper.close()
+    opening.join()
+    with output[0] as file:
+        file.write(b"here\n")
+    assert path.read_bytes() == b"here\n"
+
+
 def test_one_cuts_at_a_time_and_two_keepers_do_not_cut_twice(settings):
     path = settings.logs / "a.log"
     with (settings.logs / ".cutting").open("w") as other:
@@ -187,6 +211,12 @@ def test_last_words_steer_no_terminal(settings):
     )
     assert tail(path, 3) == "red \ufffd 10%\n 20%\nlast \ufffd"
     assert tail(settings.logs / "none.log") == ""
+
+
+def test_what_is_no_file_has_no_last_words(settings):
+    os.mkfifo(settings.logs / "pipe.log")
+    (settings.logs / "folder.log").mkdir()
+    assert tail(settings.logs / "pipe.log") == tail(settings.logs / "folder.log") == ""
 
 
 def test_a_log_is_for_its_owner(settings):

@@ -103,6 +103,19 @@ def test_a_service_that_keeps_ending_is_revived_ever_more_slowly_and_said(settin
     assert (settings.logs / "agent.log").read_text().count("no luck") <= 5
 
 
+def test_a_service_whose_log_cannot_be_opened_is_started_once_it_can(settings, caplog):
+    ensure_up(settings, services=STAND_INS)
+    until(lambda: pids(settings))
+    log = settings.logs / "agent.log"
+    log.unlink()
+    log.mkdir()
+    with Reviver(settings):
+        locks.send_signal(settings.run, "agent", signal.SIGKILL)
+        until(lambda: f"could not be revived: [Errno 21] Is a directory: '{log}'" in caplog.text)
+        log.rmdir()
+        until(lambda: pids(settings))
+
+
 def test_idle_services_stop_unless_someone_asked_again_or_wants_them_to_stay(tmp_path):
     settings = load(home=tmp_path, devices="cpu:1x1", idle_stop=0.5)
     try:

@@ -38,8 +38,12 @@ def test_torch_trials_share_one_trainer_and_objectives_one_a_study(slot):
     assert first is slot.trainer_for(task("a"))
     assert len({first, shared, slot.trainer_for(task("b"))}) == 3
     first.kill()
+    assert slot.ended() == [first]
+    slot.take_out(first)
     assert slot.trainer_for(task("a")) is not first
-    first.close()
+    for _ in range(2):
+        first.close()
+    assert not first.alive
 
 
 def test_the_study_that_was_used_least_recently_makes_room(slot):
@@ -49,9 +53,7 @@ def test_the_study_that_was_used_least_recently_makes_room(slot):
     slot.trainer_for(task("s0"))
     assert slot.unneeded() == []
     slot.trainer_for(task("another"))
-    (closed,) = slot.unneeded()
-    assert closed is known["s1"]
-    closed.close()
+    assert slot.unneeded() == [known["s1"]]
 
 
 def test_a_trainer_of_which_no_trial_is_known_lingers_and_is_closed(slot):
@@ -65,7 +67,6 @@ def test_a_trainer_of_which_no_trial_is_known_lingers_and_is_closed(slot):
     assert slot.unneeded() == [], "the next trial may be on its way"
     trainer.idle_since -= LINGER
     assert slot.unneeded() == [trainer]
-    trainer.close()
 
 
 #: Minor page faults of making and dropping 64 MB ten times, once warm; and of doing it once more

@@ -110,6 +110,17 @@ def test_what_gets_on_or_is_about_to_is_not_spoken_of(study, devices, running, s
     assert why_waiting(study, devices, running, setbacks, Services()) is None
 
 
+def test_who_has_the_devices_is_said_alike_however_many_they_are_and_in_any_order(study):
+    studies = [replace(OTHERS, study=name) for name in "abcde"]
+    devices = [device(f"cpu.n.{n}") for n in range(5)]
+
+    def said(*works):
+        return why_waiting(study, devices[: len(works)], at_work(*works), [], Services())
+
+    assert "all are at work for a, b, c and others;" in said(*studies)
+    assert said(*studies) == said(*studies[:4]) == said(*reversed(studies))
+
+
 # -- gathered from a real ledger, a real lock ----------------------------------------------------
 
 
@@ -158,6 +169,7 @@ def settings(tmp_path, monkeypatch):
 def test_attempts_that_come_to_nothing_are_found_in_the_ledger(settings, devices, words):
     reader = make_study(settings.home, study_spec(), turns=6, devices=devices)
     (settings.logs / "trainer-x.log").write_text("Traceback\nImportError: no libcudnn\n")
+    (settings.logs / "trainer-y.log").symlink_to("trainer-y.log")  # user code can do that
     lookout = Lookout(settings, reader)
     first, again = lookout.now(reader.study("digits")), lookout.now(reader.study("digits"))
     assert f"attempt after attempt comes to nothing: {words}" in first.replace(

@@ -82,6 +82,51 @@ def leaves_a_daemon(trial):
     subprocess.Popen(sleep, start_new_session=True)
     return 0.5
 
+def pipe():
+    import socket
+    for fd in range(3, 100):
+        try:
+            sock = socket.socket(fileno=os.dup(fd))
+        except OSError:
+            continue
+        if sock.family == socket.AF_UNIX:
+            return sock
+
+def talk(words, times=1 << 60, after=0.0):
+    sock = pipe()
+    time.sleep(after)
+    for _ in range(times):
+        sock.sendall(words)
+
+def talk_on(*what):
+    import threading
+    threading.Thread(target=talk, args=what, daemon=True).start()
+
+def speaks_nonsense(trial):
+    talk(b"nonsense\\n", 1)
+    time.sleep(600)
+
+def speaks_of_nothing(trial):
+    trial.report(0.0, 1)
+    talk(b'{"op": "epoch", "trial": "st-0043", "fence": %d}\\n' % trial._session.run.task.fence, 1)
+    time.sleep(600)
+
+def never_ends_a_line(trial):
+    talk(b"x" * 65536)
+
+def talks_without_a_pause(trial):
+    trial.report(0.0, 1)
+    talk(b'{"op": "odd"}\\n' * 1000)
+
+def talks_on(trial):
+    talk_on(b'{"op": "odd"}\\n' * 1000, 1 << 60, 0.3)
+    return 0.5
+
+def says_nan_later(trial):
+    words = b'{"op": "durable", "trial": "t", "epoch": NaN, "state_hash": "h", "uri": "u"}\\n'
+    talk_on(words, 1, 0.3)
+    return 0.5
+
 def returns(trial):
     return 0.5
 
@@ -245,19 +290,23 @@ def test_whatever_is_in_a_queue_the_worker_says_counts_and_drops_it_and_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("text", "mark", "words"),
+    ("text", "mark", "check", "words"),
     [
-        ("{}", "00", "wrong signature"),
-        ("{}", "\u00e9" * 64, "wrong signature"),
-        ("{}", seal(KEY, "{}"), "malformed task"),
-        (DEEP, seal(KEY, DEEP), "malformed task"),
-        ("\udcff", "00", "no UTF-8"),
+        ("{}", "00", "seal", "wrong signature"),
+        ("{}", "\u00e9" * 64, "seal", "wrong signature"),
+        ("{}", seal(KEY, "{}"), "form", "malformed task"),
+        (DEEP, seal(KEY, DEEP), "form", "malformed task"),
+        ("\udcff", "00", "encoding", "no UTF-8"),
     ],
 )
-def test_a_message_with_a_task_that_is_none_is_dropped(shared, text, mark, words):
+def test_a_message_with_a_task_that_is_none_is_dropped_and_counted(
+    shared, text, mark, check, words
+):
     before = len(shared.log())
     with client(shared) as redis:
+        redis.delete(protocol.DROPPED)
         redis.lpush("cpu.n.0.s0", forged(text, mark))
+        assert wait_for(lambda: counted(redis, shared.url)) == {("queues", check): 1}
     wait_for(lambda: words in shared.log()[before:])
     shared.send("st-0004")
     assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
@@ -289,8 +338,9 @@ def test_a_sealed_task_in_another_devices_queue_is_dropped(shared):
         queues=("gpu.other.s0",), lease_ms=1000,
     ).model_dump_json()  # fmt: skip
     with client(shared) as redis:
+        redis.delete(protocol.DROPPED)
         redis.lpush("cpu.n.0.s0", forged(text, seal(KEY, text)))
-    wait_for(lambda: "its queue is not one of" in shared.log())
+        wait_for(lambda: counted(redis, shared.url) == {("queues", "form"): 1})
 
 
 def test_an_objective_is_asked_answered_and_returns(shared):
@@ -355,6 +405,66 @@ def test_a_code_that_ends_its_process_is_told_so_and_is_not_taken_for_bad_luck(s
     (failed,) = shared.reports(1)
     assert failed.body["failure"] == "exit"
     assert failed.body["message"].startswith("os._exit(0), or a library")
+
+
+@pytest.mark.parametrize("name", ["speaks_nonsense", "speaks_of_nothing", "never_ends_a_line"])
+def test_a_trainer_that_says_what_is_no_message_is_ended(shared, name):
+    spec = objective(shared, name)
+    sent = shared.send("st-0043", spec, n=9)
+    failed = shared.reports(2 if name == "speaks_of_nothing" else 1)[-1]
+    assert failed.body["failure"] == "died"
+    assert "what is no message" in failed.body["message"]
+    assert sent.segment.fence == failed.body["fence"]
+    shared.send("st-0044", objective(shared, "returns"))
+    assert [m.body["value"] for m in shared.reports(1)] == [0.5], "nothing is before it"
+
+
+def test_a_trainer_that_talks_without_a_pause_is_fenced_off_all_the_same(shared):
+    sent = shared.send("st-0045", objective(shared, "talks_without_a_pause"), n=9)
+    shared.reports(1)
+    shared.transport.carry_out(
+        revokes=[Revoke(id="1", cause=1, trial="st-0045", fence=sent.segment.fence, ranks=1)]
+    )
+    shared.send("st-0046", objective(shared, "returns"))
+    assert [m.body["value"] for m in shared.reports(1)] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("talks_on", "10,000 messages in a row"), ("says_nan_later", "NaN")],
+)
+def test_whatever_an_idle_trainer_says_the_leases_are_kept(shared, name, words):
+    before = len(shared.log())
+    shared.send("st-0047", objective(shared, name))
+    assert shared.reports(1)[0].body["value"] == 0.5
+    wait_for(lambda: words in shared.log()[before:])
+    with client(shared) as redis:
+        key = protocol.alive_key(shared.device.name)
+        for _ in range(2):
+            left = redis.pttl(key)
+            wait_for(lambda left=left: redis.pttl(key) > left)
+    shared.send("st-0048", objective(shared, "returns"))
+    assert [m.body["value"] for m in shared.reports(1)] == [0.5]
+
+
+def test_of_a_trainer_that_ended_while_another_one_worked_nothing_is_held(own):
+    def pidfds():
+        links = Path(f"/proc/{own.processes[-1].pid}/fd").iterdir()
+        return sum("pidfd" in str(link.readlink()) for link in links)
+
+    own.start_worker()
+    own.send("st-0050")
+    own.reports(1)
+    (shared,) = trainers(own)
+    own.send("st-0051", objective(own, "waits"), n=2)
+    own.reports(1)
+    shared.kill()
+    wait_for(lambda: "an idle trainer of cpu.n.0.s0 ended" in own.log())
+    (own.settings.home / "go").touch()
+    own.reports(1)
+    own.send("st-0052")
+    own.reports(1)
+    wait_for(lambda: pidfds() == len(trainers(own)) == 2)
 
 
 def test_what_a_study_started_ends_with_its_trainer(own):

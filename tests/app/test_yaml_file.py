@@ -68,6 +68,18 @@ def test_what_is_allowed_is_read(tmp_path):
     assert found["c"][-1] == 1e-4
 
 
+def test_a_message_is_short_however_long_the_value_is(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text(f"a: {'x' * 500_000}\n")
+    read = YamlFile(file)
+    with pytest.raises(UsageError, match="not 'xxx") as value:
+        read.mapping(("a",), "a", read.values["a"])
+    file.write_text(f"? [{'x, ' * 9_000}]\n: 1\n")
+    with pytest.raises(UsageError, match="is no text") as key:
+        YamlFile(file)
+    assert max(len(str(value.value)), len(str(key.value))) < 3_000
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 from penstock.benchmarks import _hostile_user, hostile
-from penstock.benchmarks._hostile_acts import ACTS, MARKS
+from penstock.benchmarks._hostile_acts import ACTS
 from penstock.benchmarks._hostile_site import Field, kill
+from penstock.benchmarks._hostile_terms import MARKS
 from penstock.benchmarks._hostile_verdict import KINDS, Attack, Verdict
 
 ROOT = Path(__file__).parents[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
@@ -34,24 +35,9 @@ from penstock.profiling.history import HistoryEntry
 from penstock.scheduler.engine import Engine
 from study_ledger import make_study, study_spec
 
-WORKLOAD = """\
-resize: 5
-curves:
-  net: [[1, 60], [2, 34], [4, 21]]
-studies:
-  table:
-    arrives: 10
-    trials:
-      - {epochs: 9, curve: net, count: 2}
-      - {epochs: 3, seconds: 30, curve: net}
-  search:
-    tuner: {ASHA: {max_epochs: 9}}
-    n_trials: 4
-    seconds: 20
-    spread: 0.5
-    learning: {start: 1, best: [0.1, 0.2], rate: [0.5, 1]}
-    curve: {serial: 0.1, widest: 3}
-"""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "workload.yaml"
+LEARNING = "    learning: {start: 1, best: [0.1, 0.2], rate: [0.5, 1]}\n"
+WORKLOAD = EXAMPLE.read_text().replace("    spread: 0.3\n", f"    spread: 0.3\n{LEARNING}")
 STUDY = """\
 code: math:pi
 study_name: digits
@@ -103,13 +89,14 @@ def test_a_workload_file_is_one_or_refused(tmp_path, content):
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("max_epochs: 9", "max_epochs: 9223372036854775807", "n_trials = 4 is refused"),
-        ("seconds: 20", f"seconds: 1{'0' * 400}", "a number from"),
-        ("n_trials: 4", "n_trials: 99999999", "is refused"),
-        ("max_epochs: 9", "max_epochs: 2000000", "n_trials times max_epochs"),
+        ("max_epochs: 27", "max_epochs: 9223372036854775807", "n_trials = 27 is refused"),
+        ("seconds: 40", f"seconds: 1{'0' * 400}", "a number from"),
+        ("n_trials: 27", "n_trials: 99999999", "is refused"),
+        ("max_epochs: 27", "max_epochs: 2000000", "n_trials times max_epochs"),
     ],
 )
 def test_a_workload_that_would_fill_the_memory_is_refused(tmp_path, before, after, words):
+    assert LEARNING in WORKLOAD
     assert before in WORKLOAD
     file = written(tmp_path, "workload.yaml", WORKLOAD.replace(before, after))
     with in_time(), pytest.raises(UsageError, match=words):

@@ -8,21 +8,62 @@ import json
 import socket
 import socketserver
 import struct
+import sys
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 import torch
-from fuzzing import fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
+from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
 from hypothesis import strategies as st
+from penstock.app import trainers
+from penstock.app.launcher import Launcher
+from penstock.app.link import Link
+from penstock.app.session import Session
+from penstock.profiling.devices import Device
 from penstock.profiling.errors import BackendError
 from penstock.tasks import channel, neighbours
 from penstock.tasks.checkpoint import FORMAT, load
 from penstock.tasks.failure import GangLost
 from penstock.tasks.identity import Identity
 from penstock.tasks.meeting import Meetings
+from penstock.tasks.messages import CodeRef, SegmentTask, dumps
 from penstock.tasks.neighbours import Neighbours, fetch, store_port
 from penstock.tasks.state import state_hash
+
+TASK = SegmentTask(
+    id="1.0", study="s", trial="s-0000", number=0, contract="objective", fence=1, metric="loss",
+    code=CodeRef(target="m:f", path="", digest=""), params={}, seed=0, first=1, n=9,
+    queues=("cpu.n.0.s0",), lease_ms=1000,
+)  # fmt: skip
+#: A trainer that says what is in a file, and ends.
+SAYS = (
+    "import os, socket, sys\n"
+    "sock = socket.socket(fileno=int(os.environ['PENSTOCK_TRAINER_FD']))\n"
+    "sock.sendall(open(sys.argv[1], 'rb').read())\n"
+    "os._exit(3)\n"
+)
+OF_OURS = {"trial": TASK.trial, "fence": TASK.fence}
+SAID = [
+    {"op": op, **OF_OURS, **fields}
+    for op, fields in {
+        "epoch": {
+            "epoch": 1, "metrics": {"loss": 0.5}, "state_hash": "h", "signature": "s",
+            "seconds": 0.1, "closes": False, "uri": "", "joules": None, "memory": 1,
+        },
+        "preparing": {}, "prepared": {}, "stopped": {},
+        "progress": {"epoch": 1, "step": 2, "steps": 3, "text": "t"},
+        "replayed": {"first": 1, "last": 2, "reason": "r"},
+        "trying": {"config": [["threads", 2]]},
+        "windows": {"windows": [], "failed": []},
+        "profiled": {"epoch": 1, "values": {"cycles": 1.0}},
+        "waiting": {"text": "t"},
+        "suggest": {"name": "x", "distribution": "{}"},
+        "returned": {"value": 0.5, "further": [], "constraints": {}, "pruned": False},
+        "failed": {"kind": "nan", "message": "m", "traceback": "t"},
+        "refused": {"reason": "r", "signature": "s", "expected": "e"},
+    }.items()
+]  # fmt: skip
 
 TOKEN = "word"
 STATE = {"model": {"w": torch.arange(4.0)}, "optimizer": {"lr": 0.1}, "schedule": None}
@@ -64,6 +105,59 @@ def hostile():
         yield found
         found.shutdown()
         thread.join()
+
+
+class Noted(Link):
+    """The scheduler's side: it takes what can be written down, and answers."""
+
+    def __init__(self):
+        super().__init__("redis://127.0.0.1:1/0")
+        self.closed = []
+
+    def report(self, task, owner, body, *, closes):
+        dumps(body)
+        self.closed.append(closes)
+        return "ok"
+
+    def ask(self, task, owner, body, *, still):
+        dumps(body)
+        return {"value": 0.5}
+
+
+@pytest.fixture(scope="module")
+def launcher():
+    return Launcher()
+
+
+@st.composite
+def odd_messages(draw):
+    """Messages of which each has one field that is odd, and last what is near one, or nothing."""
+    places = [(each, name) for each in SAID for name in each if name not in ("op", *OF_OURS)]
+    lines = []
+    for message, name in draw(st.lists(st.sampled_from(places), max_size=12)):
+        text = json.dumps({**message, name: "here"})
+        lines.append(text.replace('"here"', draw(st.sampled_from(ODD))))
+    return "\n".join([*lines, draw(spoilt_json(*SAID))])
+
+
+@fuzzed(said=odd_messages(), examples=max(1, EXAMPLES // 2))  # a process each
+def test_whatever_a_trainer_says_its_segment_ends_with_one_last_report(
+    launcher, tmp_path, monkeypatch, said
+):
+    file = put(tmp_path, b'{"op": "ready"}\n' + said.encode("utf-8", "replace") + b"\n")
+    command = (sys.executable, "-S", "-c", SAYS, file.removeprefix("file://"))
+    monkeypatch.setattr(trainers, "COMMAND", command)
+    device = Device("cpu.n.0", "n", "cpu", (), None, 1)
+    trainer = trainers.Trainer(launcher, device, tmp_path / "log", "127.0.0.1")
+    link = Noted()
+    session = Session(TASK, "{}", "w.1", link, show=lambda _: None, durable=lambda *_: None)
+    try:
+        with in_time():
+            assert session.run(trainer)
+    finally:
+        trainer.close()
+    assert link.closed.count(True) == 1
+    assert link.closed[-1]
 
 
 ANSWERS = [

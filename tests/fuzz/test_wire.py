@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from drive_world import World, spec
 from fuzzing import EXAMPLES, fuzzed, in_time, spoilt_json, spoilt_object, spoilt_text
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from penstock.scheduler.past import PastTrial
 from penstock.scheduler.study import StrategySpec, StudyRecord
 from penstock.scheduler.trial import TrialState
 from penstock.tasks.identity import Identity
-from penstock.tasks.messages import CodeRef, Forged, ParentRef, SegmentTask, open_task, seal
+from penstock.tasks.messages import CodeRef, Forged, ParentRef, SegmentTask, open_task, parse, seal
 
 KEY = b"k" * 32
 TASK = SegmentTask(
@@ -96,6 +97,12 @@ def world():
     found.send(commands.to_event({"kind": "ask", "study": "a-1"}, found.engine.state, 1.0, {}.get))
     found.join("cpu.a.0")
     return found
+
+
+@pytest.mark.parametrize("odd", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_a_number_that_is_not_finite_is_no_message(odd):
+    with pytest.raises(Forged):
+        parse(f'{{"value": [{odd}]}}')
 
 
 @fuzzed(text=spoilt_json(TEXT))

@@ -121,8 +121,8 @@ def test_workers_that_end_as_soon_as_they_are_started(tmp_path):
         path = script(tmp_path, '__file__ + ":objective", "/", "0" * 64')
         said = told(site, path, "ends as soon as it is started", tmp_path)
         assert f"{hiding}/celery.py has the name of the library celery" in said
-        assert "ends as soon as it is started" in " ".join(
-            site.doctor().split()
-        )
+        doctor = site.start("doctor")
+        assert "ends as soon as it is started" in doctor.communicate()[0]
+        assert doctor.returncode
     finally:
         site.penstock("down")
