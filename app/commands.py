@@ -32,7 +32,7 @@ from ..scheduler.events import (
 from ..scheduler.freeing import LONGEST_WITHIN, choose, freeable
 from ..scheduler.past import Past
 from ..scheduler.state import EngineState, StudyState
-from ..scheduler.strategy import make_strategy
+from ..scheduler.strategy_registry import make_strategy
 from ..scheduler.study import (
     CONTRACTS,
     EXACTNESS,

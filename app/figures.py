@@ -6,16 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .charts import (
-    Figure,
-    axis,
-    colours,
-    escape,
-    is_log,
-    lanes_height,
-    summary,
-    unit_of,
-)
+from .charts import Figure, axis, colours, escape, is_log, lanes_height, summary, unit_of
 from .standing import best_of, front_of, ranked, scores, sign
 
 if TYPE_CHECKING:

@@ -41,13 +41,7 @@ from ..scheduler.decisions import (
     Revoke,
 )
 from ..scheduler.engine import Engine, Refused
-from ..scheduler.events import (
-    Event,
-    LedgerRestored,
-    Suggested,
-    Tick,
-    TrialEnqueued,
-)
+from ..scheduler.events import Event, LedgerRestored, Suggested, Tick, TrialEnqueued
 from ..scheduler.outlook import outlook
 from ..scheduler.trial import Trial
 from ..tasks.messages import Forged

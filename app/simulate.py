@@ -23,7 +23,8 @@ from ..scheduler.decisions import Cut, Dispatch
 from ..scheduler.engine import Engine
 from ..scheduler.events import Event, PolicyChosen, StudySubmitted
 from ..scheduler.state import EngineState
-from ..scheduler.strategy import Strategy, make_strategy
+from ..scheduler.strategy import Strategy
+from ..scheduler.strategy_registry import make_strategy
 from ..scheduler.study import Params, StudySpec
 from ..scheduler.trial import AcceptedEpoch
 from ..tasks.messages import Forged

@@ -14,8 +14,10 @@ from ..profiling.pooling import Expected
 from ..profiling.speed import Measured, Shape, packed
 from ..scheduler.decisions import Dispatch
 from ..scheduler.full import FullBudget
-from ..scheduler.strategy import Entry, Strategy, TrialGroup, make_strategy
+from ..scheduler.strategy import Strategy
+from ..scheduler.strategy_registry import make_strategy
 from ..scheduler.study import Code, Params, Scalar, StrategySpec, StudySpec, number_of
+from ..scheduler.trial_group import Entry, TrialGroup
 from .simulate import OVERHEAD
 from .space import parse_space
 

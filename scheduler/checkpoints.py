@@ -19,9 +19,10 @@ from .decisions import Discard, Parent
 from .events import Durable, Undurable
 from .retention import best_at_the_end, best_completed, retained
 from .state import EndedTrial, StudyState
-from .strategy import Fork, rungs_of
+from .strategy import rungs_of
 from .study import forks
 from .trial import FINAL, Origin, Trial, TrialState
+from .trial_group import Fork
 
 #: Studies that are over of which the best trials are remembered.
 ENDED_KEPT = 32

@@ -7,23 +7,10 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from ..profiling.hull import Hull, hull
 from ..profiling.speed import Shape
-
-
-class Course(NamedTuple):
-    """``epochs`` epochs on ``wide`` devices and the rest on ``narrow``; 0 of them: all narrow."""
-
-    narrow: int
-    wide: int
-    epochs: int
-
-
-def steady(width: int) -> Course:
-    """The course of all epochs on ``width`` devices."""
-    return Course(width, width, 0)
+from .snapshot import Course, steady
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ..profiling.faults import PRIOR
 from ..profiling.knobs import Choices, SystemConfig
 from .snapshot import Snapshot
-from .strategy import Fork
 from .study import Metrics, Params
+from .trial_group import Fork
 
 
 @dataclass(frozen=True, slots=True)

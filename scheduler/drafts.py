@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .bounds import fluid_bound
-from .courses import Course, Job, cheapest_course, steady
+from .courses import Job, cheapest_course
 from .forecast import Forecast, forecast
+from .snapshot import Course, steady
 
 #: Targets over the bound that are tried until one of them holds.
 _TARGETS = (

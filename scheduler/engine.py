@@ -73,7 +73,8 @@ from .probing import Probing
 from .proposals import Proposals
 from .signatures import Signatures
 from .state import Changes, EngineState
-from .strategy import Strategy, make_strategy
+from .strategy import Strategy
+from .strategy_registry import make_strategy
 from .study import StudySpec
 from .trials import Trials
 from .tuning import Tuning

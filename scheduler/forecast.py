@@ -18,7 +18,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .courses import Course, Job
+from .courses import Job
+from .snapshot import Course
 
 #: Times closer than this are one (seconds).
 _TOGETHER = 1e-9

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .strategy import Entry, Pull, TrialGroup
+from .trial_group import Entry, Pull, TrialGroup
 
 
 @dataclass(slots=True)

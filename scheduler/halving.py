@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .strategy import Entry, Pull, TrialGroup, best_first
+from .strategy import best_first
+from .trial_group import Entry, Pull, TrialGroup
 
 
 @dataclass(slots=True)

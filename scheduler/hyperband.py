@@ -18,7 +18,7 @@ from itertools import cycle, islice
 from typing import Literal
 
 from .halving import SuccessiveHalving
-from .strategy import Pull, TrialGroup
+from .trial_group import Pull, TrialGroup
 
 
 @dataclass(slots=True)

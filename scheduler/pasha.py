@@ -20,7 +20,8 @@ from itertools import pairwise
 from typing import Literal
 
 from .asha import Asha
-from .strategy import Entry, Pull, TrialGroup, best_first
+from .strategy import best_first
+from .trial_group import Entry, Pull, TrialGroup
 
 #: Which of the distances between overtaking trials counts as noise.
 PERCENTILE = 0.90

@@ -20,13 +20,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from .core import Core, Refused
-from .courses import steady
 from .decisions import AskPlan, Member
 from .events import PolicyChosen
 from .fair_share import apportion
 from .policies import find_policy, is_plugin
 from .promise import promises_of
-from .snapshot import Candidate, Plan, Snapshot, fault
+from .snapshot import Candidate, Plan, Snapshot, fault, steady
 from .state import EngineState, StudyState
 from .strategy import rungs_of, staged
 from .study import shards_of

@@ -17,9 +17,9 @@ from .core import Core
 from .decisions import Ask, Finish, Release
 from .places import places
 from .state import StudyState
-from .strategy import Entry, Fork, Pull
 from .study import OVER
 from .trial import FINAL, Step, Trial, TrialState
+from .trial_group import Entry, Fork, Pull
 
 #: Samplers whose proposals do not depend on results, so they may be asked for ahead.
 ORDER_FREE = frozenset({"grid", "random", "qmc"})

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..profiling.speed import Shape
-from .courses import Course
+
+
+class Course(NamedTuple):
+    """``epochs`` epochs on ``wide`` devices and the rest on ``narrow``; 0 of them: all narrow."""
+
+    narrow: int
+    wide: int
+    epochs: int
+
+
+def steady(width: int) -> Course:
+    """The course of all epochs on ``width`` devices."""
+    return Course(width, width, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from ..profiling.faults import FaultTable
 from ..profiling.sharing import SharingTable
 from ..profiling.tally import Tally
 from .asha import Asha
-from .courses import Course
 from .decisions import Ask, AskPlan, Parent, Segment
 from .features import features_of
 from .full import FullBudget
@@ -18,6 +17,7 @@ from .halving import SuccessiveHalving
 from .hyperband import Hyperband
 from .pasha import Pasha
 from .pbt import Pbt
+from .snapshot import Course
 from .stopping import Stopping
 from .study import Params, StudyRecord, StudySpec
 from .trial import AcceptedEpoch, Trial

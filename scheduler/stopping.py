@@ -16,7 +16,7 @@ from statistics import median
 from typing import Literal
 
 from .curves import probability_above
-from .strategy import Entry, Pull, TrialGroup
+from .trial_group import Entry, Pull, TrialGroup
 
 
 @dataclass(slots=True)

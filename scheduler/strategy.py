@@ -9,46 +9,16 @@ better. Ties are broken by the earlier trial, so equal inputs give equal decisio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
-from ..profiling.errors import UsageError
-from .study import StrategySpec, StudySpec
+from .study import StrategySpec
+from .trial_group import Entry, Fork, Pull, TrialGroup
 
 #: The target of a trial that runs until its objective returns.
 UNBOUNDED = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One member of a TrialGroup: train ``trial`` until it has reached ``epochs`` (absolute)."""
-
-    trial: str
-    epochs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """``trial`` is stopped, and a new one goes on in its stead from another one's state.
-
-    That of ``source`` after ``epoch``; it is to be trained until it has reached ``epochs``.
-    """
-
-    trial: str
-    source: str
-    epoch: int
-    epochs: int
-
-
-TrialGroup = tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pull:
-    """A strategy's answer: entries to run now, and configurations to ask for."""
-
-    group: TrialGroup = ()
-    ask: int = 0
+#: Early-stopping rules (``stopping``).
+RULES = ("median", "curve")
+STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "pbt", *RULES)
 
 
 class Strategy(Protocol):
@@ -94,39 +64,6 @@ def best_first(scores: dict[str, float]) -> list[str]:
     return sorted(scores, key=lambda trial: -scores[trial])
 
 
-def make_strategy(spec: StudySpec) -> Strategy:  # noqa: PLR0911 - one a strategy
-    """The strategy that a study names, fresh. Raises UsageError for an unknown name."""
-    from .asha import Asha
-    from .full import FullBudget
-    from .halving import SuccessiveHalving
-    from .hyperband import Hyperband
-    from .pasha import Pasha
-    from .pbt import Pbt
-    from .stopping import Stopping
-
-    plan, n = spec.strategy, spec.n_trials
-    if plan.name == "full":
-        return FullBudget(n_trials=n, max_epochs=plan.max_epochs or UNBOUNDED)
-    if plan.name not in STRATEGIES:
-        raise UsageError.refuse("strategy", plan.name, ", ".join(STRATEGIES))
-    if plan.max_epochs is None:
-        raise UsageError.refuse("max_epochs", None, f"a whole number >= 1 with {plan.name}")
-    if plan.name in RULES:
-        return Stopping(n, plan.max_epochs, plan.min_epochs, plan.name, plan.risk)
-    levels = rungs(plan.min_epochs, plan.max_epochs, plan.eta)
-    match plan.name:
-        case "halving":
-            return SuccessiveHalving(n, plan.eta, levels)
-        case "asha":
-            return Asha(n, plan.eta, levels)
-        case "pasha":
-            return Pasha(Asha(n, plan.eta, levels[:2]), levels)
-        case "pbt":
-            return Pbt(n, plan.max_epochs, plan.min_epochs, plan.quantile, spec.seed)
-        case _:
-            return Hyperband(n, plan.eta, levels, plan.overlap)
-
-
 def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
     """The rungs at which trials wait for each other under ``plan``; none where they do not."""
     if plan.name in ("full", "pbt", *RULES) or plan.max_epochs is None:
@@ -144,8 +81,3 @@ def looks_of(plan: StrategySpec) -> tuple[int, ...]:
 def staged(plan: StrategySpec) -> bool:
     """Whether targets are ends of rungs or intervals, where results decide what follows."""
     return plan.name == "pbt" or bool(rungs_of(plan))
-
-
-#: Early-stopping rules (``stopping``).
-RULES = ("median", "curve")
-STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "pbt", *RULES)

@@ -8,9 +8,9 @@ from .dispatch import Dispatcher
 from .events import Proposed, Suggested, TrialEnqueued
 from .proposals import Proposals
 from .state import StudyState
-from .strategy import Entry
 from .study import Params, trial_id
 from .trial import Trial, TrialState
+from .trial_group import Entry
 
 
 class Trials:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .courses import Course, Job
+from .courses import Job
 from .forecast import Forecast
-from .snapshot import Candidate
+from .snapshot import Candidate, Course
 from .spread import LONG_ENOUGH
 
 #: Epochs that a trial must have ahead.

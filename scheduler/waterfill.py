@@ -19,9 +19,9 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from .courses import Course, Job, curve_of, steady
+from .courses import Job, curve_of
 from .drafts import MAKESPAN, PROGRESS, RULES, Draft, draft_of, drafts
-from .snapshot import Candidate, Plan, Snapshot
+from .snapshot import Candidate, Course, Plan, Snapshot, steady
 from .spread import LONG_ENOUGH
 from .trying import width_to_try
 

@@ -2,9 +2,9 @@
 
 from drive_world import World, check_invariants, device, spec
 from penstock.scheduler.attempts import BACKOFF_LONGEST
-from penstock.scheduler.courses import Course, steady
 from penstock.scheduler.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, PolicyChosen, Tick
+from penstock.scheduler.snapshot import Course, steady
 from penstock.scheduler.study import StrategySpec, shards_of
 
 

@@ -4,9 +4,9 @@ from drive_world import World, check_invariants, spec
 from penstock.scheduler.decisions import Ask, Dispatch
 from penstock.scheduler.events import AttemptFailed, AttemptLost, Proposed
 from penstock.scheduler.pbt import Pbt
-from penstock.scheduler.strategy import Entry, Fork, Pull
 from penstock.scheduler.study import StrategySpec
 from penstock.scheduler.trial import Origin, TrialState
+from penstock.scheduler.trial_group import Entry, Fork, Pull
 
 PLAN = StrategySpec("pbt", max_epochs=6, min_epochs=2, quantile=0.25)
 

@@ -10,8 +10,10 @@ from penstock.scheduler.asha import Asha
 from penstock.scheduler.curves import EXPONENTS, probability_above
 from penstock.scheduler.halving import SuccessiveHalving
 from penstock.scheduler.hyperband import Hyperband
-from penstock.scheduler.strategy import STRATEGIES, Entry, Pull, make_strategy, rungs
+from penstock.scheduler.strategy import STRATEGIES, rungs
+from penstock.scheduler.strategy_registry import make_strategy
 from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.trial_group import Entry, Pull
 
 
 def test_rungs_are_geometric_and_end_at_the_last_epoch():

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from penstock.scheduler.courses import Course
-from penstock.scheduler.snapshot import Candidate, Snapshot
+from penstock.scheduler.snapshot import Candidate, Course, Snapshot
 from penstock.scheduler.waterfill import waterfill
 
 #: As measured on 1 and 2 devices; beyond, with caution no faster, with hope much.

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
-from penstock.scheduler.courses import Course, Job, cheapest_course, curve_of, steady
+from penstock.scheduler.courses import Job, cheapest_course, curve_of
 from penstock.scheduler.drafts import PROGRESS, drafts
 from penstock.scheduler.forecast import forecast
-from penstock.scheduler.snapshot import Candidate, Snapshot
+from penstock.scheduler.snapshot import Candidate, Course, Snapshot, steady
 from penstock.scheduler.waterfill import waterfill
 
 #: 1, 1.8 and 2.4 times as fast on 1, 2 and 3 devices; four are slower than two (another node).
