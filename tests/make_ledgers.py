@@ -89,6 +89,24 @@ def imports(site: Installation, kind: str, code: Path) -> None:
     run(site, "epochs", code)
 
 
+def halfway(site: Installation, kind: str, code: Path) -> None:
+    """The ledger of a scheduler at work: gangs train, and no snapshot covers the events."""
+    run(site, "slow", code)
+    study = begun(site)
+    keep(site)
+    site.penstock("cancel", study)
+
+
+def keep(site: Installation) -> Path:
+    """A small copy of the ledger as it is now; the first one stays."""
+    copy = site.settings.home.parent / "small.db"
+    if not copy.exists():
+        database = site.settings.ledger_url.removeprefix("sqlite:///")
+        with sqlite3.connect(database) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
+    return copy
+
+
 def begun(site: Installation) -> str:
     """The id of the slow study, some epochs of which are accepted."""
     study = site.until(lambda: site.reader.study("slow"), 60, "it is there").id
@@ -111,6 +129,7 @@ KINDS: dict[str, tuple[Does, str]] = {
     "drains": (drains, "cpu:2x1"),
     "lives": (lives, "cpu:2x1"),
     "faults": (faults, "cpu:2x1"),
+    "halfway": (halfway, "cpu:2x1"),
     "imports": (imports, "cpu:2x1"),
 }
 
@@ -164,10 +183,7 @@ def write(kind: str) -> None:
             does(site, kind, code)
         finally:
             site.close()
-        database = site.settings.ledger_url.removeprefix("sqlite:///")
-        with sqlite3.connect(database) as connection:
-            connection.execute("VACUUM INTO ?", (str(folder / "small.db"),))
-        packed = gzip.compress((folder / "small.db").read_bytes(), 9, mtime=0)
+        packed = gzip.compress(keep(site).read_bytes(), 9, mtime=0)
         (FOLDER / f"{kind}.db.gz").write_bytes(packed)
     finally:
         shutil.rmtree(folder)

@@ -60,6 +60,8 @@ class World:
         self.theme = THEMES[name]
         self.seed = f"{name}/{seed}"
         self.rng = random.Random(self.seed)
+        #: Whether many trials have the same values.
+        self.ties = seed % 2 == 0
         self.recorder = Recorder()
         self.limit = self.rng.randint(*self.theme.events)
         self.at = 100.0
@@ -167,7 +169,8 @@ class World:
 
     def metrics(self, dispatch: Dispatch, epoch: int) -> tuple[tuple[str, float], ...]:
         quality = (dispatch.number * 7 % 11) / 11
-        value = round(quality * (1 - 0.7**epoch) + (dispatch.number + epoch) % 3 / 50, 4)
+        value = quality * (1 - 0.7**epoch) + (dispatch.number + epoch) % 3 / 50
+        value = round(value, 1 if self.ties else 4)
         return (
             ("v", value),
             ("w", round(1 - value / 2, 4)),

@@ -40,7 +40,7 @@ def test_its_events_come_to_the_same_decisions_changes_and_state(kind, recorded,
 
 
 def test_a_scheduler_takes_it_up(kind, recorded, tmp_path):
-    """From the snapshot and the events since; then it runs, and writes to the ledger."""
+    """From the snapshot, or where there is none from all events; then it runs and writes."""
     ledger = SqlLedger.open(unpack(kind, tmp_path))
     try:
         engine = restore(ledger)
