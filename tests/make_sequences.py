@@ -178,9 +178,11 @@ class World:
         )
 
     def some(self) -> Dispatch | None:
-        """Any segment that was ever sent, mostly one of the last."""
+        """Any segment that was ever sent, mostly one that is open or one of the last."""
         if not self.sent:
             return None
+        if self.open and self.rng.random() < 0.6:
+            return self.rng.choice(list(self.open.values()))
         return self.rng.choice(self.sent[-12:] if self.rng.random() < 0.8 else self.sent)
 
     def named(self) -> str:
@@ -254,8 +256,17 @@ class World:
         self.report(dispatch, **changes)
 
     def lose(self) -> None:
+        """An attempt is lost; at times so are those that its device gets next."""
         if (dispatch := self.some()) is None:
             return
+        self.lose_attempt(dispatch)
+        device, times = dispatch.segment.members[0].device, self.rng.choice([0, 0, 0, 3, 5])
+        for _ in range(times):
+            there = [d for d in self.open.values() if d.segment.members[0].device == device]
+            if there:
+                self.lose_attempt(there[0])
+
+    def lose_attempt(self, dispatch: Dispatch) -> None:
         segment = dispatch.segment
         own = self.signature(dispatch)
         other = own.replace("torch2", "torch3")

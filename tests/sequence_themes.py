@@ -214,7 +214,7 @@ THEMES = {
     ),
     "ask_tell": Theme(
         asked_study,
-        {"ask": 25.0, "tell": 20.0, "close": 0.7, "enqueue": 4.0, "train": 15.0},
+        {"ask": 25.0, "tell": 20.0, "close": 2.5, "enqueue": 4.0, "train": 15.0},
         sequences=12,
         events=(60, 160),
     ),
