@@ -1,0 +1,57 @@
+"""Ledgers of real studies that older code wrote are read as they were, and taken up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from desk import Curve
+from engine_record import Recorder, Sequence
+from make_ledgers import FOLDER, KINDS, reading, replayed, unpack
+from penstock.app.clock import SimulatedClock
+from penstock.app.ledger import SqlLedger
+from penstock.app.restoring import restore
+from penstock.app.runner import Runner
+from penstock.app.samplers import SamplerHost
+from penstock.app.simulate import SimulatedTransport
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def recorded(kind):
+    return json.loads(gzip.decompress((FOLDER / f"{kind}.json.gz").read_bytes()))
+
+
+def test_a_ledger_reads_as_it_did(kind, recorded, tmp_path):
+    assert reading(unpack(kind, tmp_path)) == recorded["reading"]
+
+
+def test_its_events_come_to_the_same_decisions_changes_and_state(kind, recorded, tmp_path):
+    was, now = Sequence(**recorded["replay"]), replayed(unpack(kind, tmp_path))
+    assert len(now.digests) == len(was.digests)
+    differ = [n for n in range(len(was.digests) // 12) if was.digest(n) != now.digest(n)]
+    assert not differ, f"the engine does another thing at event {differ[0]} of {kind}"
+    assert [[*each] for each in now.checkpoints] == [[*each] for each in was.checkpoints]
+
+
+def test_a_scheduler_takes_it_up(kind, recorded, tmp_path):
+    """From the snapshot, or where there is none from all events; then it runs and writes."""
+    ledger = SqlLedger.open(unpack(kind, tmp_path))
+    try:
+        engine = restore(ledger)
+        [_, state, *_] = recorded["replay"]["checkpoints"][-1]
+        assert Recorder(engine).checkpoint()[0] == state
+        seq, clock = engine.state.seq, SimulatedClock(engine.state.planned_at or 0.0)
+        runner = Runner(
+            engine, ledger, SimulatedTransport(clock, [], Curve()), SamplerHost(), clock
+        )
+        runner.start()
+        runner.turn(0.0)
+        assert engine.state.seq >= seq
+    finally:
+        ledger.close()

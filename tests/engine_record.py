@@ -1,0 +1,264 @@
+"""What an engine did, as digests: the recorded behaviour that a refactoring has to keep.
+
+Theory of operation. A *sequence* is a list of events as the ledger stores them, and for each event
+two digests: of the outcome and the decisions, and of the changes. At *checkpoints* there are three
+more: of the whole state, of the sentences that the engine made up since the last checkpoint, and of
+what readers and operators work out from the state. A replay hands the stored events to the present
+engine and compares. Nothing is generated in a replay, so it depends upon no generator.
+
+The canonical form names classes and fields and no modules, because modules move. Fields that have
+their default are left out, because new fields come with a default. Sentences for people are
+digested apart, so that one may be worded anew without touching the rest. Numbers are rounded to
+nine digits, because LAPACK gives other last bits on another processor.
+
+    python tests/engine_record.py THEME SEQUENCE EVENT
+
+prints the canonical form after one event of a recorded sequence. Run it in two checkouts and
+compare the outputs to see what a digest that differs stands for.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from penstock.app.codec import decode, state_from_json, state_to_json
+from penstock.profiling.errors import IllegalTransition
+from penstock.scheduler.engine import Engine, Refused
+from penstock.scheduler.freeing import choose, freeable
+from penstock.scheduler.outlook import outlook
+from penstock.scheduler.wanted import devices_wanted
+
+FOLDER = Path(__file__).parent / "recorded" / "sequences"
+
+#: Classes that were renamed since the record was made: present name to recorded name.
+RENAMED_CLASSES: dict[str, str] = {}
+#: Fields that were renamed since: (present class, present field) to recorded field.
+RENAMED_FIELDS: dict[tuple[str, str], str] = {}
+
+#: Fields that hold sentences for people, under their recorded names.
+SENTENCES = {"message", "reason", "story", "plan_error", "suspicion", "refused", "undurable", "out"}
+DIGITS = 9
+#: Hexadecimal digits of a digest: of one event, and at a checkpoint.
+SHORT, LONG = 6, 16
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How instances of a class are written: its recorded name, and its fields in order."""
+
+    name: str
+    fields: tuple[tuple[str, str, Any], ...]
+
+
+def _default(each: Field[Any]) -> Any:
+    if each.default_factory is not MISSING:
+        return each.default_factory()
+    return each.default
+
+
+@cache
+def _shape(cls: type) -> _Shape:
+    found = [
+        (RENAMED_FIELDS.get((cls.__name__, each.name), each.name), each.name, _default(each))
+        for each in fields(cls)
+    ]
+    return _Shape(RENAMED_CLASSES.get(cls.__name__, cls.__name__), tuple(sorted(found, key=str)))
+
+
+def canonical(value: Any, said: list[Any]) -> Any:
+    """``value`` as JSON that depends upon no module path; sentences go to ``said``."""
+    if value is None or value.__class__ in (str, int, bool):
+        return value
+    if isinstance(value, float):
+        rounded = float(format(value, f".{DIGITS}g"))
+        # A snapshot makes 1.0 of a 1 in a field of floats.
+        return int(rounded) if rounded.is_integer() else rounded
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return [[canonical(key, said), canonical(each, said)] for key, each in value.items()]
+    if isinstance(value, (set, frozenset)):
+        return sorted((canonical(each, said) for each in value), key=str)
+    if is_dataclass(value):
+        return _canonical_fields(value, said)
+    if isinstance(value, (tuple, list)):
+        return [canonical(each, said) for each in value]
+    raise TypeError(f"no canonical form for {value!r}")
+
+
+def _canonical_fields(value: Any, said: list[Any]) -> dict[str, Any]:
+    shape = _shape(type(value))
+    written: dict[str, Any] = {"": shape.name}
+    for recorded, present, default in shape.fields:
+        each = getattr(value, present)
+        if each.__class__ is default.__class__ and each == default:
+            continue
+        if recorded in SENTENCES and not isinstance(each, bool):
+            said.append(canonical(each, []))
+            written[recorded] = [*each] if isinstance(each, dict) else "said"
+        else:
+            written[recorded] = canonical(each, said)
+    return written
+
+
+def _digest(value: Any, length: int) -> str:
+    text = json.dumps(value, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+class Recorder:
+    """An engine that digests what it does with each event."""
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self.engine = engine or Engine()
+        self.decisions: tuple[Any, ...] = ()
+        #: Sentences since the last checkpoint.
+        self.said: list[Any] = []
+        self.at = 0.0
+
+    def handle(self, kind: str, body: str) -> str:
+        """Have the engine handle a stored event; both digests of what came of it."""
+        decided, changed = self.forms(kind, body)
+        return _digest(decided, SHORT) + _digest(changed, SHORT)
+
+    def forms(self, kind: str, body: str) -> tuple[Any, Any]:
+        """As ``handle``, but the canonical forms themselves."""
+        outcome, event = "", decode(kind, body)
+        self.at = event.at
+        try:
+            self.decisions = self.engine.handle(event)
+        except (Refused, IllegalTransition) as error:
+            outcome, self.decisions = type(error).__name__, ()
+            self.said.append(str(error))
+        decided = [outcome, canonical(self.decisions, self.said)]
+        changes = self.engine.take_changes()
+        # Rows replace each other by their ids, so only epochs have an order.
+        changed = {
+            name: canonical(rows if name == "epochs" else dict(sorted(rows.items())), self.said)
+            for name, rows in vars_of(changes)
+        }
+        return decided, changed
+
+    def checkpoint(self) -> list[str]:
+        """The digests of state, sentences and views; what was said is forgotten."""
+        digests = [_digest(form, LONG) for form in self.checkpoint_forms()]
+        self.said = []
+        return digests
+
+    def checkpoint_forms(self) -> tuple[Any, Any, Any]:
+        """The canonical forms of state, sentences and views."""
+        state = canonical(self.engine.state, self.said)
+        return state, self.said, self._views()
+
+    def _views(self) -> Any:
+        """What runner, readers and operators ask of the engine.
+
+        Of a copy: what is expected of epochs is worked out when it is first asked for, and kept.
+        """
+        engine, at = Engine(deepcopy(self.engine.state)), self.at
+        views = [
+            engine.wake_at(),
+            engine.outstanding(),
+            engine.consults(),
+            engine.sought(),
+            outlook(engine, at),
+            choose(engine.state, len(freeable(engine.state)) // 2, at=at, within=1.0),
+            devices_wanted(engine.state),  # which uses it up
+        ]
+        return canonical(views, [])
+
+    def restart(self) -> None:
+        """Go on with an engine that was made from a snapshot of this one."""
+        self.engine = Engine(state_from_json(state_to_json(self.engine.state)))
+
+
+def vars_of(changes: Any) -> Iterator[tuple[str, Any]]:
+    """The recorded names and the values of the fields of ``changes``, in order of the names."""
+    for recorded, present, _ in _shape(type(changes)).fields:
+        yield recorded, getattr(changes, present)
+
+
+@dataclass
+class Sequence:
+    """A recorded sequence. ``events`` are (kind, body); ``digests`` two an event, end to end.
+
+    ``checkpoints`` are (events before it, state, sentences, views). ``snapshot`` is (events before
+    it, text), as the engine that was recorded wrote it, or None.
+    """
+
+    seed: str
+    events: list[tuple[str, str]]
+    digests: str
+    checkpoints: list[tuple[int, str, str, str]]
+    snapshot: tuple[int, str] | None = None
+
+    def digest(self, number: int) -> str:
+        """The two digests of event ``number``."""
+        return self.digests[number * 2 * SHORT : (number + 1) * 2 * SHORT]
+
+    def begin(self) -> tuple[Recorder, int]:
+        """An engine at the start; and how many events it has seen, which is none."""
+        return Recorder(), 0
+
+    def take_up(self) -> tuple[Recorder, int]:
+        """An engine from the recorded snapshot, and how many events are in that."""
+        assert self.snapshot is not None
+        number, text = self.snapshot
+        return Recorder(Engine(state_from_json(text))), number
+
+    def difference(self, recorder: Recorder, first: int) -> str:
+        """Where ``recorder``, which has seen ``first`` events, departs from the record, or ''."""
+        due = {number: digests for number, *digests in self.checkpoints}
+        for number, (kind, body) in enumerate(self.events[first:], first):
+            found, recorded = recorder.handle(kind, body), self.digest(number)
+            if found[:SHORT] != recorded[:SHORT]:
+                return f"the decisions differ at event {number} ({kind})"
+            if found != recorded:
+                return f"the changes differ at event {number} ({kind})"
+            if number + 1 in due:
+                now = recorder.checkpoint()
+                # Some sentences were said before the snapshot that a replay began with.
+                parts = zip(("state", "sentences", "views"), now, due[number + 1], strict=True)
+                wrong = [name for name, a, b in parts if a != b]
+                if first and number + 1 == min(n for n in due if n > first):
+                    wrong = [name for name in wrong if name != "sentences"]
+                if wrong:
+                    return f"{' and '.join(wrong)} differ after event {number} ({kind})"
+                recorder.restart()
+        return ""
+
+
+def themes() -> list[str]:
+    """The names of the recorded files."""
+    return sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz"))
+
+
+def read(theme: str) -> list[Sequence]:
+    """The sequences of a theme."""
+    with gzip.open(FOLDER / f"{theme}.jsonl.gz", "rt") as lines:
+        return [Sequence(**json.loads(line)) for line in lines]
+
+
+def main(theme: str, sequence: str, event: str) -> None:
+    """Print what one event of a recorded sequence came to."""
+    recorder = Recorder()
+    for kind, body in read(theme)[int(sequence)].events[: int(event) + 1]:
+        decided, changed = recorder.forms(kind, body)
+    state, said, views = recorder.checkpoint_forms()
+    parts = {"event": [kind, json.loads(body)], "decisions": decided, "changes": changed}
+    found = parts | {"state": state, "sentences": said, "views": views}
+    json.dump(found, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,709 @@
+"""Makes the recorded event sequences: random worlds around the engine, written down.
+
+    python tests/make_sequences.py [--again] [THEME ...]
+
+Each *theme* is a corner of what can happen, with its kinds of studies and its weights of actions;
+each sequence is one random world of it. The world answers what the engine asks, trains what it
+dispatches, and at times does what nobody should: reports twice, late, or with other bits.
+
+With ``--again`` the recorded events stay, and only the digests are those of the present code. That
+is for a change of behaviour on purpose (tests/recorded/README.md).
+
+The draws come from ``random.Random`` with a seed of text and not from Hypothesis. A sequence here
+has hundreds of steps that depend upon each other, where Hypothesis runs into its limit of entropy,
+and what it draws from one seed changes with its version. What is kept are the events.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import sys
+from copy import deepcopy
+from dataclasses import asdict, replace
+from typing import Any
+
+from drive_world import spec
+from engine_record import FOLDER, Recorder, Sequence, read
+from penstock.app.codec import decode, encode, state_to_json
+from penstock.profiling.devices import Device
+from penstock.scheduler import events as happened
+from penstock.scheduler.decisions import (
+    Ask,
+    AskConfigs,
+    AskPlan,
+    Consult,
+    Cut,
+    Dispatch,
+    Member,
+    Parent,
+)
+from penstock.scheduler.freeing import choose, freeable
+from penstock.scheduler.past import Past, PastTrial
+from penstock.scheduler.retry import KINDS
+from penstock.scheduler.snapshot import Plan, Snapshot
+from penstock.scheduler.study import OVER, Code, StudyRecord, StudySpec, trial_id
+from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
+from sequence_themes import PLUGIN, THEMES, WEIGHTS
+
+#: Events between two checkpoints, and sequences of a theme that hold a snapshot.
+CHECKPOINT_EVERY = 40
+SNAPSHOTS = 3
+MACHINE = "cpu.AVX2;torch2;deterministic"
+
+
+class World:
+    """A random world of a theme around one engine, which writes down all that happens to it."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.theme = THEMES[name]
+        self.seed = f"{name}/{seed}"
+        self.rng = random.Random(self.seed)
+        #: Whether many trials have the same values.
+        self.ties = seed % 2 == 0
+        self.recorder = Recorder()
+        self.limit = self.rng.randint(*self.theme.events)
+        self.at = 100.0
+        self.events: list[tuple[str, str]] = []
+        self.digests: list[str] = []
+        self.checkpoints: list[tuple[int, str, str, str]] = []
+        self.snapshot: tuple[int, str] | None = None
+        self.open: dict[int, Dispatch] = {}
+        self.sent: list[Dispatch] = []
+        self.ends: dict[int, float] = {}
+        self.cut: set[int] = set()
+        self.questions: list[Any] = []
+        self.specs: dict[str, StudySpec] = {}
+        self.trials: dict[str, Trial] = {}
+        self.durables: dict[tuple[str, int], Parent] = {}
+        self.odd_machines: set[str] = set()
+        weights = WEIGHTS | self.theme.weights
+        self.actions = [getattr(self, action) for action in weights]
+        self.weights = list(weights.values())
+
+    @property
+    def state(self) -> Any:
+        return self.recorder.engine.state
+
+    # -- writing down ----------------------------------------------------------------------------
+
+    def run(self, *, keep_snapshot: bool) -> Sequence:
+        """All of it, from the first device on."""
+        for number in range(self.rng.randint(1, self.theme.devices)):
+            self.join(number)
+        self.choose_policy()
+        self.submit()
+        while len(self.events) < self.limit:
+            self.rng.choices(self.actions, self.weights)[0]()
+            if keep_snapshot and self.snapshot is None and len(self.events) > self.limit // 2:
+                self.snapshot = len(self.events), state_to_json(self.state)
+        if not self.checkpoints or self.checkpoints[-1][0] < len(self.events):
+            self.check()
+        return Sequence(
+            self.seed, self.events, "".join(self.digests), self.checkpoints, self.snapshot
+        )
+
+    def check(self) -> None:
+        state, sentences, views = self.recorder.checkpoint()
+        self.checkpoints.append((len(self.events), state, sentences, views))
+
+    def send(self, kind: type[happened.Event], /, **fields: Any) -> None:
+        """Have the engine handle an event, as it is when it was read from a ledger."""
+        text = encode(kind(at=self.at, **fields))
+        self.events.append(text)
+        self._keep_trials(decode(*text))
+        self.digests.append(self.recorder.handle(*text))
+        if len(self.events) % CHECKPOINT_EVERY == 0:
+            self.check()
+        for decision in self.recorder.decisions:
+            if isinstance(decision, Dispatch):
+                self.open[decision.segment.fence] = decision
+                self.sent.append(decision)
+                self.ends[decision.segment.fence] = self.at + self.seconds(decision)
+            elif isinstance(decision, Cut):
+                self.cut.add(decision.fence)
+            elif isinstance(decision, Ask | AskPlan | AskConfigs | Consult):
+                self.questions.append(decision)
+        self.open = {f: d for f, d in self.open.items() if f in self.state.attempts}
+        self._note_trials()
+        if self.questions and self.rng.random() < 0.9:
+            self.answer()
+
+    def _keep_trials(self, event: happened.Event) -> None:
+        if isinstance(event, happened.StudyImported):
+            self.specs.setdefault(event.record.spec.id, event.record.spec)
+
+    def _note_trials(self) -> None:
+        """As the ledger does: the trials of studies that are over, and what is durable of them."""
+        self.trials |= self.state.trials
+        for trial in self.state.trials.values():
+            for parent in trial.parents:
+                self.durables[trial.id, parent.epoch] = parent
+        for study in self.state.studies.values():
+            self.specs[study.spec.id] = study.spec
+
+    # -- what the world is like ------------------------------------------------------------------
+
+    def seconds(self, dispatch: Dispatch) -> float:
+        """Of the next epoch: by trial, width, those beside it, system configuration and luck."""
+        members = dispatch.segment.members
+        base = self.theme.seconds * (1 + (dispatch.number % 5) / 4)
+        beside = len(self.state.attempts_on(members[0].device)) if self._there(members) else 1
+        stretch = self.theme.stretch[min(beside, len(self.theme.stretch)) - 1]
+        turned = 0.8 if dict(dispatch.system).get("threads") == 1 else 1.0
+        luck = self.rng.choice([1.0, 1.0, 1.02, 0.98, 1.1, 1.6])
+        return round(base / len(members) ** 0.8 * stretch * turned * luck, 4)
+
+    def _there(self, members: tuple[Member, ...]) -> bool:
+        return all(member.device in self.state.devices for member in members)
+
+    def signature(self, dispatch: Dispatch) -> str:
+        turned = dict(dispatch.system).get("threads")
+        threads = f"threads{turned}of4" if turned else "threads4"
+        layout = dict(dispatch.system).get("memory_format", "")
+        kernels = f"solo.{layout}" if layout else "solo"
+        odd = dispatch.segment.members[0].device in self.odd_machines
+        machine = MACHINE.replace("AVX2", "AVX512") if odd else MACHINE
+        return f"S{dispatch.shards};batch64;{threads};{kernels};float32;{machine}"
+
+    def metrics(self, dispatch: Dispatch, epoch: int) -> tuple[tuple[str, float], ...]:
+        quality = (dispatch.number * 7 % 11) / 11
+        value = quality * (1 - 0.7**epoch) + (dispatch.number + epoch) % 3 / 50
+        value = round(value, 1 if self.ties else 4)
+        return (
+            ("v", value),
+            ("w", round(1 - value / 2, 4)),
+            ("c", (epoch + dispatch.number) % 4 / 4),
+        )
+
+    def some(self) -> Dispatch | None:
+        """Any segment that was ever sent, mostly one that is open or one of the last."""
+        if not self.sent:
+            return None
+        if self.open and self.rng.random() < 0.6:
+            return self.rng.choice(list(self.open.values()))
+        return self.rng.choice(self.sent[-12:] if self.rng.random() < 0.8 else self.sent)
+
+    def named(self) -> str:
+        """The id of a study, at times of one that is not there."""
+        return self.rng.choice([*self.specs, "nobody"])
+
+    def asked_studies(self) -> list[str]:
+        return [s.spec.id for s in self.state.studies.values() if s.spec.contract == "ask"]
+
+    # -- training --------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        """The attempt whose epoch ends first reports it; at times another one is faster."""
+        if not self.open:
+            return
+        order = sorted(self.open, key=lambda fence: (self.ends[fence], fence))
+        fence = order[0] if self.rng.random() < 0.9 else self.rng.choice(order)
+        self.report(self.open[fence])
+
+    def report(self, dispatch: Dispatch, **changes: Any) -> None:
+        segment = dispatch.segment
+        before = self.state.attempts[segment.fence].began if segment.fence in self.open else self.at
+        self.at = round(max(self.at + 0.001, self.ends[segment.fence]), 4)
+        trial = self.state.trials.get(segment.trial)
+        epoch = segment.first if trial is None else trial.epoch + 1
+        name = f"{segment.trial}@{epoch}"
+        durable = dispatch.durable or self.rng.random() < 0.15
+        self.ends[segment.fence] = self.at + self.seconds(dispatch)
+        fields = {
+            "cause": dispatch.id,
+            "trial": segment.trial,
+            "fence": segment.fence,
+            "epoch": epoch,
+            "metrics": self.metrics(dispatch, epoch),
+            "state_hash": name,
+            "signature": self.signature(dispatch),
+            "seconds": round(max(0.01, self.at - before), 4),
+            "closes": epoch >= segment.last or segment.fence in self.cut,
+            "holder": f"h{segment.fence % 3}",
+            "uri": name if durable else "",
+            "claimed": self.rng.choice([0.0, 0.4]),
+            "memory": self.rng.choice([0, 10**8]),
+            "joules": self.rng.choice([None, None, 3.5]),
+        }
+        self.send(happened.EpochReported, **fields | changes)
+
+    def train_oddly(self) -> None:
+        """A report that is late, doubled, ahead, under another signature or with other bits."""
+        if (dispatch := self.some()) is None:
+            return
+        segment = dispatch.segment
+        epoch = (
+            self.rng.randint(1, segment.last + 1) if segment.last < 99 else self.rng.randint(1, 9)
+        )
+        odd = self.rng.choice(
+            ["as it is", "epoch", "bits", "signature", "machine", "metric", "closes"]
+        )
+        changes: dict[str, Any] = {}
+        if odd == "epoch":
+            changes = {"epoch": epoch, "state_hash": f"{segment.trial}@{epoch}"}
+        elif odd == "bits" and segment.fence not in self.open:
+            changes = {"epoch": epoch, "state_hash": "other bits"}
+        elif odd == "signature":
+            changes = {"signature": self.signature(dispatch).replace("solo", "gang")}
+        elif odd == "machine":
+            changes = {"signature": self.signature(dispatch).replace("torch2", "torch3")}
+        elif odd == "metric":
+            changes = {"metrics": (("accuracy", 0.5),)}
+        elif odd == "closes":
+            changes = {"closes": True}
+        self.report(dispatch, **changes)
+
+    def lose(self) -> None:
+        """An attempt is lost; at times so are those that its device gets next."""
+        if (dispatch := self.some()) is None:
+            return
+        self.lose_attempt(dispatch)
+        device, times = dispatch.segment.members[0].device, self.rng.choice([0, 0, 0, 3, 5])
+        for _ in range(times):
+            there = [d for d in self.open.values() if d.segment.members[0].device == device]
+            if there:
+                self.lose_attempt(there[0])
+
+    def lose_attempt(self, dispatch: Dispatch) -> None:
+        segment = dispatch.segment
+        own = self.signature(dispatch)
+        other = own.replace("torch2", "torch3")
+        signature, expected = self.rng.choice(
+            [("", ""), ("", ""), ("", ""), (other, own), (own, other)]
+        )
+        ranks = self.rng.sample(range(len(segment.members) + 1), self.rng.randint(0, 1))
+        self.send(
+            happened.AttemptLost,
+            cause=dispatch.id,
+            trial=segment.trial,
+            fence=segment.fence,
+            reason=self.rng.choice(["its lease ran out", "its worker is gone"]),
+            refused=self.rng.random() < 0.1,
+            ranks=tuple(ranks),
+            signature=signature,
+            expected=expected,
+        )
+
+    def fail(self) -> None:
+        if (dispatch := self.some()) is None:
+            return
+        kinds = (
+            sorted(KINDS) if self.rng.random() < 0.3 else ["exception", "died", "memory", "system"]
+        )
+        self.send(
+            happened.AttemptFailed,
+            cause=dispatch.id,
+            trial=dispatch.segment.trial,
+            fence=dispatch.segment.fence,
+            kind=self.rng.choice(kinds),
+            message=self.rng.choice(["it raised", "killed by signal 9", "signal 11"]),
+            traceback="Traceback",
+            trying=self.rng.choice([(), dispatch.probe[0] if dispatch.probe else ()]),
+        )
+
+    def end_early(self) -> None:
+        """An objective returns, or prunes its trial."""
+        if (dispatch := self.some()) is None:
+            return
+        study = self.specs[dispatch.study]
+        if study.contract != "objective" and self.rng.random() < 0.7:
+            return
+        value = self.rng.choice([None, 0.3, 0.7, 0.7])
+        right = (0.5,) * len(study.further)
+        self.send(
+            happened.TrialReturned,
+            cause=dispatch.id,
+            trial=dispatch.segment.trial,
+            fence=dispatch.segment.fence,
+            value=value,
+            further=self.rng.choice([right, right, right, (1.0, 2.0)]),
+            constraints=self.rng.choice([(), (("c", -0.5),), (("c", 0.5),)]),
+            pruned=self.rng.random() < 0.2,
+            unasked=self.rng.choice([(), (), ("x",)]),
+        )
+
+    def suggest(self) -> None:
+        if (dispatch := self.some()) is None:
+            return
+        self.send(
+            happened.Suggested,
+            trial=dispatch.segment.trial,
+            name=self.rng.choice(["depth", "width", "x"]),
+            value=self.rng.choice([1, 2.5, "relu", True, None]),
+            distribution="{}",
+        )
+
+    def durable(self) -> None:
+        """A state is in the store; mostly one that was accepted."""
+        if (dispatch := self.some()) is None:
+            return
+        name = dispatch.segment.trial
+        trial = self.trials.get(name)
+        newest = trial.epoch if trial is not None else 1
+        epoch = newest if self.rng.random() < 0.7 else self.rng.randint(1, max(1, newest))
+        bits = f"{name}@{epoch}" if self.rng.random() < 0.97 else "other bits"
+        self.send(
+            happened.Durable, trial=name, epoch=epoch, state_hash=bits, uri=f"file:{name}@{epoch}"
+        )
+
+    def undurable(self) -> None:
+        if (dispatch := self.some()) is not None:
+            reason = self.rng.choice(["the disk is full", "the store is away"])
+            self.send(happened.Undurable, trial=dispatch.segment.trial, reason=reason)
+
+    def replayed(self) -> None:
+        if (dispatch := self.some()) is not None:
+            segment = dispatch.segment
+            self.send(
+                happened.Replayed,
+                trial=segment.trial,
+                fence=segment.fence,
+                first=1,
+                last=segment.first,
+            )
+
+    # -- system parameters -----------------------------------------------------------------------
+
+    def measure(self) -> None:
+        """An attempt reports the windows that it was asked for."""
+        probing = [dispatch for dispatch in self.open.values() if dispatch.probe]
+        if not probing:
+            return
+        dispatch = self.rng.choice(probing)
+        windows = tuple(
+            happened.Window(config, self._ratio(config), 0.001, self.rng.choice([None, 0.9, 1.1]))
+            for config in dispatch.probe
+            for _ in range(self.rng.choice([1, 4]))
+        )
+        failed = ((dispatch.probe[-1], "not here"),) if self.rng.random() < 0.1 else ()
+        self.send(
+            happened.WindowsMeasured,
+            trial=dispatch.segment.trial,
+            fence=dispatch.segment.fence,
+            windows=windows if self.rng.random() < 0.95 else (),
+            failed=failed,
+        )
+
+    def _ratio(self, config: Any) -> float:
+        gains = {"threads": 0.7, "memory_format": 1.1, "loader_workers": 0.95}
+        product = 1.0
+        for name, value in config:
+            product *= gains.get(name, 1.0) ** (1.0 if value in (1, "channels_last") else 0.5)
+        return round(product * self.rng.choice([1.0, 1.01, 0.99]), 4)
+
+    def profile(self) -> None:
+        if (dispatch := self.some()) is not None:
+            self.send(
+                happened.Profiled,
+                trial=dispatch.segment.trial,
+                fence=dispatch.segment.fence,
+                epoch=dispatch.segment.first,
+                values=(("samples_s", 100.0), ("llc_miss", 0.2)),
+            )
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def answer(self) -> None:
+        """The oldest question is answered."""
+        if not self.questions:
+            return
+        question = self.questions.pop(0)
+        if isinstance(question, Ask):
+            self._propose(question)
+        elif isinstance(question, AskPlan):
+            self._plan(question)
+        elif isinstance(question, Consult):
+            config = self.rng.choice([(), (("threads", 1),), (("loader_workers", 2),)])
+            self.send(
+                happened.Advised,
+                cause=question.id,
+                workload=question.workload,
+                config=config,
+                why="alike",
+            )
+        else:
+            found = [(name, value) for name, values in question.choices for value in values]
+            drawn = self.rng.sample(found, min(len(found), self.rng.randint(0, 3)))
+            self.send(
+                happened.ConfigsProposed,
+                cause=question.id,
+                workload=question.workload,
+                configs=tuple((pair,) for pair in drawn),
+            )
+
+    def answer_oddly(self) -> None:
+        """An answer to nothing, or an answer again."""
+        kind = self.rng.choice(
+            ["Proposed", "Planned", "PolicyFailed", "Advised", "ConfigsProposed"]
+        )
+        if kind == "Proposed":
+            self.send(happened.Proposed, cause="1.0", study=self.named(), index=0, trials=())
+        elif kind == "Planned":
+            self.send(happened.Planned, cause="1.0", plans=(Plan(),))
+        elif kind == "PolicyFailed":
+            self.send(happened.PolicyFailed, cause="1.0", reason="it raised", policy=PLUGIN)
+        elif kind == "Advised":
+            self.send(happened.Advised, cause="1.0", workload="w", config=(), why="")
+        else:
+            self.send(happened.ConfigsProposed, cause="1.0", workload="w", configs=())
+
+    def _propose(self, ask: Ask) -> None:
+        if self.rng.random() < 0.01:
+            reason = "its sampler raised"
+            self.send(happened.StudyFailed, cause=ask.id, study=ask.study, reason=reason)
+            return
+        n = ask.n if self.rng.random() < 0.95 or ask.fork else self.rng.randint(0, ask.n)
+        wished = [dict(params) for params in ask.enqueued] + [{}] * ask.n
+        trials = []
+        for place in range(n):
+            drawn = {"x": self.rng.randint(0, 9), "batch_size": self.rng.choice([32, 64, 256])}
+            trials.append(tuple((drawn | wished[place]).items()))
+        self.send(
+            happened.Proposed,
+            cause=ask.id,
+            study=ask.study,
+            index=ask.index,
+            trials=tuple(trials),
+            exhausted=n < ask.n,
+            notes=tuple(f'{{"n": {place}}}' for place in range(n))
+            if self.rng.random() < 0.3
+            else (),
+        )
+
+    def _plan(self, ask: AskPlan) -> None:
+        luck = self.rng.random()
+        if luck < 0.06:
+            self.send(
+                happened.PolicyFailed, cause=ask.id, reason="raised a KeyError", policy=ask.policy
+            )
+            self.at = round(self.at + 61.0, 4)  # it is not asked again for so long
+            return
+        plans = tuple(self._plan_of(snapshot) for _, snapshot in ask.snapshots)
+        if luck < 0.12:
+            plans = (replace(plans[0], order=(*plans[0].order, "nobody")), *plans[1:])
+            self.send(happened.Planned, cause=ask.id, plans=plans)
+            self.at = round(self.at + 61.0, 4)
+            return
+        self.send(happened.Planned, cause=ask.id, plans=plans)
+
+    def _plan_of(self, snapshot: Snapshot) -> Plan:
+        order = [each.trial for each in snapshot.waiting]
+        self.rng.shuffle(order)
+        both = (*snapshot.running, *snapshot.waiting)
+        widths = {each.trial: self.rng.randint(1, max(1, each.widest)) for each in both}
+        return Plan(tuple(order), widths, patient=self.rng.random() < 0.2, rule="random")
+
+    # -- studies ---------------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        number = len(self.specs) + 1
+        if len(self.state.studies) >= self.theme.studies or self.rng.random() < 0.05:
+            if self.specs and self.rng.random() < 0.1:
+                again = self.rng.choice(list(self.specs.values()))
+                self.send(happened.StudySubmitted, study=again)
+            return
+        fields = self.theme.study(self.rng, number)
+        name = f"s-{number}"
+        study = spec(id=name, name=name, code=Code("a:b", "", "d" * (number % 3)), **fields)
+        enqueued = self.rng.choice([(), (), ((("x", 5),), (("x", 6),))])
+        self.specs[name] = study
+        self.send(happened.StudySubmitted, study=study, enqueued=enqueued)
+
+    def cancel(self) -> None:
+        self.send(happened.StudyCancelled, study=self.named())
+
+    def fail_study(self) -> None:
+        self.send(happened.StudyFailed, study=self.named(), reason="its sampler raised")
+
+    def pause(self) -> None:
+        self.send(happened.StudyPaused, study=self.named())
+
+    def resume(self) -> None:
+        paused = [s.spec.id for s in self.state.studies.values() if s.status == "paused"]
+        self.send(happened.StudyResumed, study=self.rng.choice(paused) if paused else self.named())
+
+    def weigh(self) -> None:
+        weight, priority = self.rng.choice([0.5, 1.0, 2.0, 4.0]), self.rng.choice([-1, 0, 0, 1])
+        self.send(happened.StudyWeighed, study=self.named(), weight=weight, priority=priority)
+
+    def extend(self) -> None:
+        """A study that runs or is over goes on to more trials; at times to fewer."""
+        if not self.specs:
+            return
+        name = self.rng.choice(list(self.specs))
+        past = None
+        if name in self.state.finished and self.rng.random() < 0.95:
+            mine = sorted(
+                (t for t in self.trials.values() if t.study == name), key=lambda t: t.number
+            )
+            past = Past(100.0, tuple(replace(t, parents=self._parents(t)) for t in mine))
+        more = self.specs[name].n_trials + self.rng.choice([-1, 1, 2, 4])
+        study = replace(self.specs[name], n_trials=max(1, more))
+        self.send(happened.StudyExtended, study=study, past=past)
+
+    def _parents(self, trial: Trial) -> tuple[Parent, ...]:
+        mine = [parent for (name, _), parent in self.durables.items() if name == trial.id]
+        return tuple(sorted(mine, key=lambda parent: -parent.epoch)[:2])
+
+    def bring_in(self) -> None:
+        """A study of another ledger; refused where its id is taken."""
+        name = self.rng.choice(["past-1", "past-2", "past-3", *self.specs])
+        members = (Member("cpu.there.0", 0),)
+        epochs = tuple(
+            AcceptedEpoch(
+                trial_id(name, 0),
+                n,
+                0.5,
+                (("v", 0.5),),
+                "h",
+                "s",
+                1.0,
+                "d",
+                0,
+                1,
+                float(n),
+                members,
+            )
+            for n in range(1, self.rng.randint(1, 4))
+        )
+        done = PastTrial(
+            0,
+            self.rng.choice([TrialState.COMPLETED, TrialState.STOPPED]),
+            (("x", 1),),
+            len(epochs),
+            len(epochs),
+            0.5,
+            members,
+            1.0,
+            2.0,
+            epochs=epochs,
+            durables=((Parent(1, "file:past", "h"), 3.0),),
+        )
+        failed = PastTrial(
+            1, TrialState.FAILED, (("x", 2),), 0, 3, None, members, 1.0, 2.0, Failure("nan", "NaN")
+        )
+        record = StudyRecord(spec(id=name, name=name), self.rng.choice(OVER), 1.0, 2.0)
+        self.send(happened.StudyImported, record=record, trials=(done, failed))
+
+    def enqueue(self) -> None:
+        params = self.rng.choice([(("x", 1),), (("x", 7), ("batch_size", 64)), ()])
+        self.send(happened.TrialEnqueued, study=self.named(), params=params)
+
+    def ask(self) -> None:
+        names = self.asked_studies() if self.rng.random() < 0.95 else [self.named()]
+        if not names:
+            return
+        name = self.rng.choice(names)
+        study = self.state.studies.get(name)
+        number = len(study.trials) if study is not None else 0
+        self.send(
+            happened.TrialAsked, study=name, number=number + self.rng.choice([0, 0, 0, 0, 1, -1])
+        )
+
+    def tell(self) -> None:
+        names = self.asked_studies()
+        if not names:
+            return
+        name = self.rng.choice(names)
+        number = self.rng.randint(0, max(0, len(self.state.studies[name].trials) - 1))
+        value = self.rng.choice([None, 0.2, 0.4, 0.4, 0.9])
+        reason = "it did not converge" if value is None else ""
+        self.send(happened.TrialTold, trial=trial_id(name, number), value=value, reason=reason)
+
+    def close(self) -> None:
+        self.send(happened.StudyClosed, study=self.named())
+
+    def restore(self) -> None:
+        self.send(happened.LedgerRestored)
+        self.send(happened.Tick)
+
+    # -- devices and time ------------------------------------------------------------------------
+
+    def device(self, number: int | None = None) -> str:
+        if number is None:
+            number = self.rng.randrange(self.theme.devices + 1)
+        return f"cpu.a.{number}"
+
+    def join(self, number: int | None = None) -> None:
+        name = self.device(number)
+        # A device that comes back has as many slots as before.
+        slots = self.theme.slots[int(name.rpartition(".")[2]) % len(self.theme.slots)]
+        cores = tuple(range(self.theme.cores))
+        made = Device(name, "a", "cpu", cores, self.rng.choice([None, 8 * 10**9]), slots)
+        incarnation = str(self.rng.randint(1, 2))
+        self.odd_machines.discard(name)
+        if "signature" in self.seed and self.rng.random() < 0.3:
+            self.odd_machines.add(name)
+        self.send(happened.DeviceJoined, device=made, incarnation=incarnation)
+
+    def drain(self) -> None:
+        self.send(happened.DeviceDraining, device=self.device())
+
+    def leave(self) -> None:
+        self.send(happened.DeviceLeft, device=self.device(), reason="its worker is gone")
+        if not self.state.devices:
+            self.join()
+
+    def take_out(self) -> None:
+        deadline = self.rng.choice([None, round(self.at + self.rng.uniform(0, 3), 2)])
+        names = [self.device() for _ in range(self.rng.randint(1, 2))]
+        chosen = tuple(dict.fromkeys(names))
+        if self.rng.random() < 0.5:
+            n = self.rng.randint(0, min(2, len(freeable(self.state))))
+            chosen = choose(deepcopy(self.state), n, at=self.at, within=1.0)  # it works out costs
+        if chosen:
+            self.send(happened.DevicesTakenOut, devices=chosen, deadline=deadline)
+
+    def give_back(self) -> None:
+        held = sorted(self.state.held) or [self.device()]
+        self.send(happened.DevicesGivenBack, devices=tuple(held[: self.rng.randint(1, 3)]))
+
+    def tick(self) -> None:
+        due = self.recorder.engine.wake_at()
+        later = self.at + self.rng.choice([0.05, 0.5, 2.0])
+        self.at = round(max(self.at, due if due is not None and due < self.at + 60 else later), 4)
+        self.send(happened.Tick)
+
+    def choose_policy(self) -> None:
+        self.send(happened.PolicyChosen, policy=self.rng.choice(self.theme.policies))
+
+
+def write(theme: str) -> None:
+    """Make a theme's sequences, and store them."""
+    made = [
+        World(theme, seed).run(keep_snapshot=seed < SNAPSHOTS)
+        for seed in range(THEMES[theme].sequences)
+    ]
+    store(theme, made)
+
+
+def again(theme: str) -> None:
+    """Store what the present engine makes of a theme's events, and say what changed."""
+    made = []
+    for number, before in enumerate(read(theme)):
+        recorder, now = Recorder(), replace(before, digests="", checkpoints=[])
+        due = {at for at, *_ in before.checkpoints}
+        for at, event in enumerate(before.events, 1):
+            now.digests += recorder.handle(*event)
+            if at in due:
+                now.checkpoints.append((at, *recorder.checkpoint()))
+        if wrong := before.difference(Recorder(), 0):
+            print(f"{theme}, sequence {number}: {wrong}")
+        made.append(now)
+    store(theme, made)
+
+
+def store(theme: str, made: list[Sequence]) -> None:
+    text = "".join(json.dumps(asdict(each), separators=(",", ":")) + "\n" for each in made)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    # No time and no name in it: made anew by the same code it is the same file.
+    (FOLDER / f"{theme}.jsonl.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    print(theme, len(made), sum(len(each.events) for each in made))
+
+
+if __name__ == "__main__":
+    names = [name for name in sys.argv[1:] if name != "--again"]
+    for name in names or THEMES:
+        (again if "--again" in sys.argv else write)(name)

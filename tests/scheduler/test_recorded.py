@@ -1,0 +1,82 @@
+"""The engine does exactly what it did when tests/recorded was made (see the README there)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from engine_record import Recorder, Sequence, read, themes
+from penstock.app.codec import KINDS
+from penstock.scheduler import decisions
+
+DECISIONS = {
+    name
+    for name, found in vars(decisions).items()
+    if isinstance(found, type)
+    and issubclass(found, decisions.Decision)
+    and found is not decisions.Decision
+}
+
+
+class Counting(Recorder):
+    """Also counts the kinds of what it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.accepted, self.refused, self.decided = Counter(), Counter(), Counter()
+
+    def forms(self, kind, body):
+        decided, changed = super().forms(kind, body)
+        (self.refused if decided[0] else self.accepted)[kind] += 1
+        self.decided.update(type(each).__name__ for each in self.decisions)
+        return decided, changed
+
+
+@pytest.fixture(scope="module")
+def counts():
+    """What all replays of this module have seen, by theme."""
+    return {}
+
+
+@pytest.mark.parametrize("theme", themes())
+def test_the_engine_does_what_it_did(theme, counts):
+    """All events, with a restart from a snapshot at each checkpoint."""
+    seen = counts[theme] = []
+    for number, sequence in enumerate(read(theme)):
+        recorder = Counting()
+        wrong = sequence.difference(recorder, 0)
+        assert not wrong, f"sequence {number} of {theme}: {wrong}"
+        seen.append(recorder)
+
+
+@pytest.mark.parametrize("theme", themes())
+def test_a_snapshot_that_the_old_code_wrote_is_taken_up(theme):
+    for number, sequence in enumerate(read(theme)):
+        if sequence.snapshot is not None:
+            wrong = sequence.difference(*sequence.take_up())
+            assert not wrong, f"sequence {number} of {theme} from its snapshot on: {wrong}"
+
+
+def test_every_kind_of_event_and_of_decision_is_in_the_record(counts):
+    assert counts.keys() == set(themes()), "run the whole file"
+    seen = [each for of_theme in counts.values() for each in of_theme]
+    assert len(seen) >= 200
+    accepted = sum((each.accepted for each in seen), Counter())
+    decided = sum((each.decided for each in seen), Counter())
+    # A tick is never refused, nor is what only the installation says.
+    assert accepted.keys() == KINDS.keys()
+    assert decided.keys() == DECISIONS
+
+
+def test_a_record_of_other_decisions_is_told_apart():
+    """The comparison itself: another digest at any place is found where it is."""
+    sequence = read("strategies")[0]
+    at = len(sequence.events) // 2 * 12
+    for shift, word in ((0, "decisions"), (6, "changes")):
+        place = at + shift
+        other = "0" if sequence.digests[place] != "0" else "1"
+        digests = sequence.digests[:place] + other + sequence.digests[place + 1 :]
+        forged = Sequence("", sequence.events, digests, sequence.checkpoints)
+        assert f"{word} differ at event {len(sequence.events) // 2} " in forged.difference(
+            Recorder(), 0
+        )
