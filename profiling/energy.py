@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 from pynvml import NVMLError
 
-from .counters.gpu import start_nvml
 from .errors import UsageError
+from .nvml import start_nvml
 from .zeusd import zeus_meters
 
 POWERCAP = Path("/sys/class/powercap")

@@ -1,4 +1,6 @@
-"""The lowest seam over NVIDIA's management library: four questions, and nothing else is asked.
+"""The one seam to NVIDIA's management library.
+
+What a machine has is asked through ``Nvml``: four questions.
 
 ``SystemNvml`` asks the driver, ``FakeNvml`` answers from a list (for tests and for trying out plans
 on a machine without GPUs), ``NoNvml`` says why there are none.
@@ -7,7 +9,7 @@ on a machine without GPUs), ``NoNvml`` says why there are none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Nvml(Protocol):
@@ -73,14 +75,19 @@ class NoNvml:
         raise IndexError(index)
 
 
+def start_nvml() -> Any:
+    """NVIDIA's library, with the driver started. Raises NVMLError; ImportError where it is not."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml
+
+
 class SystemNvml:
     """The driver's answers. Made by ``open_nvml``, which knows what to do without a driver."""
 
     def __init__(self) -> None:
-        import pynvml
-
-        self._nvml = pynvml
-        pynvml.nvmlInit()
+        self._nvml = start_nvml()
 
     def count(self) -> int:
         return int(self._nvml.nvmlDeviceGetCount())

@@ -26,9 +26,9 @@ from typing import Any
 
 from pynvml import NVMLError
 
-from ..profiling.counters.gpu import start_nvml
 from ..profiling.errors import TrialFailed
 from ..profiling.knobs import Value
+from ..profiling.nvml import start_nvml
 
 CPUS = Path("/sys/devices/system/cpu")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import pynvml
 from pynvml import NVMLError
 
+from ..nvml import start_nvml
 from .sources import Readings
 
 _MIB = float(1 << 20)
@@ -26,12 +26,6 @@ _GPM = {
     "gpu_pcie_received_bytes_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", _MIB),
 }
 _PLAIN = ("gpu_busy_share", "gpu_memory_busy_share", "gpu_memory_bytes", "gpu_power_w")
-
-
-def start_nvml() -> Any:
-    """The library, with the driver started. Raises NVMLError."""
-    pynvml.nvmlInit()
-    return pynvml
 
 
 class GpuSource:
