@@ -26,7 +26,6 @@ from .pipe import Pipe, Run
 from .probing import probe
 from .profiled import Profiles
 from .reading import in_memory, length
-from .state import machine_signature, signature
 from .system import READING, System
 from .warm import WarmTrial, WarmTrials, warm_capacity
 
@@ -65,7 +64,7 @@ class Segments:
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
         configure(deterministic=task.exactness == "bitwise")
-        exact.check_machine(task, machine_signature(loop.device_here()))
+        exact.check_machine(task, exact.machine_signature(loop.device_here()))
         System(task.system).enter()
         if task.memory_limit is not None:
             # What a trial may take must not depend on who was here before.
@@ -111,7 +110,7 @@ class Segments:
                 run.windows(stretches.windows(training.stretches), [])
                 training.stretches = []
             metrics = checked(result.metrics, task, epoch)
-            exact.check_unchanged(task, warm.signature, now := signature(training))
+            exact.check_unchanged(task, warm.signature, now := exact.signature(training))
             warm.signature = now
             warm.state_hash = training.hash()
             closed = run.closes(epoch)
