@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..profiling.errors import TrialFailed
-from .shards import split
+from .tree import split
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
