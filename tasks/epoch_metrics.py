@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 
 from ..profiling.errors import TrialFailed, UsageError
 from ..profiling.wording import worded
-from .keys import key
 from .reading import in_memory, length, read
+from .rng import key
 from .seeding import seed_stretch
 
 if TYPE_CHECKING:

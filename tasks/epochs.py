@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, TrialFailed, UsageError
 from ..profiling.wording import worded
-from . import generators
+from . import rng
 from .contract import is_epoch_function
 from .failure import Lost
-from .keys import key
 from .metrics import checked
 from .pipe import Run
 from .turns import Function, Paused, Report
@@ -102,7 +101,7 @@ class Session(Function):
         if not is_epoch_function(function):
             target = self.run.task.code.target
             raise TrialFailed("code", f"{target} is no @penstock.epoch_function")
-        generators.seed(key("function", *self._names))
+        rng.seed(rng.key("function", *self._names))
         function(EpochTrial(self))
         if self._reported is not None:
             self._close(returned=True)
@@ -164,7 +163,7 @@ class Session(Function):
             self.run.replaying(self._epoch)
         else:
             self.run.prepared()
-        generators.seed(key("function", *self._names, self._epoch))
+        rng.seed(rng.key("function", *self._names, self._epoch))
         self._open = True
         self._since = time.perf_counter()
         self._drawn = self.run.metering.now()

@@ -24,10 +24,10 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from ..profiling.errors import TrialFailed
 from .backward import backward
 from .epoch_metrics import MeanLoss, evaluate
-from .keys import key
 from .metering import Metering
-from .operator_calls import operator_calls
+from .operators import operator_calls
 from .reading import in_memory, length, read
+from .rng import key
 from .seeding import seed_everything, seed_stretch, seed_torch
 from .shards import Sums, cut, refuse
 from .state import state_hash

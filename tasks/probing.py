@@ -21,11 +21,11 @@ import torch
 from ..profiling.knobs import SystemConfig
 from .backward import backward
 from .failure import failure_of
-from .keys import key
 from .loop import Training
 from .metering import SHORTEST
 from .pipe import Window
 from .reading import length, read
+from .rng import key
 from .stretches import relative
 from .system import System
 

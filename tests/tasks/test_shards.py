@@ -9,8 +9,8 @@ import torch
 from penstock.profiling.errors import TrialFailed
 from penstock.tasks.contract import Data, TorchTrainable
 from penstock.tasks.exact import signature
-from penstock.tasks.keys import key
 from penstock.tasks.loop import run_epoch, start
+from penstock.tasks.rng import key
 from penstock.tasks.shards import cut, refuse
 from penstock.tasks.tree import split
 from torch import nn
