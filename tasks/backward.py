@@ -17,8 +17,8 @@ from .tree import split
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from .loop import Training
     from .system import System
+    from .training import Training
 
 
 def backward(run: Training, model: nn.Module, batch: Any, size: int, system: System) -> Tensor:

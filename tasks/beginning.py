@@ -22,6 +22,7 @@ from .meeting import Meetings
 from .messages import ParentRef, SegmentTask
 from .pipe import Run
 from .system import System
+from .training import Training
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name
 
 
@@ -162,7 +163,7 @@ class Beginnings:
         self._writer.begin(task.trial)
         return WarmTrial(training, exact.signature(training))
 
-    def _load_newest(self, training: loop.Training, run: Run) -> None:
+    def _load_newest(self, training: Training, run: Run) -> None:
         """Load the newest checkpoint that is whole and newer than what ``training`` holds."""
         task = run.task
         for parent in sorted(task.parents, key=lambda parent: -parent.epoch):

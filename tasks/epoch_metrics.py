@@ -22,7 +22,7 @@ from .seeding import seed_stretch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .loop import Training
+    from .training import Training
 
 #: So many losses are kept at most until they are summed; one by one costs 30 us a step.
 FOLD = 256

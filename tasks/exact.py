@@ -21,7 +21,7 @@ from .messages import SegmentTask
 from .system import device_threads
 
 if TYPE_CHECKING:
-    from .loop import Training
+    from .training import Training
 
 _NO_KERNEL = re.compile(r"^(.*?) does not have a deterministic implementation")
 

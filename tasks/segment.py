@@ -27,6 +27,7 @@ from .probing import probe
 from .profiled import Profiles
 from .reading import in_memory, length
 from .system import READING, System
+from .training import Training
 from .warm import WarmTrial, WarmTrials, warm_capacity
 
 
@@ -156,7 +157,7 @@ class Segments:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
 
 
-def _try_out(run: Run, training: loop.Training) -> None:
+def _try_out(run: Run, training: Training) -> None:
     """Measure the configurations that the segment names: now, or in its first epoch."""
     exact_ones = [c for c in run.task.probe if part(c, "exact") == c]
     others = [c for c in run.task.probe if c not in exact_ones]
@@ -178,7 +179,7 @@ def _try_out(run: Run, training: loop.Training) -> None:
         training.stretches = stretches.stretches(own, exact_ones, steps)
 
 
-def _ticks(run: Run, training: loop.Training) -> loop.Tick:
+def _ticks(run: Run, training: Training) -> loop.Tick:
     """``run.tick``, which also says what is tried where a stretch begins."""
     if not training.stretches:
         return run.tick
