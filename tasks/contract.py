@@ -1,11 +1,10 @@
 """What a user writes: a ``TorchTrainable``, whose loop is Penstock's, or an epoch function.
 
-The latter gets an ``EpochTrial`` and loops over its epochs itself.
-
 Exactness of the former rests on three habits of the user's class: whatever changes during training
 lives in the model's parameters and buffers, the optimiser or the schedule; random numbers come from
 torch, ``numpy.random`` or ``random`` (all are keyed); data sets do not change while they are read.
-This module imports no torch: the client reads it too.
+The latter gets an ``EpochTrial`` and loops over its epochs itself. This module imports no torch:
+the client reads it too.
 """
 
 from __future__ import annotations
