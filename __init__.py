@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from .tasks.adapters.lightning_loop import LightningCallback as LightningCallback
     from .tasks.adapters.sklearn import PartialFit as PartialFit
     from .tasks.adapters.xgboost import XGBoostCallback as XGBoostCallback
-    from .tasks.contract import Data, TorchTrainable, epoch_function
-    from .tasks.epochs import EpochTrial
+    from .tasks.contract import Data, EpochTrial, TorchTrainable, epoch_function
 
 #: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
 #: nothing. ``celery`` is for ``celery -A penstock``, not for users, and so not in ``__all__``.
@@ -40,7 +39,7 @@ _LAZY = {
     "CurveStopping": "app.strategies:CurveStopping",
     "Data": "tasks.contract:Data",
     "Float": "app.space:Float",
-    "EpochTrial": "tasks.epochs:EpochTrial",
+    "EpochTrial": "tasks.contract:EpochTrial",
     "FullBudget": "app.strategies:FullBudget",
     "PASHA": "app.strategies:PASHA",
     "PBT": "app.strategies:PBT",

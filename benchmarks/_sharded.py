@@ -16,7 +16,7 @@ import torch
 from penstock.tasks import loop
 from penstock.tasks.gang import Gang
 from penstock.tasks.segment import configure
-from penstock.tasks.shards import split
+from penstock.tasks.tree import split
 from torch import nn
 from torch.distributed import FileStore, PrefixStore
 from torch.nn.parallel import DistributedDataParallel

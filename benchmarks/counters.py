@@ -26,7 +26,7 @@ from statistics import median
 import torch
 from penstock import tasks
 from penstock.profiling.counters.capabilities import capabilities
-from penstock.tasks.operator_mix import operator_mix
+from penstock.tasks.operators import operator_mix
 from penstock.tasks.profiler import Profiler
 from torch import nn
 

@@ -25,8 +25,7 @@ import torch
 from penstock.profiling.history import HistoryEntry, Profile, digest
 from penstock.profiling.profiles import profile_of
 from penstock.profiling.similarity import Similarity
-from penstock.tasks.operator_calls import operator_calls
-from penstock.tasks.operator_mix import operator_mix
+from penstock.tasks.operators import operator_calls, operator_mix
 from penstock.tasks.profiler import Profiler
 
 from ._families import Family, families

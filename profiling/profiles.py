@@ -34,7 +34,7 @@ def profile_of(
 
     Args:
         values: readings by their names (``counters.reading``).
-        calls: how often one step calls operators of each family (``tasks.operator_calls``).
+        calls: how often one step calls operators of each family (``tasks.operators``).
         steps_s: steps a second of the clock in this window.
 
     What is absent from the arguments is absent from the profile.

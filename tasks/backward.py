@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..profiling.errors import TrialFailed
-from .shards import split
+from .tree import split
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from .loop import Training
     from .system import System
+    from .training import Training
 
 
 def backward(run: Training, model: nn.Module, batch: Any, size: int, system: System) -> Tensor:
@@ -39,16 +38,6 @@ def backward(run: Training, model: nn.Module, batch: Any, size: int, system: Sys
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         total += loss.detach()
     return total
-
-
-def refuse_parts(model: nn.Module, shards: int) -> None:
-    """Raise ``TrialFailed`` (system) where micro-batches would be another training."""
-    if shards > 1:
-        raise TrialFailed("system", "shards are micro-batches already: a batch is cut once")
-    for name, layer in model.named_modules():
-        if isinstance(layer, _BatchNorm):
-            why = "normalises over the whole batch, which micro-batches never show it"
-            raise TrialFailed("system", f"the layer {name} ({type(layer).__name__}) {why}")
 
 
 def _piece(batch: Any, part: range, size: int) -> Any:

@@ -21,8 +21,8 @@ from .failure import GangLost, Lost, failure_of
 from .meeting import Meetings
 from .messages import ParentRef, SegmentTask
 from .pipe import Run
-from .state import signature
 from .system import System
+from .training import Training
 from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name
 
 
@@ -53,7 +53,7 @@ class Beginnings:
             warm = None
         if warm is not None and warm.training.system != dict(task.system):
             warm.training.reshape(System(task.system))
-            warm.signature = signature(warm.training)
+            warm.signature = exact.signature(warm.training)
         if warm is None or warm.training.epoch > before:
             # Nothing here, or a fenced-off attempt ran ahead of what was accepted.
             warm = self._fresh(task, code)
@@ -161,9 +161,9 @@ class Beginnings:
         configure(deterministic=not statistical)  # the user's code may have changed it
         training.system.enter()
         self._writer.begin(task.trial)
-        return WarmTrial(training, signature(training))
+        return WarmTrial(training, exact.signature(training))
 
-    def _load_newest(self, training: loop.Training, run: Run) -> None:
+    def _load_newest(self, training: Training, run: Run) -> None:
         """Load the newest checkpoint that is whole and newer than what ``training`` holds."""
         task = run.task
         for parent in sorted(task.parents, key=lambda parent: -parent.epoch):

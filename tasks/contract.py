@@ -3,16 +3,17 @@
 Exactness of the former rests on three habits of the user's class: whatever changes during training
 lives in the model's parameters and buffers, the optimiser or the schedule; random numbers come from
 torch, ``numpy.random`` or ``random`` (all are keyed); data sets do not change while they are read.
-This module imports no torch: the client reads it too.
+The latter gets an ``EpochTrial`` and loops over its epochs itself. This module imports no torch:
+the client reads it too.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..profiling.errors import UsageError
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import Dataset
-
-    from .epochs import EpochTrial
 
 F = TypeVar("F", bound="Callable[[EpochTrial], Any]")
 
@@ -95,6 +94,55 @@ class TorchTrainable:
         ``loss`` here too spares the second forward pass that ``loss()`` would cost in validation.
         """
         return {}
+
+
+class EpochSession(Protocol):
+    """What carries out the calls of an ``EpochTrial``, which says what each of them means."""
+
+    def load(self) -> dict[str, Any] | None: ...
+
+    def epochs(self) -> Iterator[int]: ...
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> None: ...
+
+
+class EpochTrial:
+    """What an epoch function gets.
+
+    ``params`` are the trial's hyperparameters by name, ``number`` counts the study's trials from 0.
+    """
+
+    def __init__(self, session: EpochSession, params: Mapping[str, Any], number: int) -> None:
+        self._session = session
+        self.params: dict[str, Any] = dict(params)
+        self.number = number
+
+    def load(self) -> dict[str, Any] | None:
+        """The checkpoint that the trial goes on from; None where it begins.
+
+        ``epochs`` then begins after it. A function that never calls this trains from epoch 1.
+        """
+        return self._session.load()
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs to train, counted from 1, as long as the strategy wants more.
+
+        Between two of them the trial may be paused. Where the strategy wants no more, the function
+        ends in the loop: what follows it only runs after a ``break``.
+        """
+        return self._session.epochs()
+
+    def report(
+        self, metrics: Mapping[str, Any], *, checkpoint: Mapping[str, Any] | None = None
+    ) -> None:
+        """Say how the epoch went: once an epoch, the study's metric among ``metrics``.
+
+        ``checkpoint`` is all that ``load`` should give one day: a dict of tensors, NumPy arrays,
+        numbers, texts, lists and dicts. It is in the store when this returns. Raises ``UsageError``
+        naming the key of what cannot be stored, ``TrialFailed`` where the study's metric is missing
+        or not finite.
+        """
+        self._session.report(metrics, checkpoint)
 
 
 def epoch_function(function: F) -> F:

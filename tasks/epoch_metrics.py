@@ -15,14 +15,14 @@ from torch.utils.data import Dataset
 
 from ..profiling.errors import TrialFailed, UsageError
 from ..profiling.wording import worded
-from .keys import key
 from .reading import in_memory, length, read
+from .rng import key
 from .seeding import seed_stretch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .loop import Training
+    from .training import Training
 
 #: So many losses are kept at most until they are summed; one by one costs 30 us a step.
 FOLD = 256

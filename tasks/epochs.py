@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, TrialFailed, UsageError
 from ..profiling.wording import worded
-from . import generators
-from .contract import is_epoch_function
+from . import rng
+from .contract import EpochTrial, is_epoch_function
 from .failure import Lost
-from .keys import key
 from .metrics import checked
 from .pipe import Run
 from .turns import Function, Paused, Report
@@ -102,8 +101,8 @@ class Session(Function):
         if not is_epoch_function(function):
             target = self.run.task.code.target
             raise TrialFailed("code", f"{target} is no @penstock.epoch_function")
-        generators.seed(key("function", *self._names))
-        function(EpochTrial(self))
+        rng.seed(rng.key("function", *self._names))
+        function(EpochTrial(self, self.run.task.params, self.run.task.number))
         if self._reported is not None:
             self._close(returned=True)
         if not self.reports and self.run.task.first == 1:
@@ -164,7 +163,7 @@ class Session(Function):
             self.run.replaying(self._epoch)
         else:
             self.run.prepared()
-        generators.seed(key("function", *self._names, self._epoch))
+        rng.seed(rng.key("function", *self._names, self._epoch))
         self._open = True
         self._since = time.perf_counter()
         self._drawn = self.run.metering.now()
@@ -227,45 +226,6 @@ class Session(Function):
         if parents:
             self.give_up(Lost("none of the trial's states in the store can be read"))
         return None
-
-
-class EpochTrial:
-    """What an epoch function gets.
-
-    ``params`` are the trial's hyperparameters by name, ``number`` counts the study's trials from 0.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.params: dict[str, Any] = dict(session.run.task.params)
-        self.number = session.run.task.number
-
-    def load(self) -> dict[str, Any] | None:
-        """The checkpoint that the trial goes on from; None where it begins.
-
-        ``epochs`` then begins after it. A function that never calls this trains from epoch 1.
-        """
-        return self._session.load()
-
-    def epochs(self) -> Iterator[int]:
-        """The epochs to train, counted from 1, as long as the strategy wants more.
-
-        Between two of them the trial may be paused. Where the strategy wants no more, the function
-        ends in the loop: what follows it only runs after a ``break``.
-        """
-        return self._session.epochs()
-
-    def report(
-        self, metrics: Mapping[str, Any], *, checkpoint: Mapping[str, Any] | None = None
-    ) -> None:
-        """Say how the epoch went: once an epoch, the study's metric among ``metrics``.
-
-        ``checkpoint`` is all that ``load`` should give one day: a dict of tensors, NumPy arrays,
-        numbers, texts, lists and dicts. It is in the store when this returns. Raises ``UsageError``
-        naming the key of what cannot be stored, ``TrialFailed`` where the study's metric is missing
-        or not finite.
-        """
-        self._session.report(metrics, checkpoint)
 
 
 def _numbers(metrics: object) -> dict[str, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +19,9 @@ from ..profiling.signature import machine_of
 from .failure import GangLost, Unlike, user_traceback
 from .messages import SegmentTask
 from .system import device_threads
+
+if TYPE_CHECKING:
+    from .training import Training
 
 _NO_KERNEL = re.compile(r"^(.*?) does not have a deterministic implementation")
 
@@ -51,6 +55,43 @@ def explained() -> Iterator[None]:
             'create_study(exactness="statistical")',
             user_traceback(error),
         ) from error
+
+
+def signature(run: Training) -> str:
+    """The numeric signature of the next epoch, as things stand (``profiling.signature``)."""
+    dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
+    threads, *rest = _machine(run.device)
+    if "threads" in run.system:
+        threads += f"of{device_threads()}"
+    return ";".join(
+        (
+            f"S{run.shards}",
+            f"batch{run.batch_size}",
+            threads,
+            "solo" + run.system.kernels(),
+            str(dtype).removeprefix("torch.") + run.system.numbers(),
+            *rest,
+        )
+    )
+
+
+def machine_signature(device: torch.device) -> str:
+    """The part of it that is the machine's (``profiling.signature.machine_of``)."""
+    return ";".join(_machine(device))
+
+
+def _machine(device: torch.device) -> tuple[str, ...]:
+    if device.type == "cuda":
+        hardware = torch.cuda.get_device_name(device).replace(" ", "_")
+    else:
+        hardware = f"cpu.{torch.backends.cpu.get_cpu_capability()}"
+    free = "" if torch.are_deterministic_algorithms_enabled() else "non"
+    return (
+        f"threads{torch.get_num_threads()}",
+        hardware,
+        f"torch{torch.__version__}",
+        f"{free}deterministic",
+    )
 
 
 def check_machine(task: SegmentTask, machine: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .failure import GangLost
-from .shards import split
+from .tree import split
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,7 +3,7 @@
 Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its own (``turns``). Its
 k-th ``report`` ends epoch k; at a segment's last epoch the thread waits inside ``report`` until the
 trial's next segment comes. The global random generators change hands with the turn
-(``generators``), so a trial draws the same numbers whichever others ran in between.
+(``rng``), so a trial draws the same numbers whichever others ran in between.
 
 In another trainer an objective starts over; parameters drawn before come with the task, and reports
 accepted before are not sent again.
@@ -31,8 +31,7 @@ from optuna.distributions import (
 
 from ..profiling.errors import TrialFailed, UsageError
 from ..profiling.wording import named, worded
-from . import generators
-from .keys import key
+from . import rng
 from .messages import Scalar
 from .pipe import Run
 from .turns import Function, Paused, Report
@@ -84,7 +83,7 @@ class Session(Function):
         self._load = load
         self._since = 0.0
         self._drawn: Mark | None = None
-        self._seed = key("objective", run.task.seed, run.task.number)
+        self._seed = rng.key("objective", run.task.seed, run.task.number)
         #: The values that it returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
@@ -99,7 +98,7 @@ class Session(Function):
             raise TrialFailed("code", f"{self.run.task.code.target} cannot be called")
         self.run.prepared()
         self._begin()
-        generators.seed(self._seed)
+        rng.seed(self._seed)
         trial = ObjectiveTrial(self)
         try:
             self.returned = self._values(objective(trial))
@@ -121,11 +120,11 @@ class Session(Function):
         if epoch < run.task.first:
             run.replaying(epoch)
         elif self.send(epoch):
-            states = generators.save()
+            states = rng.save()
             try:
                 self.wait()
             finally:
-                generators.restore(states, self._seed)
+                rng.restore(states, self._seed)
         self._begin()
 
     def _begin(self) -> None:

@@ -21,13 +21,13 @@ import torch
 from ..profiling.knobs import SystemConfig
 from .backward import backward
 from .failure import failure_of
-from .keys import key
-from .loop import Training
 from .metering import SHORTEST
 from .pipe import Window
 from .reading import length, read
+from .rng import key
 from .stretches import relative
 from .system import System
+from .training import Training
 
 #: Passes of a window: the first is not counted.
 WARM_UP, COUNTED = 1, 3

@@ -10,9 +10,10 @@ import os
 from typing import TYPE_CHECKING
 
 from ..profiling.profiles import profile_of
-from .loop import Result, Training
+from .loop import Result
 from .profiler import Profiler
 from .reading import length
+from .training import Training
 
 if TYPE_CHECKING:
     from ..profiling.history import Profile

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import torch
 
-from .keys import key
+from .rng import key
 
 
 def seed_cpu(seed: int) -> None:

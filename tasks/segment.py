@@ -26,8 +26,8 @@ from .pipe import Pipe, Run
 from .probing import probe
 from .profiled import Profiles
 from .reading import in_memory, length
-from .state import machine_signature, signature
 from .system import READING, System
+from .training import Training
 from .warm import WarmTrial, WarmTrials, warm_capacity
 
 
@@ -65,7 +65,7 @@ class Segments:
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
             raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
         configure(deterministic=task.exactness == "bitwise")
-        exact.check_machine(task, machine_signature(loop.device_here()))
+        exact.check_machine(task, exact.machine_signature(loop.device_here()))
         System(task.system).enter()
         if task.memory_limit is not None:
             # What a trial may take must not depend on who was here before.
@@ -111,7 +111,7 @@ class Segments:
                 run.windows(stretches.windows(training.stretches), [])
                 training.stretches = []
             metrics = checked(result.metrics, task, epoch)
-            exact.check_unchanged(task, warm.signature, now := signature(training))
+            exact.check_unchanged(task, warm.signature, now := exact.signature(training))
             warm.signature = now
             warm.state_hash = training.hash()
             closed = run.closes(epoch)
@@ -157,7 +157,7 @@ class Segments:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
 
 
-def _try_out(run: Run, training: loop.Training) -> None:
+def _try_out(run: Run, training: Training) -> None:
     """Measure the configurations that the segment names: now, or in its first epoch."""
     exact_ones = [c for c in run.task.probe if part(c, "exact") == c]
     others = [c for c in run.task.probe if c not in exact_ones]
@@ -179,7 +179,7 @@ def _try_out(run: Run, training: loop.Training) -> None:
         training.stretches = stretches.stretches(own, exact_ones, steps)
 
 
-def _ticks(run: Run, training: loop.Training) -> loop.Tick:
+def _ticks(run: Run, training: Training) -> loop.Tick:
     """``run.tick``, which also says what is tried where a stretch begins."""
     if not training.stretches:
         return run.tick

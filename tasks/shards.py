@@ -18,18 +18,13 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from ..profiling.errors import TrialFailed
-from .tree import Block, blocks, fold, push
+from .tree import Block, blocks, fold, push, split
 from .wire import Wire
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from .gang import Gang
-
-
-def split(count: int, parts: int) -> list[range]:
-    """``count`` things in ``parts`` contiguous ranges whose sizes differ by at most one."""
-    return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
 def cut(examples: int, shards: int, batch_size: int) -> list[range]:

@@ -1,4 +1,4 @@
-"""The bits of a training state: their hash, a copy of them, and the signature they depend on."""
+"""The bits of a training state: their hash, a copy of them, their one stored form."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import xxhash
 
-from .system import device_threads
-
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from .loop import Training
 
 
 def state_hash(state: Any) -> str:
@@ -143,40 +139,3 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 def state_bytes(value: Any) -> int:
     """Bytes of all tensors in a state."""
     return sum(tensor.nbytes for tensor in tensors_of(value))
-
-
-def signature(run: Training) -> str:
-    """The numeric signature of the next epoch, as things stand (``profiling.signature``)."""
-    dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
-    threads, *rest = _machine(run.device)
-    if "threads" in run.system:
-        threads += f"of{device_threads()}"
-    return ";".join(
-        (
-            f"S{run.shards}",
-            f"batch{run.batch_size}",
-            threads,
-            "solo" + run.system.kernels(),
-            str(dtype).removeprefix("torch.") + run.system.numbers(),
-            *rest,
-        )
-    )
-
-
-def machine_signature(device: torch.device) -> str:
-    """The part of it that is the machine's (``profiling.signature.machine_of``)."""
-    return ";".join(_machine(device))
-
-
-def _machine(device: torch.device) -> tuple[str, ...]:
-    if device.type == "cuda":
-        hardware = torch.cuda.get_device_name(device).replace(" ", "_")
-    else:
-        hardware = f"cpu.{torch.backends.cpu.get_cpu_capability()}"
-    free = "" if torch.are_deterministic_algorithms_enabled() else "non"
-    return (
-        f"threads{torch.get_num_threads()}",
-        hardware,
-        f"torch{torch.__version__}",
-        f"{free}deterministic",
-    )

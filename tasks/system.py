@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..profiling.errors import TrialFailed
 from ..profiling.knobs import Value
 from .affinity import own_cores, pinned
-from .backward import refuse_parts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -99,6 +99,16 @@ class System(dict[str, Value]):
         """What it adds to the dtype in a signature."""
         autocast = f".{self['autocast']}" if "autocast" in self else ""
         return autocast + (".tf32" if self.get("tf32") else "")
+
+
+def refuse_parts(model: nn.Module, shards: int) -> None:
+    """Raise ``TrialFailed`` (system) where micro-batches would be another training."""
+    if shards > 1:
+        raise TrialFailed("system", "shards are micro-batches already: a batch is cut once")
+    for name, layer in model.named_modules():
+        if isinstance(layer, _BatchNorm):
+            why = "normalises over the whole batch, which micro-batches never show it"
+            raise TrialFailed("system", f"the layer {name} ({type(layer).__name__}) {why}")
 
 
 def device_threads() -> int:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def split(count: int, parts: int) -> list[range]:
+    """``count`` things in ``parts`` contiguous ranges whose sizes differ by at most one."""
+    return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
+
+
 @dataclass(slots=True)
 class Block:
     """The sum over ``count`` shards from ``first`` on, a node of the tree.

@@ -20,9 +20,9 @@ import torch
 from ..profiling.cgroups import usable_cores, usable_memory
 from ..profiling.errors import TrialFailed
 from .contract import Data, TorchTrainable
-from .loop import Training
 from .reading import materialise
 from .state import state_bytes
+from .training import Training
 
 _ABSENT = object()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiling.errors import UsageError
-from ..epochs import EpochTrial
+from ..contract import EpochTrial
 from .passes import Passes, missing
 
 try:

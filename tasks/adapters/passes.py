@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...profiling.errors import UsageError
-from ..epochs import EpochTrial
+from ..contract import EpochTrial
 
 
 class Passes:

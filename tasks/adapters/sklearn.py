@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from ...profiling.errors import UsageError
-from ..epochs import EpochTrial
+from ..contract import EpochTrial
 from .passes import Passes
 
 #: The key of a dict that stands for something else, and what it stands for.

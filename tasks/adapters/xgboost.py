@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...profiling.errors import UsageError
-from ..epochs import EpochTrial
+from ..contract import EpochTrial
 from .passes import Passes, missing
 
 try:

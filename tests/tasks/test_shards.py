@@ -8,10 +8,11 @@ import pytest
 import torch
 from penstock.profiling.errors import TrialFailed
 from penstock.tasks.contract import Data, TorchTrainable
-from penstock.tasks.keys import key
+from penstock.tasks.exact import signature
 from penstock.tasks.loop import run_epoch, start
-from penstock.tasks.shards import cut, refuse, split
-from penstock.tasks.state import signature
+from penstock.tasks.rng import key
+from penstock.tasks.shards import cut, refuse
+from penstock.tasks.tree import split
 from torch import nn
 from torch.utils.data import TensorDataset
 from trainees import KeepsCount, Small, points

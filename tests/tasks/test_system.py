@@ -11,11 +11,11 @@ from penstock.profiling.knobs import merged
 from penstock.profiling.signature import machine_of
 from penstock.tasks import loop
 from penstock.tasks.backward import _piece
+from penstock.tasks.exact import signature
 from penstock.tasks.metering import SHORTEST, Metering
 from penstock.tasks.pipe import Abandoned
 from penstock.tasks.probing import probe
 from penstock.tasks.reading import length, materialise
-from penstock.tasks.state import signature
 from penstock.tasks.stretches import stretches, windows
 from penstock.tasks.system import System
 from powercap import burning

@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 import torch
-from penstock.tasks.shards import split
-from penstock.tasks.tree import Block, blocks, fold, push
+from penstock.tasks.tree import Block, blocks, fold, push, split
 
 
 def leaf(shard, used=True):

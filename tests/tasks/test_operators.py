@@ -1,10 +1,10 @@
-"""The mix of real steps: what dominates a model is what its fingerprint says."""
+"""Operators of real steps: what dominates a model is what its fingerprints say."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from penstock.tasks.operator_mix import FAMILIES, family, operator_mix
+from penstock.tasks.operators import FAMILIES, family, operator_calls, operator_mix
 from torch import nn
 
 
@@ -76,3 +76,14 @@ def test_a_profiled_step_leaves_the_same_state():
 
 def test_a_step_without_operators_has_no_mix():
     assert set(operator_mix(lambda: None).values()) == {0.0}
+
+
+def test_the_same_step_has_the_same_calls_and_another_model_has_others():
+    dense = step_of(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)), torch.ones(4, 8))
+    calls, _ = operator_calls(dense)
+    assert operator_calls(dense)[0] == calls
+    assert calls["matmul"] >= 4
+    assert calls["convolution"] == 0
+    convolving, _ = operator_calls(step_of(nn.Conv1d(2, 3, 2), torch.ones(1, 2, 8)))
+    assert convolving["convolution"] > 0
+    assert convolving["recurrent"] == 0
