@@ -15,9 +15,8 @@ from rich.text import Text
 from .last_words import last_words
 from .live import Watcher
 from .picture import STATUS_STYLE, View, picture
-from .standing import duration, number
+from .text import duration, number, share_words
 from .usage import usage_of, words
-from .weights import share_words
 
 if TYPE_CHECKING:
     from .doctor import Finding

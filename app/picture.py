@@ -12,21 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..scheduler.trial import TrialState
-from .standing import (
-    Standing,
-    aim,
-    best_words,
-    count,
-    duration,
-    label,
-    number,
-    ranked,
-    reached,
-    scores,
-    so_far,
-    sparkline,
-)
-from .weights import share_words
+from .standing import Standing, aim, best_words, ranked, reached, scores, so_far
+from .text import count, duration, label, number, share_words, sparkline
 
 if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord

@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..scheduler.study import number_of
-from .standing import count, duration
+from .text import count, duration
 
 if TYPE_CHECKING:
     from .rows import EpochRow, StudyRow

@@ -16,6 +16,7 @@ from ..scheduler.hyperband import brackets
 from ..scheduler.pareto import front
 from ..scheduler.strategy import rungs_of
 from ..scheduler.trial import FINAL, TrialState
+from .text import count, number
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec
@@ -253,57 +254,3 @@ def _time_left(
             return None
         expected = math.ceil(study.n_trials * sum(over) / len(over))
     return max(0, expected - len(epochs)) * seconds / slots
-
-
-def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """``values`` as little bars between ``low`` and ``high`` (those outside are clipped).
-
-    >>> sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
-    '▁▅█'
-    """
-    bars = "▁▂▃▄▅▆▇█"
-    span = high - low
-    if not math.isfinite(span) or span <= 0:
-        return bars[0] * len(values)
-    places = (min(max((value - low) / span, 0.0), 1.0) for value in values)
-    return "".join(bars[math.floor(place * (len(bars) - 1) + 0.5)] for place in places)
-
-
-def count(n: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def label(name: str) -> str:
-    """A sampler's or strategy's name as people write it; one's own name stays as it is."""
-    return {
-        "full": "full budget",
-        "halving": "successive halving",
-        "hyperband": "Hyperband",
-        "median": "median stopping",
-        "curve": "curve stopping",
-        "qmc": "quasi-random",
-        "cmaes": "CMA-ES",
-        "nsga2": "NSGA-II",
-    }.get(name, name.upper() if name in {"asha", "pasha", "pbt", "tpe", "bohb", "gp"} else name)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people: ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
-    if seconds < 1:
-        return f"{seconds:.2f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def number(value: object, digits: int = 4) -> str:
-    """A parameter or metric as people write it: floats to ``digits`` significant ones."""
-    if isinstance(value, bool) or not isinstance(value, float):
-        return str(value)
-    return f"{value:.{digits}g}"

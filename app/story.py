@@ -21,9 +21,9 @@ from ..scheduler import events as happened
 from ..scheduler.planning import ASIDE
 from ..scheduler.retry import KINDS
 from .lineage import origins
-from .plugin import instead
-from .standing import duration, final_metrics, number
+from .standing import final_metrics
 from .system_view import tried
+from .text import duration, instead, number
 
 if TYPE_CHECKING:
     from ..scheduler.events import Event

@@ -16,7 +16,7 @@ from ..profiling.arm import FEWEST_WINDOWS, Arm
 from ..profiling.knobs import SystemConfig, words
 from ..scheduler.study import number_of
 from .charts import LANE, MARGIN, STUDIES, UNRANKED, Figure, axis, escape, lanes_height, shade
-from .standing import count, number
+from .text import count, number
 
 if TYPE_CHECKING:
     from ..profiling.similarity import Similarity

@@ -13,8 +13,8 @@ from ..profiling.knobs import SystemConfig, words
 from ..profiling.racing import decisive
 from ..scheduler.events import AttemptFailed, Profiled, Window, WindowsMeasured
 from .charts import Figure
-from .standing import count, duration
 from .system_figures import Tried, bought, by_batch, clusters, heat
+from .text import count, duration
 
 if TYPE_CHECKING:
     from ..scheduler.study import StudySpec
