@@ -10,7 +10,7 @@ from ..profiling.discovery import node_name
 from ..profiling.errors import BackendError
 from ..profiling.urls import hide_password
 from . import broker, protocol
-from .database import database_at
+from .open_database import database_at
 from .queries import Reader
 from .settings import PREFIX, Settings
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from installation import is_trainer
 from penstock.app import broker, protocol
-from penstock.app.celery import message
 from penstock.app.dropped import counted
+from penstock.app.message import message
 from penstock.app.ports import Orders
 from penstock.app.sending import command_of
 from penstock.app.transport import RedisTransport
