@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..scheduler.hyperband import brackets
 from ..scheduler.pareto import front
 from ..scheduler.strategy import rungs_of
+from ..scheduler.study import number_of
 from ..scheduler.trial import FINAL, TrialState
 from .text import count, number
 
 if TYPE_CHECKING:
+    from ..scheduler.state import DeviceRecord
     from ..scheduler.study import StrategySpec
-    from .rows import EpochRow, StudyRow, TrialRow
+    from .rows import EpochRow, StudyRow, TrialRow, Work
 
 #: Epochs whose durations are averaged for the time left: enough to be calm, few enough to follow.
 RECENT = 64
@@ -54,6 +56,18 @@ class Standing:
     def final(self) -> int:
         """Trials that will not run again."""
         return sum(n for state, n in self.counts.items() if state in FINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is shown of a study at one moment."""
+
+    study: StudyRow
+    stand: Standing
+    trials: Sequence[TrialRow]
+    curves: dict[str, list[float]]
+    devices: Sequence[DeviceRecord]
+    running: Mapping[tuple[str, int], Work]
 
 
 def sign(study: StudyRow) -> float:
@@ -169,6 +183,25 @@ def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
             found.append(row)
         known[row.trial] = row.signature
     return found
+
+
+def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
+    """What became of whose state, in sentences: the trial's own beginning, and who it lent to."""
+    said = []
+    if trial.origin_trial is not None:
+        source = number_of(trial.origin_trial)
+        said.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
+    heirs = [other for other in trials if other.origin_trial == trial.id]
+    said += [
+        f"trial {heir.number} goes on from its state after epoch {heir.origin_epoch}"
+        for heir in heirs
+    ]
+    said += [
+        f"it fell behind after epoch {trial.epoch}, and trial {other.number} took its place"
+        for other in trials
+        if other.replaces == trial.id
+    ]
+    return said
 
 
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:

@@ -20,9 +20,8 @@ from ..profiling.knobs import words
 from ..scheduler import events as happened
 from ..scheduler.planning import ASIDE
 from ..scheduler.retry import KINDS
-from .lineage import origins
-from .standing import final_metrics
-from .system_view import tried
+from .standing import final_metrics, origins
+from .system_configurations import tried
 from .text import duration, instead, number
 
 if TYPE_CHECKING:
