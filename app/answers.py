@@ -22,8 +22,8 @@ from ..scheduler.events import (
 from ..scheduler.state import EngineState
 from ..scheduler.trial import Trial
 from .advisor import Advisor
-from .plugin import instead
 from .ports import Answer, Policies, Samplers
+from .text import instead
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,9 @@ from urllib.parse import quote
 
 from ..profiling.errors import BackendError, LedgerDamaged, PenstockError, UsageError
 from . import locks
-from .database import Database, Known, database_at, look_through
+from .database import Database, Known, look_through
 from .ledger import SqlLedger
+from .open_database import database_at
 from .queries import Reader
 from .settings import Settings
 

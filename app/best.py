@@ -14,7 +14,8 @@ from ..profiling.errors import UsageError
 from ..tasks.stores import open_store
 from .energy import energy_words, joules_of
 from .limit import within
-from .standing import final_metrics, front_of, number, reached, so_far
+from .standing import final_metrics, front_of, reached, so_far
+from .text import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

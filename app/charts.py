@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .standing import count, number, ranked
+from .standing import ranked
+from .text import count, number
 
 if TYPE_CHECKING:
     from .rows import StudyRow, TrialRow

@@ -18,10 +18,21 @@ from ..profiling.errors import TrialFailed, UsageError
 from .cli_devices import capacity
 from .cli_history import history, similar
 from .cli_life import cancel, extend, pause, resume, weight
-from .cli_machine import backup, doctor, down, flower, gc, metrics, plan, restore, up, worker
+from .cli_machine import (
+    backup,
+    dashboard,
+    doctor,
+    down,
+    flower,
+    gc,
+    metrics,
+    plan,
+    restore,
+    up,
+    worker,
+)
 from .cli_results import best, export, import_study
 from .cli_simulate import simulate
-from .cli_views import dashboard
 from .private import forbid_others_to_write
 from .terminal import (
     FAILED,

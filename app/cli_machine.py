@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from .terminal import BACKEND, Json, client_of, present, say, settings_of
+from .terminal import BACKEND, Json, client_of, present, reader_of, say, settings_of
+
+if TYPE_CHECKING:
+    from .doctor import Finding
 
 Devices = Annotated[
     str | None,
@@ -16,18 +23,34 @@ Devices = Annotated[
     ),
 ]
 
+#: How a finding is marked, by its grade.
+GRADES = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
+
 
 def doctor(as_json: Json = False) -> None:
     """Say what is found here, what is missing, and what to do."""
     from dataclasses import asdict
 
     from .doctor import diagnose
-    from .listing import findings_view
 
     findings = diagnose(settings_of())
     present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
     if any(finding.grade == "fail" for finding in findings):
         raise typer.Exit(BACKEND)
+
+
+def findings_view(findings: Sequence[Finding]) -> RenderableType:
+    """What the doctor found, a line each, with the advice below what is not well."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        what = Text(finding.what)
+        if finding.advice:
+            what.append(f"\n{finding.advice}", style="yellow")
+        table.add_row(Text(*GRADES[finding.grade]), finding.name, what)
+    return table
 
 
 def plan(as_json: Json = False) -> None:
@@ -149,3 +172,21 @@ def metrics(
     _, thread = serve(settings_of(), address, port)
     say(f"http://{address}:{port}/metrics")
     thread.join()
+
+
+def dashboard(
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = 8080,
+) -> None:
+    """Show all studies in optuna-dashboard, in the browser, until Ctrl-C. It only reads.
+
+    It needs the extra 'dashboard' of penstock, and listens on this machine only.
+    """
+    from .dashboard import ADDRESS, serving
+
+    reader = reader_of()
+    reader.newest()  # says so here where nothing has run yet
+    with serving(reader, port) as server:
+        say(f"http://{ADDRESS}:{port}/dashboard")
+        server.serve_forever()

@@ -24,7 +24,8 @@ from .fragments import NOTHING
 from .page import moment, page
 from .report import code_name, strategy_words
 from .space import parameter
-from .standing import Standing, duration, final_metrics, label, number, reached, standing
+from .standing import Standing, final_metrics, reached, standing
+from .text import duration, label, number
 from .whole_file import write_whole
 
 if TYPE_CHECKING:

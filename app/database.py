@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from sqlalchemy import Connection, Engine, delete, event, func, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from ..profiling.errors import BackendError, IllegalTransition, LedgerDamaged, UsageError
+from ..profiling.errors import BackendError, IllegalTransition, LedgerDamaged
 from .digests import NONE, fault, faults, seal, seal_all
 from .tables import EVENT, HEAD, STUDY, WRITER
 
@@ -123,21 +123,6 @@ class Database(ABC):
     def unusable(self, why: str) -> BackendError:
         """That the ledger cannot be used, and why."""
         return BackendError(f"the ledger {self.shown} cannot be used: {why}")
-
-
-def database_at(url: str) -> Database:
-    """The database of a ledger's URL. Raises ``UsageError`` for any other URL."""
-    scheme, mark, _ = url.partition(":")
-    if scheme == "sqlite":
-        from .sqlite import SqliteDatabase
-
-        return SqliteDatabase(url)
-    if scheme == "postgresql":
-        from .postgres import PostgresDatabase
-
-        return PostgresDatabase(url)
-    # The value is not shown whole: another database's URL may hold a password.
-    raise UsageError.refuse("ledger", scheme + ":…" if mark else url, ALLOWED)
 
 
 def begin_by(engine: Engine, words: str) -> Engine:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..profiling.errors import BackendError, UsageError
 from .console import PlainConsole
-from .standing import duration
+from .text import duration
 
 if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord

@@ -249,7 +249,7 @@ def _trouble(settings: Settings, service: str) -> str | None:
 
 def _ledger(settings: Settings) -> Iterator[Finding]:
     from .backups import GONE_ADVICE, is_ledger_gone
-    from .database import database_at
+    from .open_database import database_at
     from .queries import Reader
 
     shown = hide_password(settings.ledger_url)

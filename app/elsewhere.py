@@ -10,7 +10,7 @@ from ..profiling.discovery import node_name
 from ..profiling.errors import BackendError
 from ..profiling.urls import hide_password
 from . import broker, protocol
-from .database import database_at
+from .open_database import database_at
 from .queries import Reader
 from .settings import PREFIX, Settings
 
@@ -20,7 +20,7 @@ def owner(settings: Settings) -> str:
     return f"{settings.home} on {node_name()}"
 
 
-def reader_of(settings: Settings) -> Reader:
+def ledger_reader(settings: Settings) -> Reader:
     """The ledger of these settings, for reading. BackendError where it is elsewhere, and where."""
     words = elsewhere(settings)
     if words is not None:

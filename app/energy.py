@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from .standing import count, duration
+from .text import count, duration
 
 if TYPE_CHECKING:
     from ..scheduler.state import DeviceRecord

@@ -25,8 +25,8 @@ from ..scheduler.trial import FINAL
 from . import locks
 
 if TYPE_CHECKING:
-    from .picture import View
     from .rows import EpochRow, StudyRow, TrialRow
+    from .standing import View
 
 log = logging.getLogger(__name__)
 

@@ -197,10 +197,6 @@ def learning_curves(
     return {"data": traces, "layout": layout}
 
 
-def _members(row: EpochRow) -> tuple[tuple[str, int], ...]:
-    return row.members or ((row.device, row.slot),)
-
-
 def timeline(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
@@ -218,9 +214,9 @@ def timeline(
         else:
             runs.append([row])
     # A gang's epochs are on the lanes of all its members.
-    placed = [(place, bar) for bar in runs for place in _members(bar[0])]
+    placed = [(place, bar) for bar in runs for place in bar[0].places]
     bars = [bar for _, bar in placed]
-    places = {place for row in epochs for place in _members(row)}
+    places = {place for row in epochs for place in row.places}
     several = {device for device, slot in places if slot > 0}
     lane_of = {
         (device, slot): f"{device} · {slot}" if device in several else device

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ..scheduler.trial import TrialState
 from .charts import colours
 from .energy import joules_of
-from .standing import count, duration, front_of, number, ranked, violated
+from .standing import front_of, ranked, violated
+from .text import count, duration, number
 
 if TYPE_CHECKING:
     from ..scheduler.study import Objective, Scalar

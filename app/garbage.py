@@ -19,7 +19,6 @@ from ..profiling.urls import hide_password
 from . import store
 from .janitor import SWEEP_AGE, delete, unnamed
 from .queries import Reader
-from .serve import installation_key
 from .settings import Settings
 
 #: Seconds from which on a log, or a file of an installation at rest, is old.
@@ -55,7 +54,7 @@ def find(settings: Settings) -> Iterator[Garbage]:
     at_rest = all(
         study.finished_at is not None or study.contract == "ask" for study in reader.studies()
     )
-    url = store.checkpoints(settings.store_url, installation_key(settings))
+    url = store.checkpoints(settings.store_url, store.installation_key(settings))
     for uri, size in unnamed(url, reader, REST_AGE if at_rest else SWEEP_AGE):
         yield Garbage(uri, size, is_log=False)
     for log in sorted(settings.logs.glob("*.log")):

@@ -90,10 +90,10 @@ class StudyHandle:
 
     def _reading(self) -> tuple[Reader, Results]:
         if self._kept is None:
-            from .elsewhere import reader_of
+            from .elsewhere import ledger_reader
             from .results import Results
 
-            reader = reader_of(self._settings)
+            reader = ledger_reader(self._settings)
             self._kept = (reader, Results(reader, self.id))
         return self._kept
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Protocol, Self
@@ -23,44 +23,21 @@ from sqlalchemy import Connection, Row, Select, select
 
 from ..profiling.errors import IllegalTransition
 from ..profiling.history import HistoryEntry
-from ..scheduler.decisions import Parent
 from ..scheduler.events import Event
 from ..scheduler.past import Past
-from ..scheduler.state import DeviceRecord
 from ..scheduler.study import StudyRecord, StudySpec
 from ..scheduler.trial import AcceptedEpoch, Trial
-from .database import Database, Newest, database_at, migrate, verify
+from .database import Database, Newest, migrate, verify
 from .digests import NONE
 from .event_log import EventLog
 from .history import merged, read_history
+from .open_database import database_at
 from .past import read_past
 from .tables import COMMAND
-from .writes import writes_for
+from .writes import Batch, writes_for
 
 #: Seconds between two notes of which event is the newest (``Database.note``).
 NOTE_EVERY = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one transaction writes. Records replace those of the same id; the rest is added.
-
-    ``events`` are (sequence number, event) in order; ``durables`` (trial, state, time in seconds);
-    ``discarded`` (trial, epoch) of durable states that are let go;
-    ``commands`` (command id, reply text); ``snapshot`` (last event that it covers, text).
-    ``history`` is appended to the history of tuned system parameters, which stays short.
-    """
-
-    events: Sequence[tuple[int, Event]] = ()
-    studies: Sequence[StudyRecord] = ()
-    trials: Sequence[Trial] = ()
-    epochs: Sequence[AcceptedEpoch] = ()
-    durables: Sequence[tuple[str, Parent, float]] = ()
-    discarded: Sequence[tuple[str, int]] = ()
-    devices: Sequence[DeviceRecord] = ()
-    commands: Sequence[tuple[str, str]] = ()
-    snapshot: tuple[int, str] | None = None
-    history: Sequence[HistoryEntry] = ()
 
 
 class Ledger(Protocol):

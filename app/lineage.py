@@ -1,4 +1,4 @@
-"""Where forked trials come from (population based training): a chart for the report, and words.
+"""Where forked trials come from (population based training): a chart for the report.
 
 A lane a trial, along the epochs that are its own. An arrow leads from the trial whose state was
 taken over, after the epoch where it was, to the one that goes on from it.
@@ -69,22 +69,3 @@ def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
         "hovermode": "closest",
     }
     return {"data": traces, "layout": layout}
-
-
-def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
-    """What became of whose state, in sentences: the trial's own beginning, and who it lent to."""
-    said = []
-    if trial.origin_trial is not None:
-        source = number_of(trial.origin_trial)
-        said.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
-    heirs = [other for other in trials if other.origin_trial == trial.id]
-    said += [
-        f"trial {heir.number} goes on from its state after epoch {heir.origin_epoch}"
-        for heir in heirs
-    ]
-    said += [
-        f"it fell behind after epoch {trial.epoch}, and trial {other.number} took its place"
-        for other in trials
-        if other.replaces == trial.id
-    ]
-    return said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,12 @@ from rich.text import Text
 
 from .last_words import last_words
 from .live import Watcher
-from .picture import STATUS_STYLE, View, picture
-from .standing import duration, number
+from .picture import STATUS_STYLE, picture
+from .standing import View
+from .text import duration, number, share_words
 from .usage import usage_of, words
-from .weights import share_words
 
 if TYPE_CHECKING:
-    from .doctor import Finding
     from .queries import Reader
     from .rows import StudyRow, TrialRow
     from .settings import Settings
@@ -161,20 +159,3 @@ def standing_view(
     for what, end in last_words(settings, study, view.trials):
         parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]
     return Group(*parts)
-
-
-GRADES = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
-
-
-def findings_view(findings: Sequence[Finding]) -> RenderableType:
-    """What the doctor found, a line each, with the advice below what is not well."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for finding in findings:
-        what = Text(finding.what)
-        if finding.advice:
-            what.append(f"\n{finding.advice}", style="yellow")
-        table.add_row(Text(*GRADES[finding.grade]), finding.name, what)
-    return table

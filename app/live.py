@@ -27,8 +27,8 @@ from ..scheduler.trial import FINAL
 from .codec import spec_from_json
 from .console import PlainConsole
 from .limit import patiently
-from .picture import View, picture, progress, sentence
-from .standing import standing
+from .picture import picture, progress, sentence
+from .standing import View, standing
 
 if TYPE_CHECKING:
     from .queries import Reader

@@ -160,10 +160,10 @@ def create_study(
 def load_study(study_name: str) -> Study:
     """The study of this name or id. Raises UsageError with near names where there is none."""
     refuse_in_trainer("load_study()")
-    from .elsewhere import reader_of
+    from .elsewhere import ledger_reader
 
     settings = load_settings()
-    row = reader_of(settings).study(study_name)
+    row = ledger_reader(settings).study(study_name)
     spec = spec_from_json(row.spec_json)
     return Study(Plan.of(spec), row.name, row.id, settings, spec)
 
@@ -183,10 +183,10 @@ def _find(settings: Settings, name: str) -> StudyRow | None:
 
     The scheduler looks at the name again when the study is submitted.
     """
-    from .elsewhere import reader_of
+    from .elsewhere import ledger_reader
 
     try:
-        rows = reader_of(settings).studies()
+        rows = ledger_reader(settings).studies()
     except BackendError:
         return None
     return next((row for row in reversed(rows) if row.name == name), None)

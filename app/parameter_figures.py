@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .charts import LANE, MARGIN, SCALE, Figure, axis, escape, is_log, shade
-from .standing import number, ranked
+from .standing import ranked
+from .text import number
 
 if TYPE_CHECKING:
     from .importances import Importances

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -12,25 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..scheduler.trial import TrialState
-from .standing import (
-    Standing,
-    aim,
-    best_words,
-    count,
-    duration,
-    label,
-    number,
-    ranked,
-    reached,
-    scores,
-    so_far,
-    sparkline,
-)
-from .weights import share_words
+from .standing import Standing, aim, best_words, ranked, reached, scores, so_far
+from .text import count, duration, label, number, share_words, sparkline
 
 if TYPE_CHECKING:
-    from ..scheduler.state import DeviceRecord
-    from .rows import StudyRow, TrialRow, Work
+    from .rows import StudyRow, TrialRow
+    from .standing import View
 
 FULL_TABLE = 15  # up to so many trials all are listed; above, those that matter
 BEST_SHOWN, FAILED_SHOWN = 5, 3
@@ -53,18 +39,6 @@ STATUS_STYLE = {
     "failed": "red",
     "cancelled": "yellow",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """All that is shown of a study at one moment."""
-
-    study: StudyRow
-    stand: Standing
-    trials: Sequence[TrialRow]
-    curves: dict[str, list[float]]
-    devices: Sequence[DeviceRecord]
-    running: Mapping[tuple[str, int], Work]
 
 
 def sentence(study: StudyRow, trial: TrialRow) -> str:

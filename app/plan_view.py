@@ -8,8 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from .plugin import instead
-from .standing import count, duration, number
+from .text import count, duration, instead, number
 
 Facts = dict[str, Any]
 

@@ -25,11 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import UsageError
-from ..scheduler.planning import ASIDE
 from ..scheduler.policies import find_policy, is_plugin
 from ..scheduler.snapshot import Plan, Policy, Snapshot, fault
 from .codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
-from .standing import duration
 
 #: CPU seconds that one plan may take.
 BUDGET = 0.5
@@ -37,14 +35,6 @@ BUDGET = 0.5
 PATIENCE = 3.0
 #: Seconds in which the child has to import the user's module.
 START_WITHIN = 60.0
-
-
-def instead(seconds: float = ASIDE) -> str:
-    """What follows where a policy gave no plan and is asked again after so long; what to do."""
-    return (
-        "the plan before stands, and who is not in it goes in order of arrival, on one device;"
-        f" correct it: after {duration(seconds)} it is asked again, a changed file imported anew"
-    )
 
 
 def check_policy(policy: str) -> None:

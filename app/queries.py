@@ -31,10 +31,11 @@ from ..scheduler.events import (
 from ..scheduler.state import DeviceRecord
 from ..scheduler.trial import TrialState
 from . import codec
-from .database import check_empty, check_not_newer, check_noted, database_at, revision
+from .database import check_empty, check_not_newer, check_noted, revision
 from .digests import EVENTS
 from .event_log import EventLog, of_kind
 from .history import read_history
+from .open_database import database_at
 from .rows import (
     DurableRow,
     EpochRow,

@@ -19,7 +19,7 @@ from ..profiling.cost import FIRST_RESIZE
 from ..profiling.errors import UsageError
 from .codec import spec_from_json
 from .simulate import OVERHEAD
-from .standing import count, duration
+from .text import count, duration
 from .usage import beside
 from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
 

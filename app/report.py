@@ -19,21 +19,9 @@ from .energy import energy_words
 from .fragments import Markup, pairs, table
 from .importances import LEAST, Importances, importances
 from .page import moment, page
-from .standing import (
-    Standing,
-    aim,
-    best_words,
-    breaks,
-    count,
-    duration,
-    final_metrics,
-    label,
-    number,
-    reached,
-    scores,
-    standing,
-)
+from .standing import Standing, aim, best_words, breaks, final_metrics, reached, scores, standing
 from .system_view import SystemSection, system_section, turned
+from .text import count, duration, label, number
 from .usage import beside, usage_of, words
 from .whole_file import write_whole
 

@@ -148,6 +148,11 @@ class EpochRow:
         """On how many devices it was trained."""
         return max(1, len(self.members))
 
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """Device and slot of each member; an old ledger names none where there was only one."""
+        return self.members or ((self.device, self.slot),)
+
 
 @dataclass(frozen=True, slots=True)
 class DurableRow:

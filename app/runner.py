@@ -50,12 +50,13 @@ from .advisor import Advisor
 from .clock import Clock
 from .codec import state_to_json
 from .history import entries_from_bodies, entries_of
-from .ledger import Batch, Ledger
+from .ledger import Ledger
 from .plugin import PluginHost
 from .ports import Message, OpenAttempt, Orders, Policies, Samplers, Transport
 from .protocol import reply_name
 from .reaper import Reaper
 from .reports import Question, to_event, to_question
+from .writes import Batch
 
 log = logging.getLogger(__name__)
 

@@ -20,18 +20,9 @@ from ..profiling.extras import advice
 from ..scheduler.trial import TrialState
 from .console import PlainConsole
 from .report import write_report
-from .standing import (
-    Standing,
-    best_words,
-    count,
-    duration,
-    final_metrics,
-    label,
-    number,
-    scores,
-    standing,
-)
+from .standing import Standing, best_words, final_metrics, scores, standing
 from .story import planless
+from .text import count, duration, label, number
 
 if TYPE_CHECKING:
     from .queries import Reader

@@ -12,7 +12,7 @@ from ..scheduler.decisions import Dispatch
 from ..scheduler.study import StudySpec
 from ..tasks.messages import CodeRef, ParentRef, SegmentTask, dumps, seal
 from . import protocol
-from .celery import message
+from .message import message
 from .store import checkpoints
 
 log = logging.getLogger(__name__)

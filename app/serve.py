@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import threading
 import time
 from contextlib import suppress
 from importlib.metadata import version
 
-from ..profiling.errors import BackendError, LedgerDamaged, UsageError
+from ..profiling.errors import BackendError, LedgerDamaged
 from ..scheduler.engine import Engine
 from ..scheduler.events import PolicyChosen
 from . import broker, locks, protocol, store
@@ -82,7 +81,7 @@ class Scheduler:
 
     def serve(self, stop: threading.Event) -> None:
         """Turn after turn until ``stop`` is set or nobody has wanted anything for long."""
-        key = installation_key(self._settings)
+        key = store.installation_key(self._settings)
         janitor = Janitor(
             store.checkpoints(self._settings.store_url, key), Reader(self._settings.ledger_url)
         )
@@ -215,23 +214,3 @@ class Scheduler:
         if time.time() - self._busy_at < self._settings.idle_stop:
             return False
         return stop_if_idle(self._settings, self._busy_at)
-
-
-def installation_key(settings: Settings) -> bytes:
-    """The key that signs this installation's messages, made on first use, readable by its owner.
-
-    UsageError where its file holds something else.
-    """
-    path = settings.home / "key"
-    if not path.exists():
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_text(secrets.token_hex(32))
-        draft.rename(path)
-    key = protocol.key_of(path.read_text("ascii", "replace"))
-    if key is None:
-        raise UsageError(
-            f"{path} is damaged: it should hold a key in hexadecimal digits. Put a copy of it back,"
-            " or remove it: a new one is made, and earlier checkpoints are read where they are"
-        )
-    return key

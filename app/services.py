@@ -108,7 +108,7 @@ def ensure_up(
     settings.ensure_home()
     store.probe(settings.store_url)
     if settings.ledger is not None:
-        from .database import database_at
+        from .open_database import database_at
 
         database_at(settings.ledger).check()
     _tell_of_change(settings)

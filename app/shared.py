@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..scheduler.study import number_of
-from .standing import count, duration
+from .text import count, duration
 
 if TYPE_CHECKING:
     from .rows import EpochRow, StudyRow
@@ -72,7 +72,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, Place]]:
     found = []
     for row in sorted(epochs, key=lambda row: row.at):
         begin = row.at - row.seconds
-        for slot in row.members or ((row.device, row.slot),):
+        for slot in row.places:
             place, known = (*slot, row.trial), last.get(slot)
             if known is not None and known[2] == place and begin - known[1] <= GAP:
                 begin = known[0]

@@ -10,7 +10,7 @@ from ..profiling.errors import UsageError
 from ..profiling.history import HistoryEntry, Profile, machine_class, source_of
 from ..profiling.similarity import Answer, Neighbour, Similarity
 from ..scheduler.events import Profiled
-from .standing import count, number
+from .text import count, number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

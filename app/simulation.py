@@ -26,7 +26,7 @@ from ..scheduler.study import number_of
 from ..scheduler.trial import AcceptedEpoch
 from .plugin import check_policy
 from .simulate import simulate
-from .standing import count
+from .text import count
 from .workload import KnownCosts, Training, Workload
 
 #: What is compared where nothing is said: ``shuffle`` is for tests of exactness only.

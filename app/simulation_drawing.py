@@ -16,7 +16,7 @@ from ..scheduler.study import number_of
 from ..scheduler.trial import AcceptedEpoch
 from .charts import STUDIES, WIDE_LANES, unit_of
 from .simulation import Outcome, Simulation, occupied
-from .standing import number
+from .text import number
 
 #: Pixels: the width of a chart, what is right of its plot and below it, a character.
 WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7

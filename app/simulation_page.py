@@ -15,7 +15,7 @@ from .page import page
 from .simulation import Outcome, Simulation
 from .simulation_drawing import busy, colour, colours, gantt
 from .simulation_view import headline
-from .standing import count, duration
+from .text import count, duration
 from .whole_file import write_whole
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from .console import PlainConsole
 from .simulation import Simulation
-from .standing import count, duration
+from .text import count, duration
 
 
 def simulation_view(of: Simulation) -> RenderableType:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..scheduler.hyperband import brackets
 from ..scheduler.pareto import front
 from ..scheduler.strategy import rungs_of
+from ..scheduler.study import number_of
 from ..scheduler.trial import FINAL, TrialState
+from .text import count, number
 
 if TYPE_CHECKING:
+    from ..scheduler.state import DeviceRecord
     from ..scheduler.study import StrategySpec
-    from .rows import EpochRow, StudyRow, TrialRow
+    from .rows import EpochRow, StudyRow, TrialRow, Work
 
 #: Epochs whose durations are averaged for the time left: enough to be calm, few enough to follow.
 RECENT = 64
@@ -53,6 +56,18 @@ class Standing:
     def final(self) -> int:
         """Trials that will not run again."""
         return sum(n for state, n in self.counts.items() if state in FINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is shown of a study at one moment."""
+
+    study: StudyRow
+    stand: Standing
+    trials: Sequence[TrialRow]
+    curves: dict[str, list[float]]
+    devices: Sequence[DeviceRecord]
+    running: Mapping[tuple[str, int], Work]
 
 
 def sign(study: StudyRow) -> float:
@@ -170,6 +185,25 @@ def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
     return found
 
 
+def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
+    """What became of whose state, in sentences: the trial's own beginning, and who it lent to."""
+    said = []
+    if trial.origin_trial is not None:
+        source = number_of(trial.origin_trial)
+        said.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
+    heirs = [other for other in trials if other.origin_trial == trial.id]
+    said += [
+        f"trial {heir.number} goes on from its state after epoch {heir.origin_epoch}"
+        for heir in heirs
+    ]
+    said += [
+        f"it fell behind after epoch {trial.epoch}, and trial {other.number} took its place"
+        for other in trials
+        if other.replaces == trial.id
+    ]
+    return said
+
+
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
     """Epochs that a study of ``n_trials`` takes if none fails; None when only the objective knows.
 
@@ -253,57 +287,3 @@ def _time_left(
             return None
         expected = math.ceil(study.n_trials * sum(over) / len(over))
     return max(0, expected - len(epochs)) * seconds / slots
-
-
-def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """``values`` as little bars between ``low`` and ``high`` (those outside are clipped).
-
-    >>> sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
-    '▁▅█'
-    """
-    bars = "▁▂▃▄▅▆▇█"
-    span = high - low
-    if not math.isfinite(span) or span <= 0:
-        return bars[0] * len(values)
-    places = (min(max((value - low) / span, 0.0), 1.0) for value in values)
-    return "".join(bars[math.floor(place * (len(bars) - 1) + 0.5)] for place in places)
-
-
-def count(n: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def label(name: str) -> str:
-    """A sampler's or strategy's name as people write it; one's own name stays as it is."""
-    return {
-        "full": "full budget",
-        "halving": "successive halving",
-        "hyperband": "Hyperband",
-        "median": "median stopping",
-        "curve": "curve stopping",
-        "qmc": "quasi-random",
-        "cmaes": "CMA-ES",
-        "nsga2": "NSGA-II",
-    }.get(name, name.upper() if name in {"asha", "pasha", "pbt", "tpe", "bohb", "gp"} else name)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people: ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
-    if seconds < 1:
-        return f"{seconds:.2f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def number(value: object, digits: int = 4) -> str:
-    """A parameter or metric as people write it: floats to ``digits`` significant ones."""
-    if isinstance(value, bool) or not isinstance(value, float):
-        return str(value)
-    return f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""Is this node's checkpoint store the installation's? A mark in the store answers.
+"""What an installation is known by: the key that it signs with, and its mark in the store.
 
 Every node can write to ``file:///somewhere``, yet on another machine that is another disk. So the
 scheduler leaves a mark in its store, and a node that does not find the mark there, or cannot write
@@ -7,18 +7,44 @@ beside it, is refused before it takes work.
 
 from __future__ import annotations
 
+import os
+import secrets
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ..profiling.errors import BackendError
+from ..profiling.errors import BackendError, UsageError
 from ..profiling.urls import hide_password
 from ..tasks.stores import make_folder, open_store, unusable
+from . import protocol
 from .limit import within
+
+if TYPE_CHECKING:
+    from .settings import Settings
 
 #: A store that has not answered by then does not answer (seconds, all steps together; a library
 #: for one may take some of them to load).
 ANSWER_LIMIT = 20.0
+
+
+def installation_key(settings: Settings) -> bytes:
+    """The key that signs this installation's messages, made on first use, readable by its owner.
+
+    UsageError where its file holds something else.
+    """
+    path = settings.home / "key"
+    if not path.exists():
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_hex(32))
+        draft.rename(path)
+    key = protocol.key_of(path.read_text("ascii", "replace"))
+    if key is None:
+        raise UsageError(
+            f"{path} is damaged: it should hold a key in hexadecimal digits. Put a copy of it back,"
+            " or remove it: a new one is made, and earlier checkpoints are read where they are"
+        )
+    return key
 
 
 def mark(url: str, key: bytes) -> None:

@@ -20,10 +20,9 @@ from ..profiling.knobs import words
 from ..scheduler import events as happened
 from ..scheduler.planning import ASIDE
 from ..scheduler.retry import KINDS
-from .lineage import origins
-from .plugin import instead
-from .standing import duration, final_metrics, number
-from .system_view import tried
+from .standing import final_metrics, origins
+from .system_configurations import tried
+from .text import duration, instead, number
 
 if TYPE_CHECKING:
     from ..scheduler.events import Event

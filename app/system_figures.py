@@ -7,50 +7,19 @@ what the ledger has of one study.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import exp, log10
+from math import log10
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
-from ..profiling.arm import FEWEST_WINDOWS, Arm
 from ..profiling.knobs import SystemConfig, words
 from ..scheduler.study import number_of
 from .charts import LANE, MARGIN, STUDIES, UNRANKED, Figure, axis, escape, lanes_height, shade
-from .standing import count, number
+from .text import count, number
 
 if TYPE_CHECKING:
     from ..profiling.similarity import Similarity
     from ..scheduler.events import Profiled
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A configuration as it was measured: each window's seconds a step over the default's, and
-    joules likewise where they were measured. ``failed`` is why it cannot be run, or empty.
-    """
-
-    config: SystemConfig
-    ratios: tuple[float, ...]
-    joules: tuple[float, ...]
-    failed: str
-
-    @property
-    def speed(self) -> float | None:
-        """Steps an hour over those under the default, the geometric mean; None: not measured."""
-        return 1 / geometric_mean(self.ratios) if self.ratios else None
-
-    def interval(self, alpha: float) -> tuple[float, float] | None:
-        """Of ``speed``, each bound wrong with probability ``alpha``; None: too few windows."""
-        arm = Arm(self.config)
-        for ratio in self.ratios:
-            arm.saw(ratio)
-        low, high = arm.interval(alpha)
-        return (exp(-high), exp(-low)) if arm.n >= FEWEST_WINDOWS else None
-
-    @property
-    def energy(self) -> float | None:
-        """Joules a step over those under the default, the geometric mean; None: not measured."""
-        return geometric_mean(self.joules) if self.joules else None
+    from .system_configurations import Tried
 
 
 def heat(profiles: Sequence[Profiled]) -> Figure | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from ..profiling.history import machine_class, source_of
 from ..profiling.knobs import SystemConfig, words
 from ..profiling.racing import decisive
-from ..scheduler.events import AttemptFailed, Profiled, Window, WindowsMeasured
+from ..scheduler.events import AttemptFailed, Profiled, WindowsMeasured
 from .charts import Figure
-from .standing import count, duration
-from .system_figures import Tried, bought, by_batch, clusters, heat
+from .system_configurations import Tried, crashed, tried, tried_by_epoch
+from .system_figures import bought, by_batch, clusters, heat
+from .text import count, duration
 
 if TYPE_CHECKING:
     from ..scheduler.study import StudySpec
     from .queries import Reader
-    from .rows import EpochRow, TrialRow
+    from .rows import TrialRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,60 +39,6 @@ PICTURES = {
     "system_clusters": "Workloads of this installation's history, a dot each, by cluster; squares"
     " are this study's. Profiles in the plane in which they differ most.",
 }
-
-
-def tried(
-    events: Sequence[WindowsMeasured], failures: Sequence[tuple[SystemConfig, str]] = ()
-) -> list[Tried]:
-    """All configurations that were measured, the fastest first, and those that cannot be run."""
-    ratios: dict[SystemConfig, list[float]] = {}
-    joules: defaultdict[SystemConfig, list[float]] = defaultdict(list)
-    failed: dict[SystemConfig, str] = dict(failures)
-    for event in events:
-        for window in event.windows:
-            ratios.setdefault(window.config, []).append(window.ratio)
-            if window.joules is not None:
-                joules[window.config].append(window.joules)
-        failed |= dict(event.failed)
-    found = [
-        Tried(
-            config,
-            tuple(ratios.get(config, ())),
-            tuple(joules[config]),
-            failed.get(config, ""),
-        )
-        for config in dict.fromkeys([*ratios, *failed])
-    ]
-    return sorted(found, key=lambda each: -(each.speed or 0.0))
-
-
-def crashed(
-    failures: Sequence[AttemptFailed], epochs: Sequence[EpochRow]
-) -> list[tuple[SystemConfig, str]]:
-    """What trials failed under that ended an epoch without it later: it cannot be run, and why."""
-    last = {row.trial: row.at for row in epochs}  # in the order of time
-    return [
-        (each.trying, f"{each.kind}: {each.message.splitlines()[0] if each.message else ''}")
-        for each in failures
-        if each.trying and last.get(each.trial, each.at) > each.at
-    ]
-
-
-def tried_by_epoch(epochs: Sequence[EpochRow]) -> list[WindowsMeasured]:
-    """Epochs that took the place of windows (``grid``): each beside its trial's last by default."""
-    usual: dict[str, float] = {}
-    found = []
-    for row in epochs:
-        if not row.system:
-            usual[row.trial] = row.seconds
-        elif row.trial in usual and row.width == 1:
-            window = Window(row.system, row.seconds / usual[row.trial], 0.0)
-            found.append(
-                WindowsMeasured(
-                    at=row.at, trial=row.trial, fence=row.fence, windows=(window,), failed=()
-                )
-            )
-    return found
 
 
 def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:

@@ -154,9 +154,9 @@ def settings_of(devices: str | None = None) -> Settings:
 
 def reader_of(settings: Settings | None = None) -> Reader:
     """The ledger, to be read. BackendError where it is on another machine, and where."""
-    from .elsewhere import reader_of
+    from .elsewhere import ledger_reader
 
-    return reader_of(settings or settings_of())
+    return ledger_reader(settings or settings_of())
 
 
 def study_of(reader: Reader, name: str | None) -> StudyRow:

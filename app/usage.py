@@ -194,18 +194,14 @@ def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Place, float]]:
         for rows in chains.values()
         for before, after in itertools.pairwise(rows)
         if before.width != after.width
-        for place in _places(after)
+        for place in after.places
     }
-
-
-def _places(row: EpochRow) -> tuple[Place, ...]:
-    return row.members or ((row.device, row.slot),)
 
 
 def _by_place(epochs: Iterable[EpochRow]) -> dict[Place, list[Span]]:
     found: dict[Place, list[Span]] = {}
     for row in epochs:
-        for place in _places(row):
+        for place in row.places:
             found.setdefault(place, []).append((row.at - row.seconds, row.at))
     return found
 

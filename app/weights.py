@@ -13,12 +13,6 @@ LOWEST, HIGHEST = 1e-3, 1e3
 FURTHEST = 1000
 
 
-def share_words(weight: float, priority: int) -> str:
-    """What of both is not the default, as *weight 2, priority 1*; nothing where all is."""
-    words = [f"weight {weight:g}"] if weight != 1.0 else []
-    return ", ".join(words + ([f"priority {priority}"] if priority else []))
-
-
 def check_weight(value: Any) -> float:
     """A weight; UsageError for what is not a number in its range."""
     allowed = f"a number from {LOWEST:g} to {HIGHEST:g}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +32,34 @@ from .tables import COMMAND, DEVICE, DURABLE, EPOCH, EVENT, HISTORY, SNAPSHOT, S
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql
 
+    from ..profiling.history import HistoryEntry
     from ..scheduler.state import DeviceRecord
-    from .ledger import Batch
 
     Insert = sqlite.Insert | postgresql.Insert
 
 _Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one transaction writes. Records replace those of the same id; the rest is added.
+
+    ``events`` are (sequence number, event) in order; ``durables`` (trial, state, time in seconds);
+    ``discarded`` (trial, epoch) of durable states that are let go;
+    ``commands`` (command id, reply text); ``snapshot`` (last event that it covers, text).
+    ``history`` is appended to the history of tuned system parameters, which stays short.
+    """
+
+    events: Sequence[tuple[int, Event]] = ()
+    studies: Sequence[StudyRecord] = ()
+    trials: Sequence[Trial] = ()
+    epochs: Sequence[AcceptedEpoch] = ()
+    durables: Sequence[tuple[str, Parent, float]] = ()
+    discarded: Sequence[tuple[str, int]] = ()
+    devices: Sequence[DeviceRecord] = ()
+    commands: Sequence[tuple[str, str]] = ()
+    snapshot: tuple[int, str] | None = None
+    history: Sequence[HistoryEntry] = ()
 
 
 class Writes:

@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import redis
 from penstock.app import protocol
-from penstock.app.celery import message
 from penstock.app.codec import spec_from_json
+from penstock.app.message import message
 from penstock.app.rows import EpochRow
 from penstock.tasks.messages import CodeRef, SegmentTask, dumps, seal
 

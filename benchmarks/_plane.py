@@ -23,11 +23,12 @@ from typing import Any
 from penstock.app import broker
 from penstock.app.celery import worker_argv
 from penstock.app.clock import WallClock
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
 from penstock.app.settings import Settings
 from penstock.app.transport import RedisTransport
+from penstock.app.writes import Batch
 from penstock.profiling.devices import Device
 from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import StudySubmitted

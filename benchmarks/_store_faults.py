@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import sqlalchemy as sa
-from penstock.app.database import database_at
+from penstock.app.open_database import database_at
 from penstock.app.tables import DURABLE
 
 from ._attempts import Member

@@ -21,8 +21,9 @@ import nbformat
 from nbclient import NotebookClient
 from penstock.app.live import Watcher
 from penstock.app.optuna_storage import LedgerStorage
-from penstock.app.picture import View, picture
+from penstock.app.picture import picture
 from penstock.app.queries import Reader
+from penstock.app.standing import View
 from penstock.profiling.errors import PenstockError
 from rich.console import Console
 from rich.terminal_theme import MONOKAI

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from penstock.app import broker, protocol
 from penstock.app.codec import spec_from_json
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.samplers import SamplerHost
 from penstock.app.transport import RedisTransport
+from penstock.app.writes import Batch
 from penstock.scheduler.decisions import Member
 from penstock.scheduler.events import StudySubmitted, Suggested
 from penstock.scheduler.study import StudyRecord, trial_id

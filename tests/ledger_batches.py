@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.app.digests import NONE, seal
-from penstock.app.ledger import Batch
 from penstock.app.tables import WRITER
+from penstock.app.writes import Batch
 from penstock.scheduler.events import EpochReported, StudySubmitted
 from penstock.scheduler.study import Code, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.trial import AcceptedEpoch, Trial

@@ -9,7 +9,7 @@ from penstock.app.archive import Archive, archive_of, read_archive, to_event
 from penstock.app.clock import SimulatedClock
 from penstock.app.codec import decode, encode
 from penstock.app.commands import to_event as command_to_event
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.own_file import to_text
 from penstock.app.queries import Reader
 from penstock.app.report import write_report
@@ -19,6 +19,7 @@ from penstock.app.runner import Runner
 from penstock.app.samplers import SamplerHost
 from penstock.app.simulate import SimulatedTransport
 from penstock.app.story import render, tell
+from penstock.app.writes import Batch
 from penstock.profiling.devices import Device
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.decisions import Parent

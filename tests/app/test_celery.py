@@ -9,7 +9,8 @@ import sys
 from base64 import b64decode
 
 import pytest
-from penstock.app.celery import TASK, make_app, message, worker_argv
+from penstock.app.celery import make_app, worker_argv
+from penstock.app.message import TASK, message
 from penstock.profiling.devices import Device
 from penstock.tasks.messages import CodeRef, SegmentTask
 from worker_bench import bench, client

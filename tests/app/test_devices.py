@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from penstock.app import devices
 from penstock.app.devices import device_facts, device_table, wait_free
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
+from penstock.app.writes import Batch
 from penstock.profiling.devices import Device
 from penstock.profiling.errors import BackendError, UsageError
 from penstock.scheduler.state import DeviceRecord

@@ -7,9 +7,10 @@ import pytest
 from drive_world import spec
 from penstock.app import garbage, store
 from penstock.app.garbage import find, size_of
-from penstock.app.ledger import Batch, SqlLedger
-from penstock.app.serve import installation_key
+from penstock.app.ledger import SqlLedger
 from penstock.app.settings import load
+from penstock.app.store import installation_key
+from penstock.app.writes import Batch
 from penstock.profiling.errors import BackendError, UsageError
 from penstock.scheduler.decisions import Parent
 from penstock.scheduler.study import StudyRecord

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from ledger_batches import first_batch
 from penstock.app import history as files
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
+from penstock.app.writes import Batch
 from penstock.profiling.errors import UsageError
 from penstock.profiling.history import PER_WORKLOAD, HistoryEntry
 

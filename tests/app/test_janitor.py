@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from ledger_batches import first_batch
 from penstock.app.janitor import SWEEP_AGE, Janitor
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
+from penstock.app.writes import Batch
 from penstock.scheduler.decisions import Parent
 from penstock.scheduler.study import trial_id
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
+from penstock.app.writes import Batch
 from penstock.profiling.errors import BackendError, IllegalTransition, UsageError
 from penstock.scheduler.decisions import Parent
 from penstock.scheduler.events import Tick

@@ -12,9 +12,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from ledger_batches import as_newer, first_batch
 from penstock.app import database, migrations
-from penstock.app.database import database_at
 from penstock.app.ledger import SqlLedger
 from penstock.app.migrations import versions
+from penstock.app.open_database import database_at
 from penstock.app.tables import HEAD, METADATA
 from penstock.profiling.errors import BackendError
 from sqlalchemy import create_engine, inspect

@@ -15,11 +15,12 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch
-from penstock.app.database import database_at
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
+from penstock.app.open_database import database_at
 from penstock.app.queries import Reader
 from penstock.app.serve import Scheduler
 from penstock.app.settings import load
+from penstock.app.writes import Batch
 from penstock.benchmarks._postgres import PASSWORD, USER, server
 from penstock.profiling.errors import BackendError
 

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_batches import SPEC, as_newer, epoch_batch, first_batch, trials
 from penstock.app import codec
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
 from penstock.app.rows import Work
 from penstock.app.tables import HEAD
+from penstock.app.writes import Batch
 from penstock.profiling.devices import Device
 from penstock.profiling.errors import BackendError, IllegalTransition, UsageError
 from penstock.scheduler.decisions import Member

@@ -8,7 +8,7 @@ from penstock.app.codec import spec_to_json
 from penstock.app.live import Watcher
 from penstock.app.picture import progress, sentence
 from penstock.app.script import outcome, show
-from penstock.app.standing import duration
+from penstock.app.text import duration
 from penstock.scheduler.study import StrategySpec
 from rich.console import Console
 from study_ledger import START, make_study, study_spec

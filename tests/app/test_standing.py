@@ -7,15 +7,13 @@ from penstock.app.codec import spec_from_json
 from penstock.app.standing import (
     best_of,
     breaks,
-    duration,
     expected_epochs,
-    number,
     ranked,
     reached,
     so_far,
-    sparkline,
     standing,
 )
+from penstock.app.text import duration, number, sparkline
 from penstock.scheduler.study import StrategySpec
 from study_ledger import make_study, study_spec
 

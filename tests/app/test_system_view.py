@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from drive_world import spec
 from penstock.app.rows import EpochRow, TrialRow
+from penstock.app.system_configurations import tried
 from penstock.app.system_figures import bought, by_batch, clusters, heat
-from penstock.app.system_view import system_section, tried, turned
+from penstock.app.system_view import system_section, turned
 from penstock.profiling.devices import Device
 from penstock.profiling.features import principal
 from penstock.profiling.history import HistoryEntry, digest, machine_class

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from installation import is_trainer
 from penstock.app import broker, protocol
-from penstock.app.celery import message
 from penstock.app.dropped import counted
+from penstock.app.message import message
 from penstock.app.ports import Orders
 from penstock.app.sending import command_of
 from penstock.app.transport import RedisTransport
@@ -422,9 +422,8 @@ def test_a_trainer_that_says_what_is_no_message_is_ended(shared, name):
 def test_a_trainer_that_talks_without_a_pause_is_fenced_off_all_the_same(shared):
     sent = shared.send("st-0045", objective(shared, "talks_without_a_pause"), n=9)
     shared.reports(1)
-    shared.transport.carry_out(
-        revokes=[Revoke(id="1", cause=1, trial="st-0045", fence=sent.segment.fence, ranks=1)]
-    )
+    revoke = Revoke(id="1", cause=1, trial="st-0045", fence=sent.segment.fence, ranks=1)
+    shared.transport.carry_out(Orders(revokes=[revoke]))
     shared.send("st-0046", objective(shared, "returns"))
     assert [m.body["value"] for m in shared.reports(1)] == [0.5]
 

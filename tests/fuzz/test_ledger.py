@@ -9,8 +9,9 @@ from drive_world import World, spec
 from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_json, spoilt_text
 from hypothesis import strategies as st
 from penstock.app import codec
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger import SqlLedger
 from penstock.app.queries import Reader
+from penstock.app.writes import Batch
 from penstock.profiling.errors import BackendError, UsageError
 from penstock.profiling.history import HistoryEntry
 from penstock.scheduler.decisions import Parent

@@ -11,8 +11,8 @@ import users_objectives
 from installation import variables_of
 from penstock import create_study
 from penstock.app import broker, protocol
-from penstock.app.celery import message
 from penstock.app.codec import spec_from_json, spec_to_json
+from penstock.app.message import message
 from penstock.tasks.messages import CodeRef, SegmentTask, dumps, seal
 
 pytestmark = pytest.mark.integration
