@@ -37,9 +37,13 @@ class Checkout:
         return self.path / "penstock"
 
     def run(self, *argv: str, variables: Mapping[str, str] | None = None) -> None:
-        """Run Python in the checkout with these arguments; CalledProcessError where it fails."""
-        environment = {**os.environ, "PYTHONPATH": str(self.path), **(variables or {})}
-        subprocess.run([sys.executable, *argv], cwd=self.root, env=environment, check=True)
+        """Run Python in the checkout with these arguments; CalledProcessError where it fails.
+
+        A program of ours that is run by its path finds the checkout's ``benchmarks``, not ours.
+        """
+        path = os.pathsep.join((str(self.path), str(self.root)))
+        environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
+        subprocess.run([sys.executable, "-P", *argv], cwd=self.root, env=environment, check=True)
 
 
 @contextmanager

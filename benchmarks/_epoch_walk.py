@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sqlite3
 import sys
 import tempfile
@@ -27,38 +26,34 @@ KIND = "1s"
 
 def walk(checkout: Any, epochs: int) -> dict[str, Any]:
     """The files' number and names, and the epochs that they were found in, of a ``Checkout``."""
-    hook = Path(__file__).with_name("_trace_turns.py")
+    from benchmarks import _trace_turns  # another commit has none, and runs ``main`` of this file
+
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "walk.json"
-        (checkout.path / "sitecustomize.py").symlink_to(hook)
-        argv = ["-P", str(Path(__file__)), "--epochs", str(epochs), "--json", str(answer)]
-        variables = {
-            "PYTHONPATH": os.pathsep.join((str(checkout.path), str(checkout.root))),
-            "TRACE_TURNS": str(Path(folder) / "turns"),
-        }
-        checkout.run(*argv, variables=variables)
+        turns, answer = Path(folder) / "turns", Path(folder) / "walk.json"
+        (checkout.path / "sitecustomize.py").symlink_to(_trace_turns.__file__)
+        argv = [__file__, "--epochs", str(epochs), "--turns", str(turns), "--json", str(answer)]
+        checkout.run(*argv, variables={_trace_turns.VARIABLE: str(turns)})
         found = json.loads(answer.read_text())
     here = f"{checkout.package}/"
-    turns = [[file[len(here) :] for file in turn if file.startswith(here)] for turn in found]
-    entered = Counter(file for turn in turns for file in turn)
-    files = sorted(file for file, n in entered.items() if 2 * n >= len(turns))
-    return {"epoch_walk.files": len(files), "epoch_walk": files, "epoch_walk.epochs": len(turns)}
+    entered = Counter(file[len(here) :] for turn in found for file in turn if file.startswith(here))
+    files = sorted(file for file, n in entered.items() if 2 * n >= len(found))
+    return {"epoch_walk.files": len(files), "epoch_walk": files, "epoch_walk.epochs": len(found)}
 
 
 def main() -> None:
     """Run the study of this process's checkout; write the files of each epoch's turn."""
-    from benchmarks._studies import installation, overhead
+    from benchmarks._studies import installation, overhead  # of the checkout that is measured
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, required=True)
+    parser.add_argument("--turns", type=Path, required=True)
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     with installation("cpu:1x1") as settings:
         overhead(settings, KIND, options.epochs)
         with sqlite3.connect(settings.home / "ledger.db") as ledger:
             rows = ledger.execute("SELECT at, fence FROM epoch ORDER BY id").fetchall()
-        turns = map(json.loads, Path(os.environ["TRACE_TURNS"]).read_text().splitlines())
-        timed = list(turns)
+    timed = [json.loads(line) for line in options.turns.read_text().splitlines()]
     ended = [at for (at, fence), (_, after) in pairwise(rows) if fence != after]
     found = [files for at in ended for start, end, files in timed if start <= at <= end]
     if not found:

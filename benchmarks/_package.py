@@ -1,7 +1,7 @@
-"""What the package's files say of themselves, read by AST: rooms, imports, circles, classes, functions.
+"""What the package's files hold, read by AST: rooms, imports, circles, classes, functions.
 
-Nothing is imported, so any checkout can be read. An import counts wherever it stands: at the top, in
-a function, under ``TYPE_CHECKING``. One by a text (``import_module``) does not.
+Nothing is imported, so any checkout can be read. An import counts wherever it stands: at the top,
+in a function, under ``TYPE_CHECKING``. One by a text (``import_module``) does not.
 """
 
 from __future__ import annotations

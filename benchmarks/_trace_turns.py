@@ -1,7 +1,8 @@
 """Which files each turn of the scheduler enters: linked as ``sitecustomize`` beside the package.
 
-Python imports that module as it starts. This one acts in the scheduler process alone, and only when
-told where to write: a line of JSON a turn, with its wall time and the files of all functions called.
+Python imports that module as it starts. This one acts in the scheduler process alone, and only if
+it is told where to write: a line of JSON a turn, with its begin and end and the files of all
+functions that it called.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Read from the package's files by AST (``_package``), but for the epoch's way, which a real study
 shows (``_epoch_walk``). A room is a folder with its ``.py`` files, ``__init__.py`` among them; the
 steps of the ledger's schema are no room. A chain's depth counts our own classes, its root as one.
-Circles are of files, by imports of every kind. A function's lines run from ``def`` to its end. Over
-60 lines are those that have more without their docstring and are no pure declaration: one whose body
-only calls, assigns and returns, without a choice, a loop or a function of its own, is a table.
+Circles are of files, by imports of every kind. A function's lines run from ``def`` to its end. A
+function is over 60 lines where it has more without its docstring and is no pure declaration: one
+whose body only calls, assigns and returns, without a choice, a loop or a function of its own.
 """
 
 from __future__ import annotations
