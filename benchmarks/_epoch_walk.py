@@ -4,7 +4,7 @@ A real study with services of its own: ``benchmarks._studies`` of the checkout t
 it, so this file asks nothing of the package. Its scheduler notes the files of each turn
 (``_trace_turns``); the ledger tells which turn accepted which epoch. Counted are the epochs that
 end a segment and are followed by another: the whole way from the report to the next dispatch. A
-turn also does what is due just then (a survey, a first import), so a file counts where at least
+turn also does what is due just then (a survey, a first import), so a file counts where more than
 half of these epochs' turns entered it.
 """
 
@@ -36,7 +36,7 @@ def walk(checkout: Any, epochs: int) -> dict[str, Any]:
         found = json.loads(answer.read_text())
     here = f"{checkout.package}/"
     entered = Counter(file[len(here) :] for turn in found for file in turn if file.startswith(here))
-    files = sorted(file for file, n in entered.items() if 2 * n >= len(found))
+    files = sorted(file for file, n in entered.items() if 2 * n > len(found))
     return {"epoch_walk.files": len(files), "epoch_walk": files, "epoch_walk.epochs": len(found)}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ def cpu_seconds() -> Counter[str]:
     """User and system seconds so far: ours (the runner's), and by kind those of what we started."""
     used = Counter(runner=_used(psutil.Process()))
     for child in psutil.Process().children(recursive=True):
-        command = child.cmdline()
-        if "benchmarks._raw_celery" not in command:  # it waits, and is no part of ours
-            trains = any("penstock.tasks.trainer" in part for part in command)
-            kind = "trainers" if trains else "worker"
-            used[kind] += _used(child)
+        with suppress(psutil.NoSuchProcess):  # it has ended since
+            command = child.cmdline()
+            if "benchmarks._raw_celery" not in command:  # it waits, and is no part of ours
+                kind = "trainers" if "penstock.tasks.trainer" in command else "worker"
+                used[kind] += _used(child)
     return used
 
 

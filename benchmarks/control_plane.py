@@ -43,6 +43,9 @@ from benchmarks._studies import EPOCHS, idle_memory, installation, overhead, sta
 #: Empty tasks over which CPU time is taken; the kernel counts it in hundredths of a second.
 CPU_TASKS = 800
 
+#: Figures of which a ratio says nothing.
+OF_THE_MACHINE = {"cores", "load_before", "load_after"}
+
 
 def round_trips(at: Plane, blocks: int, size: int) -> dict[str, float]:
     """Medians and 99th percentiles in ms, over alternating blocks."""
@@ -133,6 +136,7 @@ def of_checkout(checkout: Checkout) -> dict[str, float]:
 def compare(commit: str, n: int) -> dict[str, Any]:
     """Print this checkout's figures over those of ``commit``, in ``n`` alternating pairs."""
     ratios, measured = pairs(of_checkout, commit, n)
+    ratios = {name: ratio for name, ratio in ratios.items() if name not in OF_THE_MACHINE}
     bound = next(iter(ratios.values())).confidence
     print(f"{'this / ' + commit:32} {'median':>10} {f'upper {bound:.1%}':>12}")
     for name, ratio in ratios.items():

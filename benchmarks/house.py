@@ -23,7 +23,7 @@ from benchmarks._package import Package
 #: Lines, without its docstring, above which a function is long.
 LONG = 60
 #: Epochs of the study that shows an epoch's way.
-EPOCHS = 12
+EPOCHS = 20
 
 
 def read(package: Package) -> dict[str, Any]:
