@@ -158,7 +158,7 @@ def migrate(database: Database, connection: Connection) -> None:
         elif at != HEAD:
             check_not_newer(database, connection, at)
         if at != HEAD:
-            from .migrations import upgrade
+            from .migrations.run import upgrade
 
             upgrade(connection, HEAD)
             seal_all(connection)

@@ -9,6 +9,10 @@ of this machine (``--ledger postgresql``); ``commit_ms`` is a commit of one epoc
 an ordinary epoch event at 200 trials x 64 devices. Overhead: device time that is not training, in
 real studies of real epochs, beside the plain PyTorch loop. Start-up and memory: the quickstart in a
 fresh state folder.
+
+``--beside COMMIT`` compares two checkouts instead: ten pairs (with ``--quick`` two), each checkout
+by the quick form of its own benchmark and, for CPU time, by ``_task_cpu`` of this one. Given are
+the paired ratios this / COMMIT: their median, and its one-sided upper bound by the sign test.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -28,9 +34,17 @@ from penstock.scheduler.engine import Engine
 from penstock.scheduler.events import DeviceJoined, EpochReported, Proposed, StudySubmitted
 from penstock.scheduler.study import Code, StrategySpec, StudySpec
 
+from benchmarks import _task_cpu
+from benchmarks._checkouts import Checkout, pairs
 from benchmarks._plane import SLOTS, Plane, plane
 from benchmarks._postgres import server
 from benchmarks._studies import EPOCHS, idle_memory, installation, overhead, start_up
+
+#: Empty tasks over which CPU time is taken; the kernel counts it in hundredths of a second.
+CPU_TASKS = 800
+
+#: Figures of which a ratio says nothing.
+OF_THE_MACHINE = {"cores", "load_before", "load_after"}
 
 
 def round_trips(at: Plane, blocks: int, size: int) -> dict[str, float]:
@@ -109,24 +123,59 @@ def engine_event(events: int = 2000, trials: int = 200, devices: int = 64) -> di
     return {"event_us": median(spans) * 1e6, "event_us.p99": quantiles(spans, n=100)[98] * 1e6}
 
 
+def of_checkout(checkout: Checkout) -> dict[str, float]:
+    """The figures of a checkout's own benchmark, quick form, and its CPU time a task."""
+    with tempfile.TemporaryDirectory() as folder:
+        own, cpu = Path(folder) / "own.json", Path(folder) / "cpu.json"
+        checkout.run("-m", "benchmarks.control_plane", "--quick", "--json", str(own))
+        program = [_task_cpu.__file__, "--tasks", str(CPU_TASKS), "--json", str(cpu)]
+        checkout.run(*program)
+        return json.loads(own.read_text()) | json.loads(cpu.read_text())
+
+
+def compare(commit: str, n: int) -> dict[str, Any]:
+    """Print this checkout's figures over those of ``commit``, in ``n`` alternating pairs."""
+    ratios, measured = pairs(of_checkout, commit, n)
+    ratios = {name: ratio for name, ratio in ratios.items() if name not in OF_THE_MACHINE}
+    bound = next(iter(ratios.values())).confidence
+    print(f"{'this / ' + commit:32} {'median':>10} {f'upper {bound:.1%}':>12}")
+    for name, ratio in ratios.items():
+        print(f"{name:32} {ratio.median:10.4f} {ratio.upper:12.4f}")
+    written = {name: asdict(ratio) for name, ratio in ratios.items()}
+    return {"beside": commit, "ratios": written, "pairs": measured}
+
+
 def main() -> None:
     """Print a table, write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: rough figures")
     quick = parser.parse_known_args()[0].quick
-    parser.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--ledger", choices=("sqlite", "postgresql"), default="sqlite")
+    alone.add_argument("--beside", metavar="COMMIT", help="ten pairs of this checkout and another")
     options = parser.parse_args()
+    if options.beside:
+        figures = compare(options.beside, 2 if quick else 10)
+    else:
+        figures = measure(options.ledger, quick=quick)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
+
+
+def measure(ledger: str, *, quick: bool) -> dict[str, Any]:
+    """Measure this checkout and print a table."""
     figures: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     figures |= engine_event()
     with ExitStack() as undo:
         url = None
-        if options.ledger == "postgresql":
+        if ledger == "postgresql":
             url = undo.enter_context(server(fsync=True)).create("ledger")
         at = undo.enter_context(plane(SLOTS, url))
         figures |= round_trips(at, blocks=4 if quick else 10, size=25 if quick else 100)
         figures["commit_ms.p50"] = median(at.ledger.of_one) * 1e3
         figures |= throughput(at, runs=5, tasks=160 if quick else 800)
+        figures |= _task_cpu.cpu_ms(at, SLOTS, CPU_TASKS)
     with installation("cpu:1x1") as settings:
         for kind, epochs in EPOCHS.items():
             figures |= overhead(settings, kind, epochs // 4 if quick else epochs)
@@ -135,8 +184,7 @@ def main() -> None:
     figures["load_after"] = os.getloadavg()[0]
     for name, value in figures.items():
         print(f"{name:32} {value:10.4f}" if isinstance(value, float) else f"{name:32} {value:10}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+    return figures
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from penstock.scheduler.trial import FINAL, TRANSITIONS, TrialState
 from penstock.tasks import loop
 from typer.main import get_command
 
+from benchmarks._package import Package
+
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = get_command(app).commands
@@ -215,6 +217,12 @@ def test_the_folders_and_modules_that_the_design_names_are_there():
                 ROOT / name if name.endswith("/") and name != "migrations/" else ROOT / "app" / name
             )
             assert place.exists() or name == ".lua", name
+
+
+def test_the_design_has_one_line_for_each_room_and_no_other():
+    named = [coded(cell) for cell, *_ in rows("docs/design.md", "Folder by folder") if coded(cell)]
+    folders = [*Package(ROOT).rooms, "examples", "benchmarks", "tests", "docs", "deploy"]
+    assert sorted(named) == sorted([f"{folder}/"] for folder in folders)
 
 
 def test_only_measured_figures_come_into_the_readme():

@@ -1,4 +1,4 @@
-"""The rules of the house that no other tool checks: face, packaging, environment, processes."""
+"""The rules of the house that no other tool checks: face, packaging, rooms, circles, processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pathlib import Path
 import penstock
 import pytest
 
+from benchmarks._package import FLOORS, Package
+
 ROOT = Path(__file__).parent.parent
-FLOORS = ("app", "profiling", "scheduler", "tasks")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 #: What the pure core may import: values and arithmetic. No file, clock, network, process or chance.
@@ -36,6 +37,40 @@ PURE = {
     "operator",
     "statistics",
     "typing",
+}
+
+#: The files that a room may have, ``__init__.py`` among them.
+ROOMY = 14
+#: Rooms that have more today. One that has no more is taken off this list.
+OVERFULL = {"app", "profiling", "scheduler", "tasks"}
+#: Files that import each other in a circle today. A circle that is opened is taken off this list.
+CIRCLES = {
+    ("app/contracts.py", "app/submission.py"),
+    ("app/database.py", "app/postgres.py", "app/sqlite.py"),
+    ("app/ledger.py", "app/writes.py"),
+    (
+        "scheduler/asha.py",
+        "scheduler/full.py",
+        "scheduler/halving.py",
+        "scheduler/hyperband.py",
+        "scheduler/pasha.py",
+        "scheduler/pbt.py",
+        "scheduler/stopping.py",
+        "scheduler/strategy.py",
+    ),
+    (
+        "tasks/backward.py",
+        "tasks/checkpoint.py",
+        "tasks/contract.py",
+        "tasks/epoch_metrics.py",
+        "tasks/epochs.py",
+        "tasks/loop.py",
+        "tasks/patient.py",
+        "tasks/state.py",
+        "tasks/stretches.py",
+        "tasks/system.py",
+    ),
+    ("tasks/gang.py", "tasks/shards.py"),
 }
 
 #: Who reads a variable of the environment by its name, and what for. Handing the whole environment
@@ -72,13 +107,26 @@ def name_of(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def imported(path):
-    """(level, module) of every import in a file; level counts the dots of a relative one."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@pytest.fixture(scope="module")
+def package():
+    return Package(ROOT)
+
+
+def from_outside(tree):
+    """The libraries that a file imports, the standard ones too; its relative imports are ours."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.level, node.module or ""
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module.partition(".")[0]
+
+
+def written(folder, files):
+    """A package of these files, beside its face."""
+    for name, text in {"__init__.py": "", "__main__.py": "", **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return Package(folder)
 
 
 def test_the_public_face_is_what_it_says_to_people_and_to_type_checkers():
@@ -140,23 +188,82 @@ def test_the_environment_is_read_in_one_place():
     assert readers - READERS_OF_THE_ENVIRONMENT.keys() == set()
 
 
-def test_the_core_and_the_values_it_stands_on_do_no_input_or_output():
-    ground = {
-        ROOT / f"{module.replace('.', '/')}.py"
-        for path in modules("scheduler")
-        for level, module in imported(path)
-        if level == 2
-    }
-    assert ROOT / "profiling/errors.py" in ground
-    for path in [*modules("scheduler"), *ground]:
-        outside = {module.partition(".")[0] for level, module in imported(path) if level == 0}
-        assert outside <= PURE, f"{name_of(path)} imports {sorted(outside - PURE)}"
+def test_the_core_and_the_values_it_stands_on_do_no_input_or_output(package):
+    core = {file for file in package.trees if file.startswith("scheduler/")}
+    ground = set().union(*(package.graph[file] for file in core)) - core
+    assert any(file.endswith("/errors.py") for file in ground)
+    for file in sorted(core | ground):
+        outside = set(from_outside(package.trees[file]))
+        assert outside <= PURE, f"{file} imports {sorted(outside - PURE)}"
         calls = {
             node.func.id
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(package.trees[file])
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
-        assert calls.isdisjoint({"open", "print", "input", "hash", "id"}), name_of(path)
+        assert calls.isdisjoint({"open", "print", "input", "hash", "id"}), file
+
+
+def test_no_files_import_each_other_in_a_circle_but_those_that_are_listed(package):
+    circles = set(package.circles)
+    assert circles - CIRCLES == set(), "a new circle; imports in functions and for types count too"
+    assert CIRCLES - circles == set(), "opened or changed: take it off the list"
+
+
+def test_no_room_is_overfull_but_those_that_are_listed(package):
+    overfull = {room for room, files in package.rooms.items() if len(files) > ROOMY}
+    assert overfull - OVERFULL == set(), f"more than {ROOMY} files"
+    assert OVERFULL - overfull == set(), "no longer overfull: take it off the list"
+
+
+def test_the_init_of_a_room_is_one_docstring(package):
+    for room in package.rooms:
+        tree = package.trees[f"{room}/__init__.py"]
+        assert ast.get_docstring(tree), f"{room}/__init__.py says what the room holds"
+        assert len(tree.body) == 1, f"{room}/__init__.py is more than a docstring"
+
+
+def test_the_graph_has_imports_of_every_kind_at_every_depth(tmp_path):
+    package = written(
+        tmp_path,
+        {
+            "app/__init__.py": "",
+            "app/a.py": "import os\nfrom .room import deep, other as another",
+            "app/room/__init__.py": "",
+            "app/room/deep.py": "def f():\n    from ...tasks.b import g",
+            "app/room/other.py": "from ... import tasks\nfrom . import nothing",
+            "app/versions/r1.py": "",
+            "tasks/__init__.py": "",
+            "tasks/b.py": "if TYPE_CHECKING:\n    import penstock.tasks.c as c",
+            "tasks/c.py": "from penstock.app import a",
+        },
+    )
+    assert package.graph["app/a.py"] == {"app/room/deep.py", "app/room/other.py"}
+    assert package.graph["app/room/other.py"] == {"tasks/__init__.py", "app/room/__init__.py"}
+    assert package.circles == [("app/a.py", "app/room/deep.py", "tasks/b.py", "tasks/c.py")]
+    assert package.rooms["app/room"] == ["__init__.py", "deep.py", "other.py"]
+    assert "app/versions" not in package.rooms
+
+
+def test_a_chain_of_classes_is_followed_over_files_and_other_names(tmp_path):
+    package = written(
+        tmp_path,
+        {
+            "app/a.py": "class A(dict): pass",
+            "app/b.py": "from . import a\nclass B(a.A): pass\nclass A: pass",
+            "app/c.py": "from .b import B as Base\nclass C(Base[int], Generic): pass",
+        },
+    )
+    assert package.line_of(("app/c.py", "C")) == ["A", "B", "C"]
+    assert package.duplicates == {"A": ["app/a.py", "app/b.py"]}
+
+
+def test_a_declaration_is_told_from_code_and_a_docstring_is_counted_apart(tmp_path):
+    code = "def g(*all):\n    '''Two\n    lines.'''\n    return 1 if all else 2"
+    table = "def f(x, *, y=1):\n    h(x)\n    return k(y)"
+    package = written(tmp_path, {"app/a.py": f"{table}\n{code}"})
+    plain, acts = package.functions
+    assert (plain.lines, plain.docstring, plain.arguments, plain.declares) == (3, 0, 2, True)
+    assert (acts.lines, acts.docstring, acts.arguments, acts.declares) == (4, 2, 1, False)
 
 
 @pytest.mark.parametrize("module", LIGHT)

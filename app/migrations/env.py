@@ -1,4 +1,4 @@
-"""Run by Alembic: apply the steps on the connection that ``migrations.config`` was given."""
+"""Run by Alembic: apply the steps on the connection that ``run.config`` was given."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from ledger_batches import as_newer, first_batch
-from penstock.app import database, migrations
+from penstock.app import database
 from penstock.app.ledger import SqlLedger
-from penstock.app.migrations import versions
+from penstock.app.migrations import run, versions
 from penstock.app.open_database import database_at
 from penstock.app.tables import HEAD, METADATA
 from penstock.profiling.errors import BackendError
@@ -27,7 +27,7 @@ def connection(url):
 
 
 def scripts(connection):
-    return ScriptDirectory.from_config(migrations.config(connection))
+    return ScriptDirectory.from_config(run.config(connection))
 
 
 def test_an_empty_file_is_brought_to_the_head(url, connection):
@@ -42,7 +42,7 @@ STEPS = sorted(path.name[1:5] for path in Path(versions.__file__).parent.glob("r
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_on_the_way_is_brought_to_the_head(url, connection, step):
     with connection.begin():
-        migrations.upgrade(connection, step)
+        run.upgrade(connection, step)
     database.migrate(database_at(url), connection)
     with connection.begin():
         assert database.revision(connection) == HEAD
