@@ -67,10 +67,19 @@ def start(launcher, tmp_path):
         process.close()
 
 
+@pytest.fixture(autouse=True)
+def others():
+    """What runs below this process by other tests: a database's server, say."""
+    _others[:] = psutil.Process().children(recursive=True)
+
+
+_others: list[psutil.Process] = []
+
+
 def below() -> list[psutil.Process]:
-    """The processes below this one that run."""
+    """The processes below this one that run, but for those of other tests."""
     found = psutil.Process().children(recursive=True)
-    return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in found if p not in _others and p.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.parametrize(
