@@ -81,8 +81,8 @@ def submit(tmp_path):
         ),
         (
             "study_name: mine",
-            "sampler: tpe\nsampler_options:\n  n_startup_trials: 1\n  multi: true",
-            "line 6: sampler_options['multi'] = True is refused",
+            "sampler:\n  tpe:\n    n_startup_trials: 1\n    multi: true",
+            "line 6: sampler.multi = True is refused",
         ),
         ("n_trials: 4", "", "study.yaml: n_trials is missing: n_trials = None is refused"),
         ("n_trials: 4", "n_trials: 0", "line 4: n_trials = 0 is refused: allowed is a whole"),

@@ -50,8 +50,9 @@ STUDY = """
     if __name__ == "__main__":
         study = penstock.create_study(
             study_name="net", metric="loss", sampler="random", seed=3,
-            strategy=penstock.FullBudget(3), system="tune", system_objective={objective!r},
-            max_width={width},
+            strategy=penstock.FullBudget(3), 
+            system=penstock.SystemTuning("tune", energy_weight={weight}),
+            resources=penstock.Resources(max_width={width}),
         )
         study.optimize(Net, {{"lr": penstock.Float(0.01, 0.1)}}, n_trials={n_trials})
 """
