@@ -37,11 +37,11 @@ def objective(trial):
         ({"exactness": ["bitwise"]}, "exactness = ['bitwise'] is refused"),
         (
             {"exactness": 1},
-            "exactness = 1 is refused: allowed is bitwise, statistical, None or pen",
+            "exactness = 1 is refused: allowed is bitwise, statistical, None or",
         ),
         (
             {"system": SystemTuning(energy_weight="energy")},
-            "allowed is a weight of energy, 0 (time alone",
+            "is a weight of energy, 0",
         ),
         ({"system": SystemTuning(energy_weight=1.5)}, "system.energy_weight = 1.5 is refused"),
         ({"system": SystemTuning(energy_weight=True)}, "system.energy_weight = True is refused"),
@@ -56,11 +56,11 @@ def objective(trial):
         ({"system": SystemTuning("off", knobs=["threads"])}, 'allowed is None where mode="off"'),
         (
             {"system": SystemTuning("tune", knobs={"threads": 2})},
-            "system.knobs = {'threads': 2} is ref",
+            "knobs = {'threads': 2} is ref",
         ),
         (
             {"system": SystemTuning(knobs=2)},
-            "system.knobs = 2 is refused: allowed is one or a list of",
+            "system.knobs = 2 is refused: allowed is one or a",
         ),
         (
             {"system": SystemTuning("off", energy_weight=1)},
@@ -146,7 +146,7 @@ def test_a_result_that_a_submitted_study_does_not_have_is_refused(settings, star
 
 
 def test_an_objectives_loop_has_nothing_to_be_chosen_by_energy(settings):
-    with pytest.raises(UsageError, match=r"0\.5 is refused.*its loop is its own"):
+    with pytest.raises(UsageError, match=r"0\.5 is refused.*whose loop is its own"):
         create_study(system=SystemTuning(energy_weight=0.5)).optimize(objective, n_trials=1)
 
 

@@ -70,9 +70,7 @@ def plan(**fields):
 def test_a_study_says_how_its_system_parameters_are_probed():
     assert plan().system.probing == "race" == spec().probing
     assert plan(system=SystemTuning("tune", probing="grid")).system.probing == "grid"
-    with pytest.raises(
-        UsageError, match=r"system\.probing = 'greedy' .*race, bandit, bayesian, grid"
-    ):
+    with pytest.raises(UsageError, match=r"system\.probing = 'greedy' .*race, bandit, bayesian"):
         plan(system=SystemTuning(probing="greedy"))
 
 

@@ -121,8 +121,9 @@ STUDY_REFUSALS = [
     ({"limits": Limits(retries=True)}, "limits.retries = True", "whole number"),
     ({"resources": Resources(shards=0)}, "resources.shards = 0", ">= 1"),
     ({"resources": Resources(shards=2.0)}, "resources.shards = 2.0", "whole number"),
-    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise, statistical or None"),
-    ({"exactness": Exactness(on_signature_change="ask")}, "exactness.on_signature_change = 'ask'", "refuse, record or None"),
+    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise, statistical, None or"),
+    ({"exactness": Exactness(on_signature_change="ask")},
+     "exactness.on_signature_change = 'ask'", "refuse, record or None"),
 ]  # fmt: skip
 
 
