@@ -241,9 +241,9 @@ def test_a_files_groups_and_sampler_are_those_of_the_call(tmp_path, settings, st
         DETACH.reset(token)
     sys.modules.pop("penstock_script_train", None)
     (submit,) = scheduler.commands
-    assert Plan.of(spec_from_json(json.dumps(submit["spec"]))) == make_plan(
+    assert Plan.of(spec_from_json(json.dumps(submit["study"]))) == make_plan(
         metric="loss",
-        sampler=Sampler("tpe", multivariate=True),
+        sampler=Sampler("tpe", n_startup_trials=5),
         strategy=ASHA(max_epochs=9),
         exactness=Exactness("statistical", "record"),
         resources=Resources(max_width=2),
@@ -259,7 +259,7 @@ n_trials: 4
 metric: loss
 strategy: {ASHA: {max_epochs: 9}}
 space: {lr: [0.1, 0.2]}
-sampler: {tpe: {multivariate: true}}
+sampler: {tpe: {n_startup_trials: 5}}
 exactness: statistical
 resources: {max_width: 2}
 limits: {retries: 1}
