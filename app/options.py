@@ -9,7 +9,7 @@ plain data until ``settled`` has checked it, so that one that is read back from 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from ..profiling.errors import UsageError
@@ -58,7 +58,7 @@ class Resources:
         memory = self.memory
         if memory is not None:
             memory = whole("resources.memory", memory, low=LEAST_MEMORY)
-        return Resources(width, shards, memory)
+        return replace(self, max_width=width, shards=shards, memory=memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,11 @@ class Limits:
     def checked(self) -> Limits:
         """As it is stored."""
         limit = self.epoch_timeout
-        return Limits(
-            None if limit is None else seconds("limits.epoch_timeout", limit),
-            whole("limits.retries", self.retries, low=0),
-            whole("limits.keep_checkpoints", self.keep_checkpoints, low=0),
+        return replace(
+            self,
+            epoch_timeout=None if limit is None else seconds("limits.epoch_timeout", limit),
+            retries=whole("limits.retries", self.retries, low=0),
+            keep_checkpoints=whole("limits.keep_checkpoints", self.keep_checkpoints, low=0),
         )
 
 
@@ -97,9 +98,10 @@ class Share:
 
     def checked(self) -> Share:
         """As it is stored."""
-        return Share(
-            check_weight(self.weight, "share.weight"),
-            check_priority(self.priority, "share.priority"),
+        return replace(
+            self,
+            weight=check_weight(self.weight, "share.weight"),
+            priority=check_priority(self.priority, "share.priority"),
         )
 
 
@@ -132,7 +134,7 @@ class Exactness:
         """What it comes to for code of this contract: nothing is None."""
         mode = self.mode or ("statistical" if contract == "epochs" else "bitwise")
         change = self.on_signature_change or ("refuse" if mode == "bitwise" else "record")
-        return Exactness(mode, change)
+        return replace(self, mode=mode, on_signature_change=change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class SystemTuning:
             raise UsageError.refuse("system.knobs", self.knobs, allowed)
         weight = check_energy_weight(self.energy_weight, mode, self.probing)
         knobs = check_knobs(self.knobs, weight, tried=mode == "tune")
-        return SystemTuning(mode, knobs, weight, self.probing)
+        return replace(self, knobs=knobs, energy_weight=weight)
 
 
 #: The groups, each by its argument of ``create_study``.
@@ -191,9 +193,10 @@ def settled(argument: str, kind: type[Group], value: Any) -> Group:
     if isinstance(value, kind):
         return value.checked()
     alone = _ALONE.get(argument, (None,))
-    if value not in alone:
+    if not isinstance(value, str | None) or value not in alone:
         raise UsageError.refuse(argument, value, f"{', '.join(map(str, alone))} or {form(kind)}")
-    return (kind() if value is None else kind(value)).checked()
+    first: list[Any] = [] if value is None else [value]
+    return kind(*first).checked()
 
 
 def form(kind: type[Any]) -> str:
