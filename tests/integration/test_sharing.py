@@ -45,5 +45,5 @@ def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_pat
 
 @pytest.mark.parametrize(("field", "value"), [("weight", 0), ("weight", -1), ("priority", 0.5)])
 def test_what_is_no_weight_or_priority_is_refused_by_name(field, value):
-    with pytest.raises(UsageError, match=f"{field} = {value}"):
-        create_study(metric="loss", **{field: value})
+    with pytest.raises(UsageError, match=rf"share\.{field} = {value}"):
+        create_study(metric="loss", share=Share(**{field: value}))

@@ -154,8 +154,9 @@ def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
 
 @pytest.mark.parametrize("probing", ["bandit", "bayesian"])
 def test_other_strategies_try_what_there_is_in_windows(site, tmp_path, probing):
-    options = {"system": "tune", "probing": probing, "knobs": ["threads", "memory_format"]}
-    study, trials, _ = run(site, tmp_path, probing, **options)
+    knobs = ["threads", "memory_format"]
+    options = f'system=penstock.SystemTuning("tune", knobs={knobs}, probing="{probing}")'
+    study, trials, _ = run(site, tmp_path, probing, options=options)
     assert [trial.state for trial in trials] == ["completed"] * 8
     told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
     assert any("threads 1 took" in what for what in told)
