@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from ..profiling.errors import UsageError
 from ..profiling.wording import worded
 from .options import GROUPS, places
+from .sampler_options import Sampler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +24,7 @@ _PLACES = {name: place for name, place in places().items() if name not in GROUPS
     "system_objective": ("system", "energy_weight"),
     "sampler_options": ("sampler", ""),
 }
-#: Groups of which the first value may be given alone: it comes along.
+#: Those of which the first value may be given by itself: it comes along.
 _ALONE = ("exactness", "system", "sampler")
 _WEIGHTS = {"time": 0, "energy": 1}
 
@@ -50,7 +51,7 @@ def new_key(name: str, given: Mapping[str, Any]) -> str | None:
         return None
     argument, _ = _PLACES[name]
     alone = _alone(argument, given)
-    values = _values(argument, given, {name: given[name]})
+    values = _values(argument, {name: given[name]})
     if argument == "sampler":
         return f"sampler: {{{alone or 'tpe'}: {_in_yaml(values)}}}"
     return f"{argument}: {_in_yaml(({} if alone is None else {'mode': alone}) | values)}"
@@ -61,12 +62,14 @@ def _arguments(old: Mapping[str, Any]) -> list[str]:
 
 
 def _alone(argument: str, given: Mapping[str, Any]) -> Any:
+    """What was given for the group by itself, where that is its first value and no group."""
     value = given.get(argument) if argument in _ALONE else None
-    return None if isinstance(value, GROUPS.get(argument, dict)) else value
+    is_group = isinstance(value, dict | Sampler) or type(value) in GROUPS.values()
+    return None if is_group else value
 
 
-def _values(argument: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a group, from what it was given as by itself."""
+def _values(argument: str, old: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a group, from what was given by itself."""
     values: dict[str, Any] = {}
     for name, value in old.items():
         if _PLACES[name][0] != argument:
@@ -86,7 +89,7 @@ def _in_python(argument: str, given: Mapping[str, Any], old: Mapping[str, Any]) 
     if argument == "sampler" and alone is None:
         alone = "tpe"
     first = [] if alone is None else [worded(alone)]
-    values = _values(argument, given, old)
+    values = _values(argument, old)
     words = first + [f"{name}={worded(value)}" for name, value in values.items()]
     return f"penstock.{kind}({', '.join(words)})"
 

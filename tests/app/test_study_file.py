@@ -134,6 +134,11 @@ def submit(tmp_path):
         ),
         (
             "study_name: mine",
+            "system: {mode: tune}\nsystem_objective: energy",
+            "line 4: system_objective is no key of the study any more: now system: {energy_weight:",
+        ),
+        (
+            "study_name: mine",
             "sampler_options: {multivariate: true}",
             "any more: now sampler: {tpe: {multivariate: true}}",
         ),
