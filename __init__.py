@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .app.mlflow import MLflowCallback
     from .app.opening import create_study, load_study
+    from .app.options import Exactness, Limits, Resources, Share, SystemTuning
     from .app.optuna_storage import storage
+    from .app.sampler_options import Sampler
     from .app.space import Categorical, Float, Int
     from .app.strategies import (
         ASHA,
@@ -38,6 +40,7 @@ _LAZY = {
     "Categorical": "app.space:Categorical",
     "CurveStopping": "app.strategies:CurveStopping",
     "Data": "tasks.contract:Data",
+    "Exactness": "app.options:Exactness",
     "Float": "app.space:Float",
     "EpochTrial": "tasks.contract:EpochTrial",
     "FullBudget": "app.strategies:FullBudget",
@@ -45,11 +48,16 @@ _LAZY = {
     "PBT": "app.strategies:PBT",
     "Hyperband": "app.strategies:Hyperband",
     "Int": "app.space:Int",
+    "Limits": "app.options:Limits",
     "MLflowCallback": "app.mlflow:MLflowCallback",
     "MedianStopping": "app.strategies:MedianStopping",
     "PenstockError": "profiling.errors:PenstockError",
+    "Resources": "app.options:Resources",
+    "Sampler": "app.sampler_options:Sampler",
+    "Share": "app.options:Share",
     "Study": "app.study:Study",
     "SuccessiveHalving": "app.strategies:SuccessiveHalving",
+    "SystemTuning": "app.options:SystemTuning",
     "TensorBoardCallback": "app.tensorboard:TensorBoardCallback",
     "TorchTrainable": "tasks.contract:TorchTrainable",
     "TrialFailed": "profiling.errors:TrialFailed",
@@ -81,15 +89,21 @@ __all__ = [
     "CurveStopping",
     "Data",
     "EpochTrial",
+    "Exactness",
     "Float",
     "FullBudget",
     "Hyperband",
     "Int",
+    "Limits",
     "MLflowCallback",
     "MedianStopping",
     "PenstockError",
+    "Resources",
+    "Sampler",
+    "Share",
     "Study",
     "SuccessiveHalving",
+    "SystemTuning",
     "TensorBoardCallback",
     "TorchTrainable",
     "TrialFailed",

@@ -6,19 +6,23 @@ from dataclasses import fields
 from typing import Any
 
 from ..scheduler.study import Code, StrategySpec, StudySpec
+from .options import places
 from .space import parameter
 
 #: What may differ: up to how many trials it is to go, and what it was warmed up with, which may
 #: have grown, and its weight and priority. And what is told with something else.
 _NO_CHANGE = {"n_trials", "observations", "weight", "priority", "code", "strategy", "space"}
+#: How ``create_study`` calls what is stored by another name.
+_PLACES = {name: ".".join(place) for name, place in places().items()} | {
+    "exactness": "exactness",
+    "system": "system",
+    "sampler_options": "the sampler's options",
+}
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
     """What differs, each as ``seed was 0 and is 4``; an edited source file is no change."""
-    changed = _pairs(
-        {f.name: getattr(old, f.name) for f in fields(StudySpec) if f.name not in _NO_CHANGE},
-        {f.name: getattr(new, f.name) for f in fields(StudySpec) if f.name not in _NO_CHANGE},
-    )
+    changed = _pairs(_plain(old), _plain(new))
     if not _same_code(old.code, new.code):
         changed += _pairs({"code": old.code.target}, {"code": new.code.target})
     changed += _pairs(_strategy(old.strategy), _strategy(new.strategy))
@@ -30,6 +34,11 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
         {name: str(parameter(text)) for name, text in before.items()},
         {name: str(parameter(text)) for name, text in after.items()},
     )
+
+
+def _plain(spec: StudySpec) -> dict[str, Any]:
+    named = [f.name for f in fields(StudySpec) if f.name not in _NO_CHANGE]
+    return {_PLACES.get(name, name): getattr(spec, name) for name in named}
 
 
 def _same_code(old: Code, new: Code) -> bool:

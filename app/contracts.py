@@ -73,9 +73,9 @@ def check_asked(plan: Plan, space: Space | None) -> None:
         raise UsageError.refuse("strategy", plan.strategy, allowed)
     if plan.further or plan.constraints:
         raise UsageError.refuse("directions", "several", "one for ask and tell: tell() takes one")
-    if plan.memory_limit is not None:
+    if plan.resources.memory is not None:
         allowed = "None for ask and tell: it trains in a process of its user's"
-        raise UsageError.refuse("memory_limit", plan.memory_limit, allowed)
+        raise UsageError.refuse("resources.memory", plan.resources.memory, allowed)
     _check_own_loop(plan, "ask")
 
 
@@ -112,23 +112,27 @@ def _check_pbt(plan: Plan, contract: str, space: Space | None, strategy: Strateg
 def _check_own_loop(plan: Plan, contract: str) -> None:
     """Refuse what only a loop of Penstock's can do."""
     kind = NAMES[contract]
-    for field, value in (("shards", plan.shards), ("max_width", plan.max_width)):
+    for field in ("shards", "max_width"):
+        value = getattr(plan.resources, field)
         if (value or 1) > 1:
-            raise UsageError.refuse(field, value, f"1 for {kind}, whose loop is its own")
-    if plan.system == "tune":
+            raise UsageError.refuse(
+                f"resources.{field}", value, f"1 for {kind}, whose loop is its own"
+            )
+    if plan.system.mode == "tune":
         raise UsageError.refuse("system", "tune", f"reuse or off for {kind}, whose loop is its own")
     if contract == "objective" and plan.constraints:
         allowed = "None for an objective: it says trial.set_constraint(name, excess) itself"
         raise UsageError.refuse("constraints", dict(plan.constraints), allowed)
-    if contract == "objective" and plan.exactness == "statistical":
+    if contract == "objective" and plan.exactness.mode == "statistical":
         allowed = "nothing for an objective, whose restarts are its own"
-        raise UsageError.refuse("exactness", plan.exactness, allowed)
-    if contract == "epochs" and plan.exactness == "bitwise":
+        raise UsageError.refuse("exactness", plan.exactness.mode, allowed)
+    if contract == "epochs" and plan.exactness.mode == "bitwise":
         allowed = "statistical or None for an epoch function, whose bits nobody checks"
-        raise UsageError.refuse("exactness", plan.exactness, allowed)
-    if contract == "epochs" and plan.on_signature_change == "refuse":
+        raise UsageError.refuse("exactness", plan.exactness.mode, allowed)
+    change = plan.exactness.on_signature_change
+    if contract == "epochs" and change == "refuse":
         allowed = "record or None for an epoch function, whose bits nobody checks"
-        raise UsageError.refuse("on_signature_change", plan.on_signature_change, allowed)
+        raise UsageError.refuse("exactness.on_signature_change", change, allowed)
 
 
 def _used(function: Any) -> set[str]:

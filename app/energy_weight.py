@@ -11,28 +11,20 @@ from .numeric import finite
 if TYPE_CHECKING:
     from ..profiling.devices import Device
 
-#: By name, as weights.
-NAMED = {"time": 0.0, "energy": 1.0}
-FIELD = "system_objective"
-ALLOWED = "time, energy, or a weight of energy from 0 to 1"
+FIELD = "system.energy_weight"
+ALLOWED = "a weight of energy, 0 (time alone) to 1 (energy alone)"
 
 
-def energy_weight(objective: object, system: str, probing: str) -> float:
-    """The weight of energy (0 to 1) that ``objective`` means. Raises UsageError."""
-    named = NAMED.get(objective) if isinstance(objective, str) else None
-    weight = finite(FIELD, objective, ALLOWED) if named is None else named
-    if not 0 <= weight <= 1:
-        raise UsageError.refuse(FIELD, objective, ALLOWED)
-    if weight and system == "off":
-        raise UsageError.refuse(FIELD, objective, 'time where system="off": nothing is chosen')
-    if weight and probing == "grid":
-        raise UsageError.refuse(FIELD, objective, 'time where probing="grid", the paper\'s')
-    return weight
-
-
-def in_words(weight: float) -> object:
-    """As the user may have written it."""
-    return next((name for name, each in NAMED.items() if each == weight), weight)
+def check_energy_weight(weight: object, mode: str, probing: str) -> float:
+    """``weight`` as a user gives it; UsageError where nothing could be chosen by it."""
+    found = finite(FIELD, weight, ALLOWED)
+    if not 0 <= found <= 1:
+        raise UsageError.refuse(FIELD, weight, ALLOWED)
+    if found and mode == "off":
+        raise UsageError.refuse(FIELD, weight, '0 where mode="off": nothing is chosen')
+    if found and probing == "grid":
+        raise UsageError.refuse(FIELD, weight, '0 where probing="grid", the paper\'s')
+    return found
 
 
 def check_metered(weight: float, devices: Iterable[Device]) -> None:
@@ -43,5 +35,5 @@ def check_metered(weight: float, devices: Iterable[Device]) -> None:
     reasons = {device.unmetered: device.name for device in devices}
     if weight and reasons and "" not in reasons:
         why = "; ".join(f"{name}: {reason}" for reason, name in reasons.items())
-        allowed = f"time: energy is not measured here ({why})"
-        raise UsageError.refuse(FIELD, in_words(weight), allowed)
+        allowed = f"0: energy is not measured here ({why})"
+        raise UsageError.refuse(FIELD, weight, allowed)

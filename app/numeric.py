@@ -33,3 +33,12 @@ def finite(field: str, value: Any, allowed: str = "a finite number") -> float:
     if not math.isfinite(number):
         raise UsageError.refuse(field, value, allowed)
     return number
+
+
+def seconds(field: str, value: Any) -> float:
+    """``value`` as seconds above 0; UsageError else."""
+    allowed = "seconds above 0, or None"
+    number = finite(field, value, allowed)
+    if number <= 0:
+        raise UsageError.refuse(field, value, allowed)
+    return number

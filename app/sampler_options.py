@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..profiling.errors import UsageError
@@ -58,26 +59,47 @@ _OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
 _FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
 
 
-def options_json(sampler: str, options: Mapping[str, Any]) -> str:
+@dataclass(frozen=True, slots=True, init=False)
+class Sampler:
+    """A sampler with options: ``create_study(sampler=penstock.Sampler("tpe", multivariate=True))``.
+
+    ``kind`` is ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes`` or ``nsga2``, or
+    an Optuna sampler object of these kinds. ``options`` are those in the guide's list, with
+    Optuna's meaning; they win over the object's. Raises UsageError naming the sampler or an option.
+    """
+
+    #: One of ``SAMPLERS``.
+    name: str
+    #: Its options, as JSON.
+    options: str
+    #: What a ``GridSampler`` brings with it; None else.
+    space: Space | None
+
+    def __init__(self, kind: Any, /, **options: Any) -> None:
+        name, found, space = (kind, {}, None) if isinstance(kind, str) else _from_optuna(kind)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "options", _options_json(name, found | options))
+        object.__setattr__(self, "space", space)
+
+
+def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
     """A sampler's options as JSON. Raises UsageError naming the sampler or the option."""
     if sampler not in SAMPLERS:
         raise UsageError.refuse("sampler", sampler, ", ".join(SAMPLERS))
-    if not isinstance(options, Mapping):
-        raise UsageError.refuse("sampler_options", options, "a mapping of names to values")
     known = _OPTIONS.get(sampler, {})
     for name, value in options.items():
-        field = f"sampler_options[{name!r}]"
+        field = f"sampler.{name}"
         if name not in known:
             allowed = f"a name of {', '.join(known)}" if known else f"none with {sampler!r}"
             raise UsageError.refuse(field, value, allowed)
         known[name](field, value)
     asked = [name for name in _FORMS if options.get(name)]
     if len(asked) > 1:
-        raise UsageError.refuse("sampler_options", ", ".join(asked), "one of these at a time")
+        raise UsageError.refuse("sampler", ", ".join(asked), "one of these at a time")
     return json.dumps(dict(options), sort_keys=True)
 
 
-def from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
+def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
     """An Optuna sampler object in our terms. Its seed cannot be read back: the study's holds."""
     kind = type(sampler).__name__
     given = vars(sampler) if type(sampler).__module__.startswith("optuna.") else {}

@@ -23,9 +23,9 @@ from .changes import differences
 from .energy_weight import check_metered
 from .handle import DETACH, SUBMITTED, refuse_in_trainer
 from .machine import devices_of, metered
-from .numeric import whole
+from .numeric import seconds, whole
 from .space import check_params
-from .submission import make_spec, seconds
+from .submission import make_spec
 from .warm_start import fitting, observation, of_frozen, of_study
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
 """A study from a YAML file: the one that the same call in Python makes.
 
 Theory of operation. The keys are the arguments of ``create_study`` and ``Study.optimize``, read off
-their signatures; ``code`` stands for the first one of ``optimize``. A strategy and a parameter are
-calls as well: one name, and arguments by their names below it. All of it is handed to the functions
-that a script calls, so a file can say nothing else than a script. What they refuse is told with the
-line of the key that is to blame.
+their signatures; ``code`` stands for the first one of ``optimize``. A strategy, a parameter and a
+sampler with options are calls as well: one name, and arguments by their names below it. A group of
+options has its fields below it. All of it is handed to the functions that a script calls, so a file
+can say nothing else than a script. What they refuse is told with the line of the key that is to
+blame.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,10 @@ from ..profiling.errors import UsageError
 from ..scheduler.study import StrategySpec
 from ..tasks.load import import_script
 from . import strategies
+from .moved import new_key
 from .opening import create_study
+from .options import GROUPS
+from .sampler_options import SAMPLERS, Sampler
 from .script import as_python, users_code
 from .space import Categorical, Float, Int
 from .study import Study
@@ -59,6 +64,9 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
         raise UsageError(f"{file} is no script: it takes no arguments, as {arguments[0]!r}")
     document = YamlFile(file)
     given = document.mapping((), "the study")
+    for name in given:
+        if (now := new_key(name, given)) is not None:
+            raise document.error((name,), f"{name} is no key of the study any more: now {now}")
     document.check_keys((), given, _KEYS, "the study")
     if "code" not in given:
         raise document.error((), "code is missing: train.py:Net, or module:name")
@@ -67,6 +75,12 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
     size = {name: value for name, value in given.items() if name in _SIZE}
     if strategy is not None:
         settings["strategy"] = strategy_from(document, ("strategy",), strategy)
+    if isinstance(given.get("sampler"), dict):
+        settings["sampler"] = _sampler(document, given["sampler"])
+    for name, kind in GROUPS.items():
+        if isinstance(given.get(name), dict):
+            document.check_keys((name,), given[name], [f.name for f in fields(kind)], name)
+            settings[name] = kind(**given[name])
     if space is not None:
         size["space"] = _space(document, space)
     with as_python(file, beside=True):
@@ -100,15 +114,7 @@ def _called(
     document: YamlFile, place: Place, value: Any, known: Mapping[str, Callable[..., Any]]
 ) -> Any:
     """What a call gives that is written as its name with a mapping of arguments."""
-    what = ".".join(map(str, place))
-    call = document.mapping(place, what, value)
-    if len(call) != 1:
-        words = f"{what} is one name with its arguments, not {len(call)}: one of {', '.join(known)}"
-        raise document.error(place, words)
-    document.check_keys(place, call, list(known), what)
-    [(name, given)] = call.items()
-    inner = (*place, name)
-    arguments = document.mapping(inner, name, {} if given is None else given)
+    inner, name, arguments = _named(document, place, value, list(known))
     signature = inspect.signature(known[name]).parameters
     document.check_keys(inner, arguments, list(signature), name)
     for needed, parameter in signature.items():
@@ -116,6 +122,28 @@ def _called(
             raise document.error(inner, f"{name} needs {needed}; it takes {', '.join(signature)}")
     with _located(document, inner, name):
         return known[name](**arguments)
+
+
+def _sampler(document: YamlFile, value: Any) -> Sampler:
+    """``tpe: {n_startup_trials: 5}``."""
+    inner, name, options = _named(document, ("sampler",), value, SAMPLERS)
+    with _located(document, inner, "sampler"):
+        return Sampler(name, **options)
+
+
+def _named(
+    document: YamlFile, place: Place, value: Any, known: Sequence[str]
+) -> tuple[Place, str, dict[str, Any]]:
+    """Where the arguments of a call are, its name and they, as they are written."""
+    what = ".".join(map(str, place))
+    call = document.mapping(place, what, value)
+    if len(call) != 1:
+        words = f"{what} is one name with its arguments, not {len(call)}: one of {', '.join(known)}"
+        raise document.error(place, words)
+    document.check_keys(place, call, known, what)
+    [(name, given)] = call.items()
+    inner = (*place, name)
+    return inner, name, document.mapping(inner, name, {} if given is None else given)
 
 
 def _code(document: YamlFile, folder: Path, value: Any) -> Any:
@@ -165,7 +193,7 @@ def _located(document: YamlFile, place: Place = (), named: str = "") -> Iterator
         words = str(error)
         if not place and path and path[0] in _KEYS and not document.has(path[:1]):
             words = f"{path[0]} is missing: {words}"
-        elif place:
+        elif place and place[0] != named:
             called = place[:-1] if named == place[-1] else place
             words = f"{'.'.join(map(str, called))}: {words}"
         raise document.error((*place, *path), words) from error

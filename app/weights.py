@@ -13,18 +13,18 @@ LOWEST, HIGHEST = 1e-3, 1e3
 FURTHEST = 1000
 
 
-def check_weight(value: Any) -> float:
+def check_weight(value: Any, field: str = "weight") -> float:
     """A weight; UsageError for what is not a number in its range."""
     allowed = f"a number from {LOWEST:g} to {HIGHEST:g}"
-    number = finite("weight", value, allowed)
+    number = finite(field, value, allowed)
     if not LOWEST <= number <= HIGHEST:
-        raise UsageError.refuse("weight", value, allowed)
+        raise UsageError.refuse(field, value, allowed)
     return number
 
 
-def check_priority(value: Any) -> int:
+def check_priority(value: Any, field: str = "priority") -> int:
     """A priority; UsageError for what is not a whole number in its range."""
-    number = whole("priority", value, low=-FURTHEST)
+    number = whole(field, value, low=-FURTHEST)
     if number > FURTHEST:
-        raise UsageError.refuse("priority", value, f"a whole number, {-FURTHEST} to {FURTHEST}")
+        raise UsageError.refuse(field, value, f"a whole number, {-FURTHEST} to {FURTHEST}")
     return number

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from penstock import FullBudget
+from penstock import FullBudget, Limits
 
 from . import _hostile_plain
 from ._digits import SPACE, DigitsNet
@@ -113,7 +113,7 @@ def _is_open(path: Path) -> bool:
 def _checkpoints(site: Field, *, damage: str, seed: int) -> None:
     """Trainers are killed and find all states damaged: what comes out is right, or is refused."""
     xs = [0.25, 0.5]
-    study = site.submit(_hostile_plain.epochs, {"x": xs}, epoch_timeout=20)
+    study = site.submit(_hostile_plain.epochs, {"x": xs}, limits=Limits(epoch_timeout=20))
     site.working(study, 2)
     with damaged(_states(site), damage, random.Random(seed)):
         kill(site.trainers())
@@ -143,7 +143,7 @@ def _exact(site: Field, *, damage: str, seed: int) -> None:
 
 def _digits(site: Field) -> str:
     options = {"metric": "accuracy", "sampler": "random", "strategy": FullBudget(6)}
-    return site.submit(DigitsNet, SPACE, n_trials=2, epoch_timeout=30, **options)
+    return site.submit(DigitsNet, SPACE, n_trials=2, limits=Limits(epoch_timeout=30), **options)
 
 
 def _hashes(site: Field, study: str) -> dict[tuple[int, int], str]:

@@ -28,6 +28,7 @@ import psutil
 import redis
 from penstock import BackendError, FullBudget, PenstockError
 from penstock.app import broker, locks, services
+from penstock.app.options import Limits
 from penstock.app.queries import Reader
 from penstock.app.rows import TrialRow
 from penstock.app.settings import Settings
@@ -116,11 +117,9 @@ class Field:
                 "direction": "maximize",
                 "metric": None if objective else "value",
                 "sampler": "grid",
-                "sampler_options": None,
                 "strategy": None if objective else FullBudget(EPOCHS),
                 "seed": 0,
-                "epoch_timeout": 4.0,
-                "retries": 0,
+                "limits": Limits(epoch_timeout=4.0),
             }
             | options
         )

@@ -131,8 +131,7 @@ def run(settings: Settings, workload: Workload, widest: int) -> Ran:
         sampler="random",
         strategy=workload.strategy,
         seed=3,
-        shards=DEVICES,
-        max_width=widest,
+        resources=penstock.Resources(max_width=widest, shards=DEVICES),
     )
     study.optimize(
         workload.code,

@@ -65,7 +65,11 @@ def _run(settings: Settings, copies: int) -> tuple[Bits, Counter[int]]:
     for name, model in MODELS.items():
         strategy = penstock.FullBudget(EPOCHS)
         study = penstock.create_study(
-            metric="loss", sampler="grid", strategy=strategy, shards=SHARDS, max_width=4, seed=5
+            metric="loss",
+            sampler="grid",
+            strategy=strategy,
+            resources=penstock.Resources(max_width=4, shards=SHARDS),
+            seed=5,
         )
         space = {"optimizer": [*OPTIMIZERS], "copy": [*range(copies)]}
         study.optimize(model, space, show_progress=False, devices="cpu:2x1")

@@ -114,9 +114,8 @@ def _run(settings: Settings, mb: float, epochs: int, spans: dict[str, list[float
     """One trial of so many epochs; what lay between them goes into ``spans`` by kind."""
     log = Path(tempfile.mkdtemp(dir=settings.home))
     strategy = penstock.FullBudget(epochs)
-    study = penstock.create_study(
-        metric="loss", sampler="grid", strategy=strategy, shards=2, max_width=2
-    )
+    both = penstock.Resources(max_width=2, shards=2)
+    study = penstock.create_study(metric="loss", sampler="grid", strategy=strategy, resources=both)
     space = {"mb": [mb], "log": [str(log)]}
     study.optimize(Sized, space, show_progress=False, devices="cpu:2x1")
     for kind, seconds in _spans(Reader(settings.ledger_url).epochs(study.id), log):

@@ -22,6 +22,7 @@ from typing import Any
 
 from penstock import BackendError, FullBudget, SuccessiveHalving
 from penstock.app import broker, locks, services
+from penstock.app.options import Resources
 from penstock.app.queries import Reader
 from penstock.app.reviver import Reviver
 from penstock.app.rows import EpochRow
@@ -249,12 +250,9 @@ def _plan(seed: int, strategy: StrategySpec, shards: int | None = None) -> Plan:
         direction="maximize",
         metric="accuracy",
         sampler="random",
-        sampler_options=None,
         strategy=strategy,
         seed=seed,
-        epoch_timeout=None,
-        retries=0,
-        shards=shards,
+        resources=Resources(shards=shards),
     )
 
 

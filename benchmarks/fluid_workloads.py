@@ -110,8 +110,7 @@ def run(
         sampler=sampler,
         strategy=strategy,
         seed=5,
-        shards=DEVICES,
-        max_width=widest,
+        resources=penstock.Resources(max_width=widest, shards=DEVICES),
     )
     study.optimize(
         workload.code, workload.space, trials, show_progress=False, devices=settings.devices

@@ -63,8 +63,7 @@ def table(settings: Settings, name: str, study: Any, widths: Counter[int]) -> st
         sampler="random",
         strategy=strategy,
         seed=7,
-        shards=4,
-        max_width=4,
+        resources=penstock.Resources(max_width=4, shards=4),
     )
     made.optimize(code, space, n_trials=trials, show_progress=False, devices=settings.devices)
     reader = Reader(settings.ledger_url)

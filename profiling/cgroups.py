@@ -20,7 +20,7 @@ UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GroupLimits:
     """``memory`` in bytes, ``cpus`` in processors' worth of time; None where nothing limits it.
 
     ``cores`` are those that the process may run on; empty where no group says so.
@@ -31,7 +31,7 @@ class Limits:
     cores: frozenset[int] = frozenset()
 
 
-def read_limits(root: Path = Path("/")) -> Limits:
+def read_limits(root: Path = Path("/")) -> GroupLimits:
     """The limits of this process. ``root`` is where ``proc`` and the mounts are (tests)."""
     memory, cpus, cores = list[int](), list[float](), list[frozenset[int]]()
     for folder in _groups(root, "memory"):
@@ -40,7 +40,7 @@ def read_limits(root: Path = Path("/")) -> Limits:
         cpus += _cpus(folder)
     for folder in _groups(root, "cpuset"):
         cores += _cores(folder)
-    return Limits(
+    return GroupLimits(
         min(memory, default=None),
         min(cpus, default=None),
         frozenset.intersection(*cores) if cores else frozenset(),

@@ -98,33 +98,44 @@ KNOBS = {
 
 
 def check_knobs(
-    names: Iterable[str] | None, exactness: str, energy_weight: float, *, tried: bool
+    names: Iterable[str] | None, energy_weight: float, *, tried: bool
 ) -> tuple[str, ...] | None:
     """``names`` as a user gives them, None for the usual ones; UsageError for unknown ones.
 
-    Refused is what could never be turned: numerics in a ``bitwise`` study, what only saves energy
-    where that counts nothing, and all but exact knobs where nothing is ``tried``.
+    Refused is what could never be turned: what only saves energy where that counts nothing, and all
+    but exact knobs where nothing is ``tried``.
     """
     if names is None:
         return None
     if isinstance(names, Mapping) or not isinstance(names, Iterable):
-        raise UsageError.refuse("knobs", names, f"one or a list of {', '.join(KNOBS)}, or None")
+        raise _refused(names, _KNOWN)
     given = (names,) if isinstance(names, str) else tuple(names)
     if not given:
-        raise UsageError.refuse("knobs", names, f"one or a list of {', '.join(KNOBS)}, or None")
+        raise _refused(names, _KNOWN)
     for name in given:
         if name not in KNOBS:
-            raise UsageError.refuse("knobs", names, f"one or a list of {', '.join(KNOBS)}, or None")
-        if KNOBS[name].kind == "numerics" and exactness == "bitwise":
-            allowed = f'no {name} in a bitwise study: create_study(exactness="statistical")'
-            raise UsageError.refuse("knobs", names, allowed)
+            raise _refused(names, _KNOWN)
         if not tried and (KNOBS[name].kind != "exact" or KNOBS[name].saves):
-            allowed = f'no {name} where nothing is tried: create_study(system="tune")'
-            raise UsageError.refuse("knobs", names, allowed)
+            raise _refused(names, f'no {name} where nothing is tried: SystemTuning("tune")')
         if KNOBS[name].saves and not energy_weight:
-            allowed = f'no {name} where only time counts: create_study(system_objective="energy")'
-            raise UsageError.refuse("knobs", names, allowed)
+            allowed = f"no {name} where only time counts: SystemTuning(energy_weight=1)"
+            raise _refused(names, allowed)
     return tuple(dict.fromkeys(given))
+
+
+def check_exact(names: Sequence[str] | None) -> None:
+    """Refuse, for a bitwise study, knobs that change how numbers are stored: UsageError."""
+    for name in names or ():
+        if KNOBS[name].kind == "numerics":
+            allowed = f'no {name} in a bitwise study: create_study(exactness="statistical")'
+            raise _refused(names, allowed)
+
+
+_KNOWN = f"one or a list of {', '.join(KNOBS)}, or None"
+
+
+def _refused(names: object, allowed: str) -> UsageError:
+    return UsageError.refuse("system.knobs", names, allowed)
 
 
 def possible(name: str, value: object) -> bool:

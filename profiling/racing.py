@@ -63,7 +63,7 @@ PROBING: dict[str, Callable[[Sequence[Arm]], SystemConfig | None]] = {
 def check_probing(name: object) -> str:
     """``name`` as a user gives it; UsageError with the list for one that is not there."""
     if not (isinstance(name, str) and name in PROBING):
-        raise UsageError.refuse("probing", name, ", ".join(PROBING))
+        raise UsageError.refuse("system.probing", name, ", ".join(PROBING))
     return name
 
 

@@ -86,6 +86,6 @@ class Signatures:
         study.message = (
             f"no device computes under the study's signature {study.signature} any more: {there}."
             " What was accepted stays. For these devices make a new study, or one that takes the"
-            ' break: create_study(on_signature_change="record")'
+            ' break: create_study(exactness=penstock.Exactness(on_signature_change="record"))'
         )
         return True

@@ -58,7 +58,7 @@ def bounded(limit: int | None) -> Iterator[None]:
         failure = failure_of(error)
         if failure.kind != "memory":
             raise
-        words = f"its memory_limit is {limit / 2**30:.3g} GiB: {failure}"
+        words = f"its memory limit is {limit / 2**30:.3g} GiB: {failure}"
         raise TrialFailed("memory", words, failure.traceback) from error
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (before, most))

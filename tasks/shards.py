@@ -52,7 +52,7 @@ def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
             why = "has sparse gradients, which are not summed over shards: set sparse=False"
         else:
             continue
-        raise TrialFailed("inexact", f"{where} {why}, or train with shards=1 and no max_width")
+        raise TrialFailed("inexact", f"{where} {why}, or train with Resources(shards=1)")
 
 
 class Sums:
@@ -140,9 +140,9 @@ class Sums:
                 raise TrialFailed(
                     "inexact",
                     f"training changed the buffer {name}; only the running statistics of torch's "
-                    "BatchNorm and InstanceNorm are combined over shards: train with shards=1 and "
-                    'no max_width, or with exactness="statistical", where it is left as shard 0 '
-                    "makes it",
+                    "BatchNorm and InstanceNorm are combined over shards: train with "
+                    'Resources(shards=1), or with exactness="statistical", where it is left as '
+                    "shard 0 makes it",
                 )
 
     def _clear(self) -> None:

@@ -1,10 +1,12 @@
 """The docs say what is so: their code runs, their commands exist, their tables are the code's."""
 
+import inspect
 import os
 import re
 import runpy
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import optuna
@@ -12,6 +14,7 @@ import penstock
 import pytest
 import torch
 from penstock.app.cli import app
+from penstock.app.options import GROUPS
 from penstock.app.settings import PREFIX, Settings
 from penstock.app.terminal import BACKEND, FAILED, USAGE
 from penstock.scheduler.retry import KINDS
@@ -171,6 +174,17 @@ def test_the_reference_has_every_public_name():
     study = next(what for cell, what in rows(REFERENCE, "Public names") if cell == "`Study`")
     public = {name for name in dir(penstock.Study) if not name.startswith("_")}
     assert set(coded(study)) == public
+
+
+def test_the_reference_has_every_option_of_create_study():
+    line = next(what for cell, what in rows(REFERENCE, "Public names") if "create_study" in cell)
+    arguments = list(inspect.signature(penstock.create_study).parameters)
+    assert [name for name in coded(line) if name.isidentifier()] == arguments
+    groups = rows(REFERENCE, "Options of a study in groups")
+    told = [(coded(option)[0], default.strip("`")) for _, option, default, _ in groups]
+    assert sorted(told) == sorted(
+        (each.name, str(each.default)) for kind in GROUPS.values() for each in fields(kind)
+    )
 
 
 def test_the_guides_settings_are_the_programs():

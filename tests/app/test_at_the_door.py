@@ -12,7 +12,7 @@ from desk import command
 from drive_world import World, spec
 from fake_scheduler import FakeScheduler
 from optuna.study import MaxTrialsCallback
-from penstock import FullBudget, UsageError, create_study
+from penstock import FullBudget, SystemTuning, UsageError, create_study
 from penstock.app import commands
 from penstock.app.best import best_facts
 from penstock.app.codec import spec_to_json
@@ -34,27 +34,37 @@ def objective(trial):
     ("arguments", "words"),
     [
         ({"direction": ""}, "direction = '' is refused: allowed is minimize or maximize"),
-        ({"sampler_options": 3}, "sampler_options = 3 is refused"),
-        ({"sampler_options": "multivariate"}, "sampler_options = 'multivariate' is refused"),
         ({"exactness": ["bitwise"]}, "exactness = ['bitwise'] is refused"),
-        ({"exactness": 1}, "exactness = 1 is refused: allowed is bitwise, statistical or None"),
-        ({"system_objective": "joules"}, "allowed is time, energy, or a weight of energy from 0"),
-        ({"system_objective": 1.5}, "system_objective = 1.5 is refused"),
-        ({"system_objective": True}, "system_objective = True is refused"),
         (
-            {"system_objective": 0.3, "system": "tune", "probing": "grid"},
-            'system_objective = 0.3 is refused: allowed is time where probing="grid"',
+            {"exactness": 1},
+            "exactness = 1 is refused: allowed is bitwise, statistical, None or",
         ),
         (
-            {"probing": "grid"},
-            "probing = 'grid' is refused: allowed is race where system=\"reuse\"",
+            {"system": SystemTuning(energy_weight="energy")},
+            "is a weight of energy, 0",
         ),
-        ({"knobs": ["threads"], "system": "off"}, 'allowed is None where system="off"'),
-        ({"knobs": {"threads": 2}, "system": "tune"}, "knobs = {'threads': 2} is refused"),
-        ({"knobs": 2}, "knobs = 2 is refused: allowed is one or a list of threads, "),
+        ({"system": SystemTuning(energy_weight=1.5)}, "system.energy_weight = 1.5 is refused"),
+        ({"system": SystemTuning(energy_weight=True)}, "system.energy_weight = True is refused"),
         (
-            {"system_objective": "energy", "system": "off"},
-            "system_objective = 'energy' is refused: allowed is time where system=\"off\"",
+            {"system": SystemTuning("tune", energy_weight=0.3, probing="grid")},
+            'system.energy_weight = 0.3 is refused: allowed is 0 where probing="grid"',
+        ),
+        (
+            {"system": SystemTuning(probing="grid")},
+            "system.probing = 'grid' is refused: allowed is race where mode=\"reuse\"",
+        ),
+        ({"system": SystemTuning("off", knobs=["threads"])}, 'allowed is None where mode="off"'),
+        (
+            {"system": SystemTuning("tune", knobs={"threads": 2})},
+            "knobs = {'threads': 2} is ref",
+        ),
+        (
+            {"system": SystemTuning(knobs=2)},
+            "system.knobs = 2 is refused: allowed is one or a",
+        ),
+        (
+            {"system": SystemTuning("off", energy_weight=1)},
+            'system.energy_weight = 1 is refused: allowed is 0 where mode="off"',
         ),
     ],
 )
@@ -136,8 +146,8 @@ def test_a_result_that_a_submitted_study_does_not_have_is_refused(settings, star
 
 
 def test_an_objectives_loop_has_nothing_to_be_chosen_by_energy(settings):
-    with pytest.raises(UsageError, match=r"0\.5 is refused.*its loop is its own"):
-        create_study(system_objective=0.5).optimize(objective, n_trials=1)
+    with pytest.raises(UsageError, match=r"0\.5 is refused.*whose loop is its own"):
+        create_study(system=SystemTuning(energy_weight=0.5)).optimize(objective, n_trials=1)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from drive_world import spec
 from penstock.app import answers, configs
 from penstock.app.configs import TOGETHER, propose
+from penstock.app.options import Resources, SystemTuning
 from penstock.app.submission import make_plan
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.decisions import AskConfigs
@@ -62,22 +63,21 @@ def test_a_model_that_raises_proposes_nothing_and_the_study_goes_on(monkeypatch,
 
 
 def plan(**fields):
-    usual = {"direction": None, "metric": "loss", "sampler": "random", "sampler_options": None}
-    rest = {"strategy": None, "seed": 0, "epoch_timeout": None, "retries": 0}
-    return make_plan(**usual, **rest, **fields)
+    usual = {"direction": None, "metric": "loss", "sampler": "random"}
+    return make_plan(**usual, **fields)
 
 
 def test_a_study_says_how_its_system_parameters_are_probed():
-    assert plan().probing == "race" == spec().probing
-    assert plan(system="tune", probing="grid").probing == "grid"
-    with pytest.raises(UsageError, match=r"probing = 'greedy' .*race, bandit, bayesian, grid"):
-        plan(probing="greedy")
+    assert plan().system.probing == "race" == spec().probing
+    assert plan(system=SystemTuning("tune", probing="grid")).system.probing == "grid"
+    with pytest.raises(UsageError, match=r"system\.probing = 'greedy' .*race, bandit, bayesian"):
+        plan(system=SystemTuning(probing="greedy"))
 
 
 @pytest.mark.parametrize("given", [0, 2**29 - 1, 1e9, "1 GiB", True])
 def test_a_memory_limit_that_no_trainer_can_keep_is_refused(given):
-    with pytest.raises(UsageError, match=r"memory_limit = .* whole number >= 536870912"):
-        plan(memory_limit=given)
-    with pytest.raises(UsageError, match=r"memory_limit = 10+ is refused: .*, at most 922"):
-        plan(memory_limit=10**30)
-    assert plan(memory_limit=2**30).memory_limit == 2**30
+    with pytest.raises(UsageError, match=r"resources\.memory = .* whole number >= 536870912"):
+        plan(resources=Resources(memory=given))
+    with pytest.raises(UsageError, match=r"resources\.memory = 10+ is refused: .*, at most 922"):
+        plan(resources=Resources(memory=10**30))
+    assert plan(resources=Resources(memory=2**30)).resources.memory == 2**30

@@ -4,7 +4,16 @@ import json
 
 import optuna
 import pytest
-from penstock import ASHA, Categorical, Float, FullBudget, Int, TorchTrainable, epoch_function
+from penstock import (
+    ASHA,
+    Categorical,
+    Float,
+    FullBudget,
+    Int,
+    Sampler,
+    TorchTrainable,
+    epoch_function,
+)
 from penstock.app.commands import to_event
 from penstock.app.objectives import parse_constraints, parse_objectives
 from penstock.app.submission import Plan, make_plan, make_spec
@@ -16,11 +25,8 @@ GOOD = {
     "direction": None,
     "metric": None,
     "sampler": "tpe",
-    "sampler_options": None,
     "strategy": FullBudget(3),
     "seed": 0,
-    "epoch_timeout": None,
-    "retries": 0,
     "directions": ["minimize", "maximize"],
     "metrics": ["loss", "accuracy"],
 }
@@ -46,6 +52,8 @@ def objective(trial):
 
 
 def plan(**changes):
+    if callable(make := changes.get("sampler")):  # a sampler is checked when it is made
+        changes |= {"sampler": make()}
     return make_plan(**GOOD | changes)
 
 
@@ -73,11 +81,11 @@ REFUSED = [
     ({"constraints": {"": 1}}, "a name in constraints", "the name of a metric"),
     ({"constraints": {"ms": "2"}}, "constraints['ms'] = '2'", "a finite number"),
     ({"constraints": {"ms": float("nan")}}, "constraints['ms']", "a finite number"),
-    ({"sampler": "cmaes", "sampler_options": {"popsize": 1}}, "popsize", ">= 2"),
-    ({"sampler": "nsga2", "sampler_options": {"population_size": 1}}, "population_size", ">= 2"),
-    ({"sampler": "nsga2", "sampler_options": {"mutation_prob": 1.5}}, "mutation_prob", "0 to 1"),
+    ({"sampler": lambda: Sampler("cmaes", popsize=1)}, "popsize", ">= 2"),
+    ({"sampler": lambda: Sampler("nsga2", population_size=1)}, "population_size", ">= 2"),
+    ({"sampler": lambda: Sampler("nsga2", mutation_prob=1.5)}, "mutation_prob", "0 to 1"),
     (
-        {"sampler": "cmaes", "sampler_options": {"lr_adapt": True, "with_margin": True}},
+        {"sampler": lambda: Sampler("cmaes", lr_adapt=True, with_margin=True)},
         "with_margin, lr_adapt",
         "one of these at a time",
     ),

@@ -1,12 +1,18 @@
 """A study's YAML file: what is wrong is refused with file, line and key, and nothing is started."""
 
+import json
 import sys
 import textwrap
 
 import pytest
-from penstock.app import strategies
+from fake_scheduler import FakeScheduler
+from penstock import ASHA, Exactness, Limits, Resources, Sampler, Share, SystemTuning
+from penstock.app import strategies, study_file
 from penstock.app.cli import app
+from penstock.app.codec import spec_from_json
+from penstock.app.handle import DETACH
 from penstock.app.study_file import _STRATEGIES
+from penstock.app.submission import Plan, make_plan
 from penstock.scheduler.study import StrategySpec
 from typer.testing import CliRunner
 
@@ -81,8 +87,60 @@ def submit(tmp_path):
         ),
         (
             "study_name: mine",
-            "sampler: tpe\nsampler_options:\n  n_startup_trials: 1\n  multi: true",
-            "line 6: sampler_options['multi'] = True is refused",
+            "sampler:\n  tpe:\n    n_startup_trials: 1\n    multi: true",
+            "line 6: sampler.multi = True is refused",
+        ),
+        ("study_name: mine", "sampler: {tpe: 3}", "line 3: tpe is a mapping of names to values"),
+        (
+            "study_name: mine",
+            "sampler: {tpo: {}}",
+            "line 3: tpo is no key of sampler: did you mean",
+        ),
+        (
+            "study_name: mine",
+            "resources: 8",
+            "line 3: resources = 8 is refused: allowed is None or",
+        ),
+        (
+            "study_name: mine",
+            "resources:\n  shards: 4\n  max_width: 8",
+            "line 5: resources.max_width = 8 is refused: allowed is 1 to the number of shards, 4",
+        ),
+        (
+            "study_name: mine",
+            "limits:\n  retries: 1\n  epoch_timout: 3",
+            "line 5: epoch_timout is no key of limits: did you mean epoch_timeout?; allowed is epo",
+        ),
+        (
+            "study_name: mine",
+            "limits: {epoch_timeout: 1m}",
+            "line 3: limits.epoch_timeout = '1m' is refused: allowed is seconds above 0, or None",
+        ),
+        (
+            "study_name: mine",
+            "system: {mode: off, knobs: [threads]}",
+            "line 3: system.knobs = ['threads'] is refused: allowed is None where mode=\"off\"",
+        ),
+        ("study_name: mine", "share: {weight: 0}", "line 3: share.weight = 0 is refused"),
+        (
+            "study_name: mine",
+            "max_width: 8",
+            "line 3: max_width is no key of the study any more: now resources: {max_width: 8}",
+        ),
+        (
+            "study_name: mine",
+            "system: tune\nknobs: [threads]",
+            'line 4: knobs is no key of the study any more: now system: {mode: "tune", knobs: ["th',
+        ),
+        (
+            "study_name: mine",
+            "system: {mode: tune}\nsystem_objective: energy",
+            "line 4: system_objective is no key of the study any more: now system: {energy_weight:",
+        ),
+        (
+            "study_name: mine",
+            "sampler_options: {multivariate: true}",
+            "any more: now sampler: {tpe: {multivariate: true}}",
         ),
         ("n_trials: 4", "", "study.yaml: n_trials is missing: n_trials = None is refused"),
         ("n_trials: 4", "n_trials: 0", "line 4: n_trials = 0 is refused: allowed is a whole"),
@@ -176,3 +234,40 @@ def test_every_strategy_can_be_named():
     made = {name for name in public if callable(getattr(strategies, name))}
     assert set(_STRATEGIES) == made - {"Sequence", "StrategySpec", "UsageError"}
     assert isinstance(_STRATEGIES["FullBudget"](), StrategySpec)
+
+
+def test_a_files_groups_and_sampler_are_those_of_the_call(tmp_path, settings, started):
+    (tmp_path / "train.py").write_text(CODE)
+    file = tmp_path / "study.yaml"
+    file.write_text(GROUPED)
+    with FakeScheduler(settings) as scheduler:
+        token = DETACH.set(True)
+        study_file.run_study_file(file)
+        DETACH.reset(token)
+    sys.modules.pop("penstock_script_train", None)
+    (submit,) = scheduler.commands
+    assert Plan.of(spec_from_json(json.dumps(submit["study"]))) == make_plan(
+        metric="loss",
+        sampler=Sampler("tpe", n_startup_trials=5),
+        strategy=ASHA(max_epochs=9),
+        exactness=Exactness("statistical", "record"),
+        resources=Resources(max_width=2),
+        limits=Limits(retries=1),
+        system=SystemTuning("tune", probing="bandit"),
+        share=Share(weight=2),
+    )
+
+
+GROUPED = """
+code: train.py:Net
+n_trials: 4
+metric: loss
+strategy: {ASHA: {max_epochs: 9}}
+space: {lr: [0.1, 0.2]}
+sampler: {tpe: {n_startup_trials: 5}}
+exactness: statistical
+resources: {max_width: 2}
+limits: {retries: 1}
+system: {mode: tune, probing: bandit}
+share: {weight: 2}
+"""

@@ -12,11 +12,15 @@ from penstock import (
     PASHA,
     PBT,
     CurveStopping,
+    Exactness,
     Float,
     FullBudget,
     Hyperband,
     Int,
+    Limits,
     MedianStopping,
+    Resources,
+    Sampler,
     SuccessiveHalving,
     TorchTrainable,
     epoch_function,
@@ -30,11 +34,8 @@ GOOD = {
     "direction": "maximize",
     "metric": "accuracy",
     "sampler": "tpe",
-    "sampler_options": None,
     "strategy": ASHA(max_epochs=9),
     "seed": 0,
-    "epoch_timeout": None,
-    "retries": 0,
 }
 SPACE = {"lr": Float(1e-4, 1, log=True)}
 
@@ -81,6 +82,8 @@ def objective(trial):
 
 
 def plan(**changes):
+    if callable(make := changes.get("sampler")):  # a sampler is checked when it is made
+        changes |= {"sampler": make()}
     return make_plan(**GOOD | changes)
 
 
@@ -100,27 +103,27 @@ STUDY_REFUSALS = [
     ({"sampler": 3}, "sampler = 3", "grid, random, qmc, tpe, bohb, gp"),
     ({"sampler": optuna.samplers.CmaEsSampler(independent_sampler=optuna.samplers.TPESampler())},
      "CmaEsSampler", "without functions or objects of your own"),
-    ({"sampler": optuna.samplers.TPESampler(n_startup_trials=0, group=False,
-                                            multivariate=True), "sampler_options": {"x": 1}},
-     "sampler_options['x']", "n_startup_trials"),
-    ({"sampler_options": {"n_startup_trials": -1}}, "n_startup_trials", ">= 0"),
-    ({"sampler_options": {"n_startup_trials": 2.5}}, "n_startup_trials", "whole number"),
-    ({"sampler_options": {"n_ei_candidates": 0}}, "n_ei_candidates", ">= 1"),
-    ({"sampler_options": {"multivariate": 1}}, "multivariate", "True or False"),
-    ({"sampler": "random", "sampler_options": {"seed": 1}}, "seed", "none with 'random'"),
+    ({"sampler": lambda: Sampler(optuna.samplers.TPESampler(multivariate=True), x=1)},
+     "sampler.x = 1", "n_startup_trials"),
+    ({"sampler": lambda: Sampler("tpe", n_startup_trials=-1)}, "n_startup_trials", ">= 0"),
+    ({"sampler": lambda: Sampler("tpe", n_startup_trials=2.5)}, "n_startup_trials", "whole number"),
+    ({"sampler": lambda: Sampler("tpe", n_ei_candidates=0)}, "n_ei_candidates", ">= 1"),
+    ({"sampler": lambda: Sampler("tpe", multivariate=1)}, "multivariate", "True or False"),
+    ({"sampler": lambda: Sampler("random", seed=1)}, "sampler.seed", "none with 'random'"),
     ({"strategy": "asha"}, "strategy = 'asha'", "ASHA(...)"),
     ({"seed": -1}, "seed = -1", "whole number >= 0"),
     ({"seed": 2**63}, "seed", "at most 9223372036854775807"),
     ({"seed": "zero"}, "seed = 'zero'", "whole number"),
-    ({"epoch_timeout": 0}, "epoch_timeout = 0", "above 0"),
-    ({"epoch_timeout": float("inf")}, "epoch_timeout", "above 0"),
-    ({"epoch_timeout": "1m"}, "epoch_timeout", "above 0"),
-    ({"retries": -1}, "retries = -1", ">= 0"),
-    ({"retries": True}, "retries = True", "whole number"),
-    ({"shards": 0}, "shards = 0", ">= 1"),
-    ({"shards": 2.0}, "shards = 2.0", "whole number"),
-    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise, statistical or None"),
-    ({"on_signature_change": "ask"}, "on_signature_change = 'ask'", "refuse, record or None"),
+    ({"limits": Limits(epoch_timeout=0)}, "limits.epoch_timeout = 0", "above 0"),
+    ({"limits": Limits(epoch_timeout=float("inf"))}, "epoch_timeout", "above 0"),
+    ({"limits": Limits(epoch_timeout="1m")}, "epoch_timeout", "above 0"),
+    ({"limits": Limits(retries=-1)}, "limits.retries = -1", ">= 0"),
+    ({"limits": Limits(retries=True)}, "limits.retries = True", "whole number"),
+    ({"resources": Resources(shards=0)}, "resources.shards = 0", ">= 1"),
+    ({"resources": Resources(shards=2.0)}, "resources.shards = 2.0", "whole number"),
+    ({"exactness": "exact"}, "exactness = 'exact'", "bitwise, statistical, None or"),
+    ({"exactness": Exactness(on_signature_change="ask")},
+     "exactness.on_signature_change = 'ask'", "refuse, record or None"),
 ]  # fmt: skip
 
 
@@ -137,8 +140,8 @@ def test_a_study_that_cannot_be_is_refused_when_it_is_created(changes, field, al
     [
         ({}, "refuse"),
         ({"exactness": "statistical"}, "record"),
-        ({"exactness": "statistical", "on_signature_change": "refuse"}, "refuse"),
-        ({"on_signature_change": "record"}, "record"),
+        ({"exactness": Exactness("statistical", on_signature_change="refuse")}, "refuse"),
+        ({"exactness": Exactness(on_signature_change="record")}, "record"),
     ],
 )
 def test_a_signature_may_not_change_where_bits_count_unless_said(given, change):
@@ -188,20 +191,30 @@ SUBMISSION_REFUSALS = [
     ("a trainable without metric", {"metric": None}, "metric=", "create_study"),
     ("a trainable without strategy", {"strategy": None}, "strategy = None", "FullBudget(epochs)"),
     ("a trainable without end", {"strategy": FullBudget()}, "strategy", "FullBudget(epochs)"),
-    ("more shards than examples", {"shards": 65}, "shards = 65", "1 to the batch size, 64"),
+    (
+        "more shards than examples",
+        {"resources": Resources(shards=65)},
+        "resources.shards = 65",
+        "1 to the batch size, 64",
+    ),
     (
         "more shards than the smallest batch of a list",
-        {"shards": 9, "space": {"batch_size": [16, 8]}},
-        "shards = 9",
+        {"resources": Resources(shards=9), "space": {"batch_size": [16, 8]}},
+        "resources.shards = 9",
         "batch size, 8",
     ),
     (
         "more shards than the smallest batch of a range",
-        {"shards": 5, "space": {"batch_size": Int(4, 128)}},
-        "shards = 5",
+        {"resources": Resources(shards=5), "space": {"batch_size": Int(4, 128)}},
+        "resources.shards = 5",
         "batch size, 4",
     ),
-    ("an objective in shards", {"code": objective, "shards": 2}, "shards = 2", "an objective"),
+    (
+        "an objective in shards",
+        {"code": objective, "resources": Resources(shards=2)},
+        "resources.shards = 2",
+        "an objective",
+    ),
     (
         "an objective that is to lend its checkpoint",
         {"code": objective, "strategy": PBT(max_epochs=9)},
@@ -234,8 +247,18 @@ SUBMISSION_REFUSALS = [
         "metric=",
     ),
     ("a function without end", {"code": loops, "strategy": None}, "strategy", "an epoch function"),
-    ("a function in shards", {"code": loops, "shards": 2}, "shards = 2", "an epoch function"),
-    ("a wide function", {"code": loops, "max_width": 2}, "max_width = 2", "an epoch function"),
+    (
+        "a function in shards",
+        {"code": loops, "resources": Resources(shards=2)},
+        "resources.shards = 2",
+        "an epoch function",
+    ),
+    (
+        "a wide function",
+        {"code": loops, "resources": Resources(max_width=2)},
+        "resources.max_width = 2",
+        "an epoch function",
+    ),
     (
         "a bitwise function",
         {"code": loops, "exactness": "bitwise"},
@@ -244,8 +267,8 @@ SUBMISSION_REFUSALS = [
     ),
     (
         "a function of one machine",
-        {"code": loops, "on_signature_change": "refuse"},
-        "on_signature_change = 'refuse'",
+        {"code": loops, "exactness": Exactness(on_signature_change="refuse")},
+        "exactness.on_signature_change = 'refuse'",
         "record or None for an epoch function",
     ),
     (
@@ -280,7 +303,8 @@ def test_a_study_that_cannot_run_is_refused_when_it_is_submitted(changes, field,
 
 
 def test_a_trainable_becomes_a_study_of_the_torch_contract():
-    made = spec(sampler_options={"n_startup_trials": 5}, epoch_timeout=60)
+    changes = {"sampler": Sampler("tpe", n_startup_trials=5), "limits": Limits(epoch_timeout=60)}
+    made = spec(**changes)
     assert made.contract == "torch"
     assert made.code.target.endswith(":Net")
     assert len(made.code.digest) == 64
@@ -288,9 +312,7 @@ def test_a_trainable_becomes_a_study_of_the_torch_contract():
     assert made.strategy == ASHA(max_epochs=9)
     assert made.sampler_options == '{"n_startup_trials": 5}'
     assert made.epoch_timeout == 60.0
-    settled = {"exactness": "bitwise", "on_signature_change": "refuse"}
-    changes = {"sampler_options": {"n_startup_trials": 5}, "epoch_timeout": 60}
-    assert Plan.of(made) == plan(**changes, **settled)
+    assert Plan.of(made) == plan(**changes, exactness=Exactness("bitwise", "refuse"))
     assert make_spec(Plan.of(made), "s-1", "s", Net, SPACE, 27) == made
 
 
@@ -310,27 +332,32 @@ def test_an_attribute_of_something_else_makes_no_epoch_function():
 
 
 def test_shards_follow_from_the_widest_allocation_unless_the_user_says_how_many():
-    assert (spec().shards, spec().max_width) == (None, 1)
-    assert (spec(max_width=4).shards, spec(max_width=4).max_width) == (None, 4)
-    assert (spec(shards=64).shards, spec(shards=64).max_width) == (64, 64)
-    assert (spec(shards=8, max_width=2).shards, spec(shards=8, max_width=2).max_width) == (8, 2)
-    assert spec(shards=128, space={"batch_size": [256, 128]}).shards == 128
-    assert Plan.of(spec(shards=4)).shards == 4
-    assert differences(spec(), spec(max_width=4)) == ["max_width was 1 and is 4"]
+    def cut(space=SPACE, **resources):
+        made = spec(space=space, resources=Resources(**resources))
+        return made.shards, made.max_width
+
+    assert cut() == (spec().shards, spec().max_width) == (None, 1)
+    assert cut(max_width=4) == (None, 4)
+    assert cut(shards=64) == (64, 64)
+    assert cut(shards=8, max_width=2) == (8, 2)
+    assert cut({"batch_size": [256, 128]}, shards=128) == (128, 128)
+    assert Plan.of(spec(resources=Resources(shards=4))).resources == Resources(4, 4)
+    wider = spec(resources=Resources(max_width=4))
+    assert differences(spec(), wider) == ["resources.max_width was 1 and is 4"]
 
 
 def test_a_trial_is_no_wider_than_its_shards():
-    with pytest.raises(UsageError, match=r"max_width = 4 is refused: allowed is 1 to .* 2"):
-        spec(shards=2, max_width=4)
-    with pytest.raises(UsageError, match="max_width = 2 is refused: allowed is 1 for an objective"):
-        spec(objective, None, 5, metric=None, strategy=None, max_width=2)
+    with pytest.raises(UsageError, match=r"resources.max_width = 4 .* is 1 to .* 2"):
+        spec(resources=Resources(shards=2, max_width=4))
+    with pytest.raises(UsageError, match=r"resources.max_width = 2 .* 1 for an objective"):
+        spec(objective, None, 5, metric=None, strategy=None, resources=Resources(max_width=2))
 
 
 def test_what_runs_in_a_trainer_may_have_a_memory_limit():
-    limit = {"memory_limit": 2**30}
+    limit = {"resources": Resources(memory=2**30)}
     assert spec(objective, None, 5, metric=None, strategy=None, **limit).memory_limit == 2**30
     assert spec(loops, **limit).memory_limit == 2**30
-    with pytest.raises(UsageError, match=r"memory_limit = 1073741824 .* None for ask and tell"):
+    with pytest.raises(UsageError, match=r"resources.memory = 1073741824 .* None for ask and tell"):
         make_asked_spec(plan(strategy=None, **limit), "s", "s", {"x": Float(0, 1)})
 
 
@@ -383,10 +410,10 @@ def test_differences_are_in_the_users_words():
     new = spec(
         space={"lr": Float(0.1, 0.9, log=True), "n": Int(1, 9, step=2)},
         strategy=ASHA(max_epochs=27, eta=2),
-        epoch_timeout=30,
+        limits=Limits(epoch_timeout=30),
     )
     assert sorted(differences(old, new)) == [
-        "epoch_timeout was not given and is 30.0",
+        "limits.epoch_timeout was not given and is 30.0",
         "space['act'] was ['relu'] and is not given",
         "space['lr'] was Float(0.1, 0.5, log=True) and is Float(0.1, 0.9, log=True)",
         "space['n'] was not given and is Int(1, 9, step=2)",

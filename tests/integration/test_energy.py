@@ -50,17 +50,18 @@ STUDY = """
     if __name__ == "__main__":
         study = penstock.create_study(
             study_name="net", metric="loss", sampler="random", seed=3,
-            strategy=penstock.FullBudget(3), system="tune", system_objective={objective!r},
-            max_width={width},
+            strategy=penstock.FullBudget(3),
+            system=penstock.SystemTuning("tune", energy_weight={weight}),
+            resources=penstock.Resources(max_width={width}),
         )
         study.optimize(Net, {{"lr": penstock.Float(0.01, 0.1)}}, n_trials={n_trials})
 """
 
 
-def script(tmp_path, objective, *, width=1, n_trials=3):
+def script(tmp_path, weight, *, width=1, n_trials=3):
     file = tmp_path / "net.py"
     text = textwrap.dedent(STUDY)
-    file.write_text(text.format(objective=objective, width=width, n_trials=n_trials))
+    file.write_text(text.format(weight=weight, width=width, n_trials=n_trials))
     return file
 
 
@@ -75,7 +76,7 @@ def test_joules_go_from_the_meter_into_ledger_best_export_and_report(tmp_path):
     with burning(tmp_path / "powercap", WATTS) as folder:
         site = Installation(tmp_path / "home", devices="cpu:1x1*2", powercap=folder)
         try:
-            site.penstock("run", script(tmp_path, "energy"), timeout=120)
+            site.penstock("run", script(tmp_path, 1), timeout=120)
             study = site.reader.study("net")
             epochs = site.reader.epochs(study.id)
             assert len(epochs) == 9
@@ -104,7 +105,7 @@ def test_a_gang_has_the_joules_of_all_its_members(tmp_path):
     with burning(tmp_path / "powercap", WATTS) as folder:
         site = Installation(tmp_path / "home", devices="cpu:2x1", policy="shuffle", powercap=folder)
         try:
-            site.penstock("run", script(tmp_path, "time", width=2), timeout=120)
+            site.penstock("run", script(tmp_path, 0, width=2), timeout=120)
             wide = [row for row in site.reader.epochs(site.reader.study("net").id) if row.width > 1]
             assert wide
             assert all(row.joules is not None for row in wide)
@@ -114,7 +115,7 @@ def test_a_gang_has_the_joules_of_all_its_members(tmp_path):
 
 
 def test_where_nothing_can_be_read_the_reason_stands_beside_the_device_seconds(tmp_path, unmetered):
-    unmetered.penstock("run", script(tmp_path, "time"), timeout=120)
+    unmetered.penstock("run", script(tmp_path, 0), timeout=120)
     best = json.loads(unmetered.penstock("best", "net", "--json"))
     assert best["energy_j"] is None
     assert best["energy"].startswith("energy not measured (RAPL: ")
@@ -124,6 +125,6 @@ def test_where_nothing_can_be_read_the_reason_stands_beside_the_device_seconds(t
 
 def test_least_energy_is_refused_at_the_door_where_it_is_not_measured(tmp_path, unmetered):
     said = unmetered.penstock("run", script(tmp_path, 0.5), status=2, timeout=60)
-    assert "system_objective" in said
+    assert "system.energy_weight" in said
     assert "energy is not measured here" in said
     assert "has no zones" in said

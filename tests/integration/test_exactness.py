@@ -102,10 +102,15 @@ def test_a_device_with_other_threads_is_refused_and_the_study_ends_well(
 
 
 def test_a_study_that_cannot_be_exact_ends_at_once_and_says_what_to_do(first, tmp_path):
-    path = script(tmp_path / "s.py", tmp_path, "nn.SyncBatchNorm(8)", "shards=2, max_width=1")
+    path = script(
+        tmp_path / "s.py",
+        tmp_path,
+        "nn.SyncBatchNorm(8)",
+        "resources=penstock.Resources(max_width=1, shards=2)",
+    )
     said = first.penstock("run", path, status=1)
     assert "the layer 1 (SyncBatchNorm) mixes the whole batch" in said
-    assert "or train with shards=1" in said
+    assert "or train with Resources(shards=1)" in said
     study = first.reader.studies()[-1]
     assert study.status == "failed"
     assert study.message in first.penstock("status", study.id)
@@ -116,7 +121,7 @@ def test_a_study_that_cannot_be_exact_ends_at_once_and_says_what_to_do(first, tm
 
 def test_a_statistical_study_has_each_of_its_epochs_in_the_store(first, tmp_path):
     (tmp_path / "gate").touch()
-    options = 'exactness="statistical", keep_checkpoints=3'
+    options = 'exactness="statistical", limits=penstock.Limits(keep_checkpoints=3)'
     path = script(tmp_path / "s.py", tmp_path / "gate", options=options)
     first.penstock("run", path)
     study = first.reader.studies()[-1]

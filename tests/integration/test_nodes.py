@@ -67,8 +67,9 @@ STUDY = f"""
     if __name__ == "__main__":
         n_trials, epochs, max_width = map(int, sys.argv[1:])
         study = penstock.create_study(
-            metric="accuracy", direction="maximize", sampler="random", seed=5, shards={SHARDS},
-            max_width=max_width, strategy=penstock.FullBudget(epochs),
+            metric="accuracy", direction="maximize", sampler="random", seed=5,
+            resources=penstock.Resources(max_width=max_width, shards={SHARDS}),
+            strategy=penstock.FullBudget(epochs),
         )
         study.submit(Net, {{"lr": penstock.Float(1e-3, 1e-1, log=True)}}, n_trials=n_trials)
         print(study.id)

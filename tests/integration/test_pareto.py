@@ -8,7 +8,7 @@ from pathlib import Path
 
 import optuna
 import pytest
-from penstock import FullBudget, TrialFailed, create_study
+from penstock import FullBudget, Sampler, TrialFailed, create_study
 
 pytestmark = pytest.mark.integration
 
@@ -41,8 +41,7 @@ def test_the_example_trades_accuracy_against_size(site, example):
         metrics=["accuracy", "weights"],
         constraints={"weights": 20_000},
         strategy=FullBudget(2),
-        sampler="nsga2",
-        sampler_options={"population_size": 4},
+        sampler=Sampler("nsga2", population_size=4),
     )
     study.enqueue_trial({"hidden": 256, "layers": 2, "second": 128, "lr": 0.01})
     study.optimize(example.SmallNet, example.SPACE, n_trials=10, show_progress=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from penstock import Float, FullBudget, UsageError, create_study
+from penstock import Float, FullBudget, Share, UsageError, create_study
 from users_trainables import Paced
 
 pytestmark = pytest.mark.integration
@@ -17,7 +17,7 @@ def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_pat
     # Loading torch takes longer than all the rest: who waited for it meanwhile would be owed that.
     warm = create_study(study_name="warm", **kind)
     warm.optimize(Paced, space, 2, show_progress=False)
-    heavy = create_study(study_name="heavy", weight=3.0, **kind)
+    heavy = create_study(study_name="heavy", share=Share(weight=3.0), **kind)
     light = create_study(study_name="light", **kind)
     light.submit(Paced, space, 40)
     heavy.submit(Paced, space, 40)
@@ -45,5 +45,5 @@ def test_studies_share_real_devices_by_weight_and_then_by_priority(site, tmp_pat
 
 @pytest.mark.parametrize(("field", "value"), [("weight", 0), ("weight", -1), ("priority", 0.5)])
 def test_what_is_no_weight_or_priority_is_refused_by_name(field, value):
-    with pytest.raises(UsageError, match=f"{field} = {value}"):
-        create_study(metric="loss", **{field: value})
+    with pytest.raises(UsageError, match=rf"share\.{field} = {value}"):
+        create_study(metric="loss", share=Share(**{field: value}))

@@ -48,10 +48,13 @@ STUDY = """
     if __name__ == "__main__":
         study = penstock.create_study(
             study_name={name!r}, metric="loss", sampler="random", seed=3,
-            strategy=penstock.FullBudget({epochs}), **{options!r},
+            strategy=penstock.FullBudget({epochs}), {options},
         )
         study.optimize(Net, {{"lr": penstock.Float(0.01, 0.1)}}, n_trials={trials})
 """
+
+
+THREADS = 'penstock.SystemTuning("tune", knobs=["threads"])'
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def site(tmp_path_factory):
     found.close()
 
 
-def run(site, tmp_path, name, *, epochs=2, trials=8, dies="pass", **options):
+def run(site, tmp_path, name, *, epochs=2, trials=8, dies="pass", options):
     script = tmp_path / f"{name}.py"
     fields = {"name": name, "epochs": epochs, "trials": trials, "dies": dies, "options": options}
     script.write_text(textwrap.dedent(STUDY).format(**fields))
@@ -73,8 +76,8 @@ def run(site, tmp_path, name, *, epochs=2, trials=8, dies="pass", **options):
 def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signature_says(
     site, tmp_path
 ):
-    _, _, plain = run(site, tmp_path, "off", system="off")
-    study, trials, tuned = run(site, tmp_path, "tune", system="tune")
+    _, _, plain = run(site, tmp_path, "off", options='system="off"')
+    study, trials, tuned = run(site, tmp_path, "tune", options='system="tune"')
     usual = {(row.trial.rpartition("-")[2], row.epoch): row for row in plain}
     assert len(tuned) == len(plain) == 16
     for row in tuned:
@@ -103,9 +106,8 @@ def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_trie
     site, tmp_path
 ):
     dies = "torch.get_num_threads() > 1 or __import__('os').kill(__import__('os').getpid(), 9)"
-    study, trials, epochs = run(
-        site, tmp_path, "deadly", dies=dies, system="tune", knobs=["threads"]
-    )
+    options = f"system={THREADS}"
+    study, trials, epochs = run(site, tmp_path, "deadly", dies=dies, options=options)
     assert study.status == "complete"
     assert [trial.state for trial in trials] == ["completed"] * 8
     assert {trial.system for trial in trials} == {()}
@@ -119,8 +121,8 @@ def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_trie
 
 def test_a_configuration_that_takes_more_memory_than_the_study_allows_is_infeasible(site, tmp_path):
     dies = "torch.get_num_threads() > 1 or torch.ones(1 << 31)"  # 8 GiB
-    options = {"system": "tune", "knobs": ["threads"], "memory_limit": 4 << 30}
-    study, trials, _ = run(site, tmp_path, "hungry", dies=dies, **options)
+    options = f"system={THREADS}, resources=penstock.Resources(memory=4 << 30)"
+    study, trials, _ = run(site, tmp_path, "hungry", dies=dies, options=options)
     assert [trial.state for trial in trials] == ["completed"] * 8
     assert {trial.system for trial in trials} == {()}
     told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
@@ -128,10 +130,9 @@ def test_a_configuration_that_takes_more_memory_than_the_study_allows_is_infeasi
 
 
 def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
-    options = {"exactness": "statistical", "knobs": ["threads", "memory_format"]}
-    study, trials, epochs = run(
-        site, tmp_path, "grid", epochs=6, trials=2, system="tune", probing="grid", **options
-    )
+    tuning = 'penstock.SystemTuning("tune", knobs=["threads", "memory_format"], probing="grid")'
+    options = f'exactness="statistical", system={tuning}'
+    study, trials, epochs = run(site, tmp_path, "grid", epochs=6, trials=2, options=options)
     assert study.status == "complete"
     first = [row.signature for row in epochs if row.trial == trials[0].id]
     turned = [(";threads1of2;" in each, "channels_last" in each) for each in first]
@@ -153,8 +154,9 @@ def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
 
 @pytest.mark.parametrize("probing", ["bandit", "bayesian"])
 def test_other_strategies_try_what_there_is_in_windows(site, tmp_path, probing):
-    options = {"system": "tune", "probing": probing, "knobs": ["threads", "memory_format"]}
-    study, trials, _ = run(site, tmp_path, probing, **options)
+    knobs = ["threads", "memory_format"]
+    options = f'system=penstock.SystemTuning("tune", knobs={knobs}, probing="{probing}")'
+    study, trials, _ = run(site, tmp_path, probing, options=options)
     assert [trial.state for trial in trials] == ["completed"] * 8
     told = [line.what for t in trials for line in tell(site.reader, study, t).lines]
     assert any("threads 1 took" in what for what in told)

@@ -6,7 +6,7 @@ import pytest
 import users_objectives
 import users_trainables
 from installation import variables_of
-from penstock import FullBudget, TrialFailed, create_study
+from penstock import FullBudget, Limits, Resources, TrialFailed, create_study
 from penstock.scheduler.retry import CRASH_LIMIT
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,7 @@ def wrong(running):
             metric="accuracy",
             sampler="grid",
             strategy=FullBudget(2),
-            epoch_timeout=2,
+            limits=Limits(epoch_timeout=2),
         )
         study.optimize(users_trainables.Mischief, {"how": [*WRONG, *FINE]}, show_progress=False)
     return running.facts("wrong")
@@ -87,7 +87,11 @@ def test_every_slot_is_free_again(site, wrong):
 
 def test_a_failure_is_retried_as_often_as_the_study_says_and_goes_on_where_it_was(site, tmp_path):
     study = create_study(
-        study_name="unlucky", metric="loss", sampler="grid", strategy=FullBudget(3), retries=1
+        study_name="unlucky",
+        metric="loss",
+        sampler="grid",
+        strategy=FullBudget(3),
+        limits=Limits(retries=1),
     )
     space = {"marker": [str(tmp_path / "been here")]}
     study.optimize(users_trainables.OnceUnlucky, space, show_progress=False)
@@ -112,8 +116,8 @@ def test_an_objective_goes_wrong_in_the_same_ways(site):
 
 
 def test_an_objective_that_takes_more_than_its_study_allows_fails_for_memory(site):
-    study = create_study(study_name="hungry", memory_limit=2**30)
-    with pytest.raises(TrialFailed, match="its memory_limit is 1 GiB") as failed:
+    study = create_study(study_name="hungry", resources=Resources(memory=2**30))
+    with pytest.raises(TrialFailed, match="its memory limit is 1 GiB") as failed:
         study.optimize(users_objectives.hungry, n_trials=1, show_progress=False)
     assert failed.value.kind == "memory"
 

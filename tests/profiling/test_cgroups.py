@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from penstock.profiling.cgroups import Limits, read_limits, usable_cores, usable_memory
+from penstock.profiling.cgroups import GroupLimits, read_limits, usable_cores, usable_memory
 
 GIB = 1 << 30
 NONE_V1 = "9223372036854771712"
@@ -38,7 +38,7 @@ LAYOUTS = {
         f"0::{SLICE}",
         [UNIFIED.format(root="/")],
         {f"{AT}{SLICE}/memory.max": "max", f"{AT}{SLICE}/cpu.max": "max 100000"},
-        Limits(),
+        GroupLimits(),
     ),
     "systemd, a slice around it is limited": (
         f"0::{SLICE}",
@@ -50,7 +50,7 @@ LAYOUTS = {
             f"{AT}{SLICE}/cpu.max": "400000 100000",
             f"{AT}/user.slice/cpu.max": "150000 100000",
         },
-        Limits(GIB, 1.5),
+        GroupLimits(GIB, 1.5),
     ),
     "docker, version 2, a namespace of its own": (
         "0::/",
@@ -60,13 +60,13 @@ LAYOUTS = {
             f"{AT}/cpu.max": "50000 100000",
             f"{AT}/cpuset.cpus.effective": "2-3,6",
         },
-        Limits(GIB, 0.5, frozenset({2, 3, 6})),
+        GroupLimits(GIB, 0.5, frozenset({2, 3, 6})),
     ),
     "docker, version 2, the host's namespace": (
         "0::/system.slice/docker-abc.scope",
         [UNIFIED.format(root="/system.slice/docker-abc.scope")],
         {f"{AT}/memory.max": str(GIB)},
-        Limits(GIB),
+        GroupLimits(GIB),
     ),
     "docker, version 1": (
         "9:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n2:cpuset:/docker/abc\n0::/docker/abc",
@@ -81,7 +81,7 @@ LAYOUTS = {
             f"{AT}/cpu,cpuacct/cpu.cfs_period_us": "100000",
             f"{AT}/cpuset/cpuset.cpus": "0-1",
         },
-        Limits(GIB, 2.5, frozenset({0, 1})),
+        GroupLimits(GIB, 2.5, frozenset({0, 1})),
     ),
     "docker, version 1, nothing limited": (
         "9:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc",
@@ -92,7 +92,7 @@ LAYOUTS = {
             f"{AT}/cpu,cpuacct/cpu.cfs_quota_us": "-1",
             f"{AT}/cpu,cpuacct/cpu.cfs_period_us": "100000",
         },
-        Limits(),
+        GroupLimits(),
     ),
     "version 1, the limit is of a group out of sight": (
         "9:memory:/kubepods/pod7/abc",
@@ -101,7 +101,7 @@ LAYOUTS = {
             f"{AT}/memory/memory.limit_in_bytes": NONE_V1,
             f"{AT}/memory/memory.stat": f"cache 7\nhierarchical_memory_limit {3 * GIB}",
         },
-        Limits(3 * GIB),
+        GroupLimits(3 * GIB),
     ),
     "kubernetes, a pod above its container": (
         f"0::{POD}",
@@ -111,13 +111,13 @@ LAYOUTS = {
             f"{AT}{Path(POD).parent}/memory.max": str(3 * GIB),
             f"{AT}{POD}/cpu.max": "200000 100000",
         },
-        Limits(3 * GIB, 2.0),
+        GroupLimits(3 * GIB, 2.0),
     ),
     "a container in a container": (
         "0::/../../other",
         [UNIFIED.format(root="/../..")],
         {f"{AT}/memory.max": str(2 * GIB)},
-        Limits(2 * GIB),
+        GroupLimits(2 * GIB),
     ),
     "hybrid: memory in version 1, the rest in 2": (
         "4:memory:/jobs/1\n1:name=systemd:/\n0::/jobs/1",
@@ -130,7 +130,7 @@ LAYOUTS = {
             f"{AT}/memory/jobs/1/memory.limit_in_bytes": NONE_V1,
             f"{AT}/unified/jobs/1/cpu.max": "300000 100000",
         },
-        Limits(5 * GIB, 3.0),
+        GroupLimits(5 * GIB, 3.0),
     ),
     "a group of a like name is another": (
         "9:memory:/docker/abcd",
@@ -139,15 +139,15 @@ LAYOUTS = {
             f"{AT}/memory/memory.limit_in_bytes": str(GIB),
             f"{AT}/memory/d/memory.limit_in_bytes": "4096",
         },
-        Limits(GIB),
+        GroupLimits(GIB),
     ),
     "files that say nothing": (
         "0::/\nnot a line\n7",
         [UNIFIED.format(root="/"), "30 23", "- cgroup2"],
         {f"{AT}/memory.max": "", f"{AT}/cpu.max": "soon", f"{AT}/cpuset.cpus.effective": "a-b"},
-        Limits(),
+        GroupLimits(),
     ),
-    "no control groups": ("", [], {}, Limits()),
+    "no control groups": ("", [], {}, GroupLimits()),
 }
 
 

@@ -13,6 +13,7 @@ from penstock.profiling.knobs import (
     MOST_ARMS,
     Spot,
     arms,
+    check_exact,
     check_knobs,
     choices,
     merged,
@@ -161,7 +162,7 @@ def test_by_every_strategy_what_cannot_run_is_out_and_the_rest_goes_on(probing):
 
 @pytest.mark.parametrize("given", ["racing", "", None, 3, ["race"]])
 def test_an_unknown_strategy_is_refused_with_those_there_are(given):
-    with pytest.raises(UsageError, match=r"probing = .*race, bandit, bayesian, grid"):
+    with pytest.raises(UsageError, match=r"system\.probing = .*race, bandit, bayesian, grid"):
         check_probing(given)
     assert check_probing("grid") == "grid"
 
@@ -204,30 +205,32 @@ def test_parts_of_a_configuration():
 
 @pytest.mark.parametrize("given", ["thread", ["threads", "colour"], [1]])
 def test_unknown_knobs_are_refused(given):
-    with pytest.raises(UsageError, match=r"knobs = .* allowed is one or a list of threads"):
-        check_knobs(given, "bitwise", 0.0, tried=True)
+    with pytest.raises(UsageError, match=r"system\.knobs = .* allowed is one or a list of threads"):
+        check_knobs(given, 0.0, tried=True)
 
 
 def test_numerics_are_refused_where_bits_count():
     with pytest.raises(UsageError, match="no autocast in a bitwise study"):
-        check_knobs(["threads", "autocast"], "bitwise", 0.0, tried=True)
-    assert check_knobs(["autocast"], "statistical", 0.0, tried=True) == ("autocast",)
-    assert check_knobs(None, "bitwise", 0.0, tried=True) is None
+        check_exact(["threads", "autocast"])
+    assert check_knobs(["autocast"], 0.0, tried=True) == ("autocast",)
+    check_exact(["threads"])
+    check_exact(None)
+    assert check_knobs(None, 0.0, tried=True) is None
 
 
 def test_what_only_saves_energy_is_refused_where_that_counts_nothing():
     with pytest.raises(UsageError, match=r"no gpu_power where only time counts: .*energy"):
-        check_knobs(["threads", "gpu_power"], "bitwise", 0.0, tried=True)
-    assert check_knobs(["cpu_frequency"], "bitwise", 0.3, tried=True) == ("cpu_frequency",)
+        check_knobs(["threads", "gpu_power"], 0.0, tried=True)
+    assert check_knobs(["cpu_frequency"], 0.3, tried=True) == ("cpu_frequency",)
 
 
 @pytest.mark.parametrize("name", ["threads", "autocast", "cpu_frequency"])
 def test_what_could_never_be_turned_is_refused_where_nothing_is_tried(name):
     with pytest.raises(UsageError, match=f"no {name} where nothing is tried"):
-        check_knobs(["loader_workers", name], "statistical", 1.0, tried=False)
-    assert check_knobs("loader_workers", "bitwise", 0.0, tried=False) == ("loader_workers",)
+        check_knobs(["loader_workers", name], 1.0, tried=False)
+    assert check_knobs("loader_workers", 0.0, tried=False) == ("loader_workers",)
     with pytest.raises(UsageError, match="allowed is one or a list of"):
-        check_knobs([], "bitwise", 0.0, tried=True)
+        check_knobs([], 0.0, tried=True)
 
 
 def test_settings_of_a_whole_device_are_not_turned_on_a_part_of_it():

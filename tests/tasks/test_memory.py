@@ -43,7 +43,7 @@ def test_who_takes_more_than_the_limit_fails_for_memory_and_the_process_goes_on(
     before = resource.getrlimit(resource.RLIMIT_DATA)
     limit = room(256)
     with (
-        pytest.raises(TrialFailed, match=rf"its memory_limit is {limit / 2**30:.3g} GiB") as raised,
+        pytest.raises(TrialFailed, match=rf"its memory limit is {limit / 2**30:.3g} GiB") as raised,
         bounded(limit),
     ):
         torch.ones(1 << 20)  # what is within it is there
@@ -64,7 +64,7 @@ def test_a_study_of_functions_has_its_limit_and_one_without_has_none(tmp_path):
         for trial in ("s-0000", "s-0001"):  # the second time, too
             (failed,) = trainer.carry_out(segment(takes, trial=trial, memory_limit=1 << 30))
             assert (failed["op"], failed["kind"]) == ("failed", "memory")
-            assert failed["message"] == "its memory_limit is 1 GiB: MemoryError"
+            assert failed["message"] == "its memory limit is 1 GiB: MemoryError"
             assert "takes_a_gigabyte" in failed["traceback"]
         (returned,) = trainer.carry_out(segment(takes, trial="s-0002"))
         assert returned["op"] == "returned"

@@ -399,7 +399,7 @@ def test_a_configuration_that_takes_more_than_the_limit_cannot_be_run():
 def test_a_trial_over_its_limit_fails_and_the_trainer_serves_the_next_one():
     at = Trainer()
     at.train(Pictures, 1, 1, trial="s-0001")
-    with pytest.raises(TrialFailed, match="its memory_limit is 4 GiB") as raised:
+    with pytest.raises(TrialFailed, match="its memory limit is 4 GiB") as raised:
         at.train(Hungry, 1, 1, system=ONE, memory_limit=4 << 30)
     assert raised.value.kind == "memory"
     assert not at.segments.keeps("s-0001")  # it would have counted, too

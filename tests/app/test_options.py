@@ -1,0 +1,334 @@
+"""``create_study``'s groups: what each refuses, their old form, and the spec that they come to."""
+
+import inspect
+import json
+
+import penstock
+import pytest
+from penstock import (
+    ASHA,
+    Exactness,
+    Float,
+    FullBudget,
+    Limits,
+    Resources,
+    Sampler,
+    Share,
+    SystemTuning,
+    UsageError,
+    create_study,
+)
+from penstock.app.codec import spec_from_json, spec_to_json
+from penstock.app.options import GROUPS, places
+from penstock.app.submission import Plan, make_plan, make_spec
+from penstock.scheduler.study import StudySpec
+
+SPACE = {"lr": Float(1e-4, 1, log=True)}
+
+
+class Net(penstock.TorchTrainable):
+    pass
+
+
+def objective(trial):
+    return trial.suggest_float("x", 0, 1)
+
+
+@penstock.epoch_function
+def loops(trial):
+    for _ in trial.epochs():
+        trial.report({"loss": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"resources": 8}, "resources = 8 is refused: allowed is None or penstock.Resources(max_"),
+        ({"limits": {"retries": 1}}, "limits = {'retries': 1} is refused: allowed is None or pen"),
+        ({"share": Limits()}, "share = Limits(epoch_timeout=None, retries=0, keep_checkpoints=1)"),
+        ({"system": "fast"}, "system = 'fast' is refused: allowed is off, reuse, tune or pensto"),
+        ({"system": None}, "system = None is refused: allowed is off, reuse, tune or penstock.Sy"),
+        ({"system": SystemTuning("fast")}, "system.mode = 'fast' is refused: allowed is off, reu"),
+        ({"exactness": Exactness("exact")}, "exactness.mode = 'exact' is refused: allowed is bit"),
+        ({"resources": Resources(max_width=0)}, "resources.max_width = 0 is refused"),
+        ({"resources": Resources(max_width=True)}, "resources.max_width = True is refused"),
+        ({"resources": Resources(max_width=3, shards=2)}, "resources.max_width = 3 is refused"),
+        ({"resources": Resources(memory=2**29 - 1)}, "resources.memory = 536870911 is refused"),
+        ({"limits": Limits(epoch_timeout="1m")}, "limits.epoch_timeout = '1m' is refused"),
+        ({"limits": Limits(retries=0.5)}, "limits.retries = 0.5 is refused"),
+        ({"limits": Limits(keep_checkpoints=-1)}, "limits.keep_checkpoints = -1 is refused"),
+        ({"share": Share(weight=0)}, "share.weight = 0 is refused: allowed is a number from 0.00"),
+        ({"share": Share(weight=1001.0)}, "share.weight = 1001.0 is refused"),
+        ({"share": Share(priority=1.5)}, "share.priority = 1.5 is refused"),
+        ({"share": Share(priority=1001)}, "share.priority = 1001 is refused: allowed is a whole n"),
+        (
+            {"system": SystemTuning("tune", knobs=["autocast"])},
+            "system.knobs = ('autocast',) is refused: allowed is no autocast in a bitwise study",
+        ),
+        (
+            {"system": SystemTuning(knobs=["threads"])},
+            'allowed is no threads where nothing is tried: SystemTuning("tune")',
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_place(given, words):
+    with pytest.raises(UsageError) as refusal:
+        make_plan(**given)
+    assert words in str(refusal.value)
+    assert str(refusal.value).startswith(f"{refusal.value.field} = ")
+
+
+@pytest.mark.parametrize(
+    ("given", "new"),
+    [
+        ({"max_width": 8}, ["resources=penstock.Resources(max_width=8)"]),
+        (
+            {"memory_limit": 2**29, "shards": 2, "retries": 1},
+            [
+                "resources=penstock.Resources(memory=536870912, shards=2)",
+                "limits=penstock.Limits(retries=1)",
+            ],
+        ),
+        (
+            {"knobs": ["threads"], "system_objective": "energy", "system": "tune"},
+            ["system=penstock.SystemTuning('tune', knobs=['threads'], energy_weight=1)"],
+        ),
+        ({"probing": "grid"}, ["system=penstock.SystemTuning(probing='grid')"]),
+        (
+            {"on_signature_change": "refuse", "exactness": "statistical"},
+            ["exactness=penstock.Exactness('statistical', on_signature_change='refuse')"],
+        ),
+        (
+            {"sampler_options": {"popsize": 5}, "sampler": "cmaes"},
+            ["sampler=penstock.Sampler('cmaes', popsize=5)"],
+        ),
+        (
+            {"sampler_options": {"multivariate": True}},
+            ["sampler=penstock.Sampler('tpe', multivariate=True)"],
+        ),
+        ({"weight": 2, "priority": 1}, ["share=penstock.Share(weight=2, priority=1)"]),
+    ],
+)
+def test_an_option_given_by_itself_is_refused_with_the_new_form(given, new):
+    with pytest.raises(UsageError) as refusal:
+        create_study(**given)
+    old, _, now = str(refusal.value).partition(": now ")
+    name, value = next(iter(given.items()))
+    assert old.startswith(f"create_study({name}={value!r}")
+    assert now == f"create_study({', '.join(new)})"
+    assert refusal.value.field == name
+
+
+def test_the_new_form_that_is_shown_is_taken(settings):
+    old = {
+        "epoch_timeout": 60.0,
+        "retries": 2,
+        "keep_checkpoints": 3,
+        "shards": 8,
+        "max_width": 2,
+        "memory_limit": 2**30,
+        "exactness": "statistical",
+        "on_signature_change": "refuse",
+        "system": "tune",
+        "knobs": ["threads"],
+        "system_objective": 0.5,
+        "probing": "bandit",
+        "weight": 2.0,
+        "priority": -1,
+        "sampler_options": {"multivariate": True},
+    }
+    assert {*places()} - {"energy_weight"} <= {*old}
+    with pytest.raises(UsageError) as refusal:
+        create_study(**old)
+    _, _, new = str(refusal.value).partition(": now ")
+    study = eval(new, {"create_study": create_study, "penstock": penstock})
+    assert study._plan.limits == Limits(60.0, 2, 3)
+    assert study._plan.system == SystemTuning("tune", ("threads",), 0.5, "bandit")
+
+
+def test_what_is_no_option_is_a_type_error_as_of_every_function():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_wdith'"):
+        create_study(max_wdith=8)
+
+
+def test_create_study_has_few_arguments_and_optunas_come_first():
+    names = [*inspect.signature(create_study).parameters]
+    assert len(names) <= 16
+    assert names[:5] == ["study_name", "sampler", "direction", "directions", "load_if_exists"]
+    assert {*GROUPS} <= {*names}
+
+
+def test_every_field_of_a_group_is_stored_by_a_name_of_its_own():
+    assert {*places()} <= {*StudySpec.__dataclass_fields__}
+    assert len(places()) == sum(len(kind.__dataclass_fields__) for kind in GROUPS.values())
+
+
+#: Made by ``create_study`` when each option was an argument of its own; what is not the default.
+RECORDED = [
+    (
+        objective,
+        None,
+        {"metric": None},
+        {"contract": "objective", "metric": "value", "space": None},
+    ),
+    (
+        Net,
+        SPACE,
+        {
+            "sampler": Sampler("tpe", n_startup_trials=5),
+            "strategy": ASHA(max_epochs=9),
+            "limits": Limits(epoch_timeout=60, retries=2, keep_checkpoints=3),
+            "resources": Resources(max_width=2, shards=8, memory=2**30),
+            "exactness": Exactness("statistical", on_signature_change="refuse"),
+            "system": SystemTuning(
+                "tune", knobs=["threads", "autocast"], energy_weight=0.5, probing="bandit"
+            ),
+            "share": Share(weight=2, priority=-1),
+            "seed": 4,
+        },
+        {
+            "sampler_options": '{"n_startup_trials": 5}',
+            "strategy": {"name": "asha", "max_epochs": 9},
+            "seed": 4,
+            "epoch_timeout": 60.0,
+            "retries": 2,
+            "shards": 8,
+            "max_width": 2,
+            "exactness": "statistical",
+            "on_signature_change": "refuse",
+            "keep_checkpoints": 3,
+            "system": "tune",
+            "knobs": ["threads", "autocast"],
+            "energy_weight": 0.5,
+            "probing": "bandit",
+            "memory_limit": 1073741824,
+            "weight": 2.0,
+            "priority": -1,
+        },
+    ),
+    (
+        Net,
+        SPACE,
+        {
+            "strategy": FullBudget(3),
+            "resources": Resources(max_width=4),
+            "system": SystemTuning(energy_weight=1),
+        },
+        {"strategy": {"max_epochs": 3}, "max_width": 4, "system": "reuse", "energy_weight": 1.0},
+    ),
+    (
+        Net,
+        SPACE,
+        {
+            "strategy": FullBudget(3),
+            "resources": Resources(shards=4),
+            "system": "off",
+            "exactness": Exactness(on_signature_change="record"),
+        },
+        {
+            "strategy": {"max_epochs": 3},
+            "shards": 4,
+            "max_width": 4,
+            "on_signature_change": "record",
+        },
+    ),
+    (
+        loops,
+        SPACE,
+        {
+            "strategy": FullBudget(3),
+            "limits": Limits(retries=1, keep_checkpoints=0),
+            "resources": Resources(memory=2**30),
+        },
+        {
+            "contract": "epochs",
+            "strategy": {"max_epochs": 3},
+            "retries": 1,
+            "exactness": "statistical",
+            "on_signature_change": "record",
+            "keep_checkpoints": 0,
+            "memory_limit": 1073741824,
+        },
+    ),
+    (
+        objective,
+        None,
+        {
+            "metric": None,
+            "sampler": Sampler("nsga2", population_size=4),
+            "directions": ["minimize", "maximize"],
+            "share": Share(weight=0.5),
+        },
+        {
+            "contract": "objective",
+            "metric": "values_0",
+            "space": None,
+            "sampler": "nsga2",
+            "sampler_options": '{"population_size": 4}',
+            "further": [{"metric": "values_1", "direction": "maximize"}],
+            "weight": 0.5,
+        },
+    ),
+]
+LR = {"step": None, "low": 0.0001, "high": 1.0, "log": True}
+USUAL = {
+    "id": "s-1",
+    "name": "s",
+    "contract": "torch",
+    "metric": "loss",
+    "direction": "minimize",
+    "n_trials": 9,
+    "space": [["lr", json.dumps({"name": "FloatDistribution", "attributes": LR})]],
+    "sampler": "tpe",
+    "sampler_options": "{}",
+    "seed": 0,
+    "epoch_timeout": None,
+    "retries": 0,
+    "max_segment": 64,
+    "shards": None,
+    "max_width": 1,
+    "batch_size": 64,
+    "exactness": "bitwise",
+    "on_signature_change": "refuse",
+    "keep_checkpoints": 1,
+    "observations": [],
+    "further": [],
+    "constraints": [],
+    "conditions": [],
+    "system": "off",
+    "knobs": None,
+    "energy_weight": 0.0,
+    "probing": "race",
+    "memory_limit": None,
+    "weight": 1.0,
+    "priority": 0,
+}
+STRATEGY = {
+    "name": "full",
+    "max_epochs": None,
+    "min_epochs": 1,
+    "eta": 3,
+    "overlap": True,
+    "risk": 0.05,
+    "quantile": 0.25,
+    "resample": 0.25,
+    "explore": None,
+}
+
+
+@pytest.mark.parametrize(("code", "space", "given", "stored"), RECORDED)
+def test_the_spec_is_that_of_the_single_arguments(code, space, given, stored):
+    made = make_spec(make_plan(**{"metric": "loss"} | given), "s-1", "s", code, space, 9)
+    facts = json.loads(spec_to_json(made))
+    assert facts.pop("code")["target"].endswith(f":{code.__name__}")
+    assert facts == USUAL | stored | {"strategy": STRATEGY | stored.get("strategy", {})}
+    read = spec_from_json(spec_to_json(made))
+    assert Plan.of(read).limits == given.get("limits", Limits())
+    assert make_spec(Plan.of(read), "s-1", "s", code, space, 9) == made
+
+
+def test_a_stored_study_is_read_whatever_is_refused_today():
+    plan = make_plan(metric="loss", system=SystemTuning(knobs="loader_workers"))
+    made = make_spec(plan, "s-1", "s", objective, None, 9)
+    assert (made.system, made.knobs) == ("off", ("loader_workers",))
+    assert Plan.of(made).system == SystemTuning("off", ("loader_workers",))
