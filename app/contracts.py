@@ -12,8 +12,8 @@ from ..tasks.contract import TorchTrainable, is_epoch_function
 
 if TYPE_CHECKING:
     from ..scheduler.study import StrategySpec
+    from .plan import Plan
     from .space import Space
-    from .submission import Plan
 
 #: How each contract is called in a sentence.
 NAMES = {

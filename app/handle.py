@@ -11,9 +11,9 @@ from ..profiling.errors import UsageError
 from ..scheduler.study import Observation, Params, StudySpec
 from ..tasks.lifeline import MARK_VARIABLE
 from .boundary import to_the_user
+from .plan import Plan
 from .settings import Settings
 from .space import check_params
-from .submission import Plan
 from .warm_start import fitting
 
 if TYPE_CHECKING:

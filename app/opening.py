@@ -12,10 +12,11 @@ from .codec import spec_from_json
 from .handle import in_trainer, refuse_in_trainer
 from .moved import in_groups
 from .options import Exactness, Limits, Resources, Share, SystemTuning
+from .plan import Plan
 from .settings import Settings
 from .settings import load as load_settings
 from .study import Study
-from .submission import Plan, check_name, make_plan, new_id
+from .submission import check_name, make_plan, new_id
 
 if TYPE_CHECKING:
     from .rows import StudyRow

@@ -8,13 +8,12 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..profiling.errors import UsageError
 from ..profiling.knobs import check_exact
-from ..scheduler.study import Code, Condition, Objective, StrategySpec, StudySpec
+from ..scheduler.study import Code, Condition, StrategySpec, StudySpec
 from ..tasks.load import reference
 from .conditions import parse_conditions
 from .contracts import check_asked, check_contract, contract_of
@@ -22,51 +21,20 @@ from .energy_weight import ALLOWED, FIELD
 from .numeric import whole
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .options import (
-    GROUPS,
     Exactness,
     Limits,
     Resources,
     Share,
     SystemTuning,
-    group_of,
     settled,
     stored,
 )
+from .plan import Plan
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, Sampler, check_space
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
 #: Scripts that are nobody's study: what runs a notebook.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What ``create_study`` settles: all of a study but its code, its space and its size.
-
-    ``space`` is only set by an Optuna ``GridSampler``, which brings its own.
-    """
-
-    direction: str
-    metric: str | None
-    sampler: str
-    sampler_options: str
-    strategy: StrategySpec | None
-    seed: int
-    further: tuple[Objective, ...]
-    constraints: tuple[tuple[str, float], ...]
-    exactness: Exactness
-    resources: Resources
-    limits: Limits
-    system: SystemTuning
-    share: Share
-    space: Space | None = None
-
-    @classmethod
-    def of(cls, spec: StudySpec) -> Plan:
-        """The plan that led to ``spec``."""
-        plain = [f.name for f in fields(cls) if f.name not in GROUPS and f.name != "space"]
-        groups = {name: group_of(kind, spec) for name, kind in GROUPS.items()}
-        return cls(**{name: getattr(spec, name) for name in plain}, **groups)
 
 
 def make_plan(

@@ -23,12 +23,13 @@ from typing import Any
 from penstock import BackendError, FullBudget, SuccessiveHalving
 from penstock.app import broker, locks, services
 from penstock.app.options import Resources
+from penstock.app.plan import Plan
 from penstock.app.queries import Reader
 from penstock.app.reviver import Reviver
 from penstock.app.rows import EpochRow
 from penstock.app.settings import Settings
 from penstock.app.study import Study
-from penstock.app.submission import Plan, make_plan, new_id
+from penstock.app.submission import make_plan, new_id
 from penstock.scheduler.events import EpochReported
 from penstock.scheduler.study import StrategySpec
 

@@ -16,7 +16,8 @@ from penstock import (
 )
 from penstock.app.commands import to_event
 from penstock.app.objectives import parse_constraints, parse_objectives
-from penstock.app.submission import Plan, make_plan, make_spec
+from penstock.app.plan import Plan
+from penstock.app.submission import make_plan, make_spec
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.state import EngineState
 from penstock.scheduler.study import Objective

@@ -20,7 +20,8 @@ from penstock import (
 )
 from penstock.app.codec import spec_from_json, spec_to_json
 from penstock.app.options import GROUPS, places
-from penstock.app.submission import Plan, make_plan, make_spec
+from penstock.app.plan import Plan
+from penstock.app.submission import make_plan, make_spec
 from penstock.scheduler.study import StudySpec
 
 SPACE = {"lr": Float(1e-4, 1, log=True)}

@@ -11,8 +11,9 @@ from penstock.app import strategies, study_file
 from penstock.app.cli import app
 from penstock.app.codec import spec_from_json
 from penstock.app.handle import DETACH
+from penstock.app.plan import Plan
 from penstock.app.study_file import _STRATEGIES
-from penstock.app.submission import Plan, make_plan
+from penstock.app.submission import make_plan
 from penstock.scheduler.study import StrategySpec
 from typer.testing import CliRunner
 

@@ -26,7 +26,8 @@ from penstock import (
     epoch_function,
 )
 from penstock.app.changes import differences
-from penstock.app.submission import Plan, check_name, make_asked_spec, make_plan, make_spec, new_id
+from penstock.app.plan import Plan
+from penstock.app.submission import check_name, make_asked_spec, make_plan, make_spec, new_id
 from penstock.profiling.errors import UsageError
 from penstock.scheduler.study import Code
 
