@@ -44,34 +44,7 @@ ROOMY = 14
 #: Rooms that have more today. One that has no more is taken off this list.
 OVERFULL = {"app", "profiling", "scheduler", "tasks"}
 #: Files that import each other in a circle today. A circle that is opened is taken off this list.
-CIRCLES = {
-    ("app/contracts.py", "app/submission.py"),
-    ("app/database.py", "app/postgres.py", "app/sqlite.py"),
-    ("app/ledger.py", "app/writes.py"),
-    (
-        "scheduler/asha.py",
-        "scheduler/full.py",
-        "scheduler/halving.py",
-        "scheduler/hyperband.py",
-        "scheduler/pasha.py",
-        "scheduler/pbt.py",
-        "scheduler/stopping.py",
-        "scheduler/strategy.py",
-    ),
-    (
-        "tasks/backward.py",
-        "tasks/checkpoint.py",
-        "tasks/contract.py",
-        "tasks/epoch_metrics.py",
-        "tasks/epochs.py",
-        "tasks/loop.py",
-        "tasks/patient.py",
-        "tasks/state.py",
-        "tasks/stretches.py",
-        "tasks/system.py",
-    ),
-    ("tasks/gang.py", "tasks/shards.py"),
-}
+CIRCLES: set[tuple[str, ...]] = set()
 
 #: Who reads a variable of the environment by its name, and what for. Handing the whole environment
 #: on to a child process is everyone's right.
