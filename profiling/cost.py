@@ -8,6 +8,8 @@ measured epoch nothing is expected: the caller gets None and says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .pooling import Expected, Pool, expected, pool, prior
@@ -117,6 +119,19 @@ class CostTable:
             self.resizes += 1
         elif 0.0 <= overhead <= 1.0:
             self.segment_overhead = _blend(self.segment_overhead, overhead)
+
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """What is asked in the block leaves no trace: who only looks changes no later estimate.
+
+        A study's pool is made anew when it is asked for, and from then on depends on that moment.
+        """
+        before = [(known, known.pool, known.pooled) for known in self.studies.values()]
+        try:
+            yield
+        finally:
+            for known, made, pooled in before:
+                known.pool, known.pooled = made, pooled
 
     def own(self, study: str, trial: str) -> TrialCosts | None:
         """What was measured of ``trial`` itself; None before its first epoch."""

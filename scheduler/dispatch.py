@@ -157,10 +157,9 @@ class Dispatcher:
             free = [place for place in free if self._state.is_free(place.device)] or free
         devices = [place.device for place in free]
         for member in trial.members:
-            if (
-                member.device in devices
-                and not self._state.devices[member.device].fences[member.slot]
-            ):
+            fences = self._state.devices[member.device].fences if member.device in devices else []
+            # A device that left may be back with fewer slots.
+            if member.slot < len(fences) and not fences[member.slot]:
                 return member
         return free[0]
 

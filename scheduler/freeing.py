@@ -27,6 +27,11 @@ def choose(state: EngineState, n: int, *, at: float, within: float) -> tuple[str
     Idle ones come first, then those with the least to lose; ties go by name. A gang is lost once,
     so the other devices of one that stops anyway cost nothing more.
     """
+    with state.costs.looked_at():
+        return _choose(state, n, at, within)
+
+
+def _choose(state: EngineState, n: int, at: float, within: float) -> tuple[str, ...]:
     left, chosen = freeable(state), list[str]()
     stopped = {0}
 

@@ -24,6 +24,11 @@ def outlook(engine: Engine, at: float) -> Facts:
     be filled. ``trouble``: how the policy failed; the plan before stands,
     and a policy of the user's is not asked again for ``aside`` seconds.
     """
+    with engine.state.costs.looked_at():
+        return _outlook(engine, at)
+
+
+def _outlook(engine: Engine, at: float) -> Facts:
     state = engine.state
     running = [_running(state, fence, attempt, at) for fence, attempt in state.attempts.items()]
     return {

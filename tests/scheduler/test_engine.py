@@ -380,3 +380,14 @@ def test_a_wish_takes_the_place_of_the_last_trial_that_has_not_begun_and_is_next
     world.run()
     order = [d.number for d in world.trace if isinstance(d, Dispatch) and d.segment.first == 1]
     assert order == [0, 3, 2, 1]
+
+
+def test_a_trial_goes_on_where_its_device_came_back_with_fewer_slots():
+    world = World()
+    world.submit(spec(n_trials=1))
+    world.join("cpu.a.0", slots=2)
+    [dispatch] = world.open.values()
+    trial = world.engine.state.trials[dispatch.segment.trial]
+    trial.members = (Member("cpu.a.0", 1),)  # as if another trial had been beside it first
+    world.send(DeviceJoined(at=world.at, device=device("cpu.a.0", 1), incarnation="i2"))
+    assert trial.members == (Member("cpu.a.0", 0),)

@@ -5,6 +5,7 @@ import json
 import pytest
 from drive_world import World, spec
 from penstock.scheduler.events import DevicesTakenOut, PolicyChosen, StudyPaused
+from penstock.scheduler.freeing import choose
 from penstock.scheduler.outlook import outlook
 from penstock.scheduler.study import StrategySpec
 
@@ -105,3 +106,12 @@ def test_another_policy_has_planned_nothing_yet(world):
     assert outlook(world.engine, world.at)["planned"] is not None
     world.send(PolicyChosen(at=world.at, policy="longest_first"))
     assert outlook(world.engine, world.at)["planned"] is None
+
+
+def test_who_only_looks_changes_nothing_of_the_state(world):
+    """What is expected of a study is worked out when it is asked for; a replay is not asked."""
+    world.run_segment()
+    before = repr(world.engine.state)
+    outlook(world.engine, world.at)
+    choose(world.engine.state, 1, at=world.at, within=0.1)
+    assert repr(world.engine.state) == before
