@@ -25,6 +25,7 @@ PURE = {
     "abc",
     "bisect",
     "collections",
+    "contextlib",
     "dataclasses",
     "enum",
     "functools",
