@@ -17,7 +17,9 @@ from penstock.app.cli import app
 from penstock.app.ledger import SqlLedger
 from penstock.app.live import follow
 from penstock.app.queries import Reader
+from penstock.app.services import take_down
 from penstock.app.settings import load
+from penstock.app.terminal import BACKEND
 from penstock.profiling.errors import BackendError, LedgerDamaged, UsageError
 from typer.testing import CliRunner
 
@@ -224,3 +226,16 @@ def test_a_ledger_that_is_made_while_it_is_looked_at_is_no_damaged_one(settings,
     SqlLedger.open(settings.ledger_url).close()
     monkeypatch.setattr(queries, "revision", lambda connection: None)
     assert Reader(settings.ledger_url).is_empty()
+
+
+def test_up_says_why_its_scheduler_refuses_the_ledger(settings, ledger):
+    ledger.close()
+    (settings.home / "ledger.db").write_bytes(b"")
+    environment = {**settings.environment(), "PENSTOCK_DEVICES": "cpu:1x1"}
+    try:
+        done = CliRunner(env=environment).invoke(app, ["up"])
+    finally:
+        take_down(settings)
+    assert done.exit_code == BACKEND
+    assert "the scheduler cannot serve" in done.output
+    assert "penstock restore" in done.output
