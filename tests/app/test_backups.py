@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from ledger_batches import epoch_batch, first_batch
+from ledger_batches import as_newer, epoch_batch, first_batch
 from penstock import create_study
 from penstock.app import locks, queries
 from penstock.app.backups import Backups, back_up, backups_of, listed, put_back
@@ -20,7 +20,7 @@ from penstock.app.queries import Reader
 from penstock.app.services import take_down
 from penstock.app.settings import load
 from penstock.app.terminal import BACKEND
-from penstock.profiling.errors import BackendError, LedgerDamaged, UsageError
+from penstock.profiling.errors import BackendError, LedgerDamaged, LedgerRefused, UsageError
 from typer.testing import CliRunner
 
 
@@ -200,6 +200,13 @@ def test_nothing_is_put_back_while_a_scheduler_runs(settings, ledger):
 def test_who_watches_a_study_hears_at_once_that_the_ledger_is_damaged(settings, ledger):
     harm(settings)
     with pytest.raises(LedgerDamaged, match="penstock restore"):
+        follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=60.0)
+
+
+def test_who_watches_a_study_hears_at_once_that_its_ledger_is_of_a_newer_version(settings, ledger):
+    as_newer(ledger)
+    ledger.close()
+    with pytest.raises(LedgerRefused, match="upgrade Penstock"):
         follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=60.0)
 
 
