@@ -14,12 +14,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from subprocess import SubprocessError
 from typing import NamedTuple
 
 from ..profiling.errors import UsageError
 from ..profiling.history import HistoryEntry, Profile
 from ..profiling.knobs import KNOBS, SystemConfig
 from ..scheduler.decisions import Consult
+from ..tasks.messages import Forged, parse
 from .history import entries_from_bodies, entries_to_bodies
 
 log = logging.getLogger(__name__)
@@ -79,10 +81,10 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
             text=True,
             timeout=PATIENCE,
         )
-        found = json.loads(done.stdout)
+        found = parse(done.stdout)
         config = tuple((str(name), value) for name, value in found["config"] if name in KNOBS)
         return Advice(question.id, question.workload, config, found["why"])
-    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+    except (OSError, Forged, ValueError, LookupError, TypeError, SubprocessError) as error:
         log.warning("the history gave no answer: %r", error)
         why = "the similarity service gave no answer; the log says more"
         return Advice(question.id, question.workload, (), why)

@@ -387,7 +387,7 @@ def _identity(file: Path) -> str:
             new.write(uuid4().hex)
     except FileExistsError:
         pass
-    return file.read_text()
+    return file.read_text("ascii", "replace")
 
 
 def _how(status: int) -> str:

@@ -2,7 +2,8 @@
 
 A refused argument is the caller's to put right, a broker that is away the operator's, and our own
 frames help neither. So the public functions hand their errors on with a traceback that ends at the
-call. The whole of it is in the log at level DEBUG.
+call. The whole of it is in the log at level DEBUG. What of their text is others' cannot steer the
+terminal that a traceback is printed on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import ParamSpec, TypeVar
 from ..profiling.errors import BackendError, TrialFailed, UsageError
 from ..profiling.hiding import explained
 from . import settings
+from .plain import plain
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except MEANT as error:
             log.debug("%s was left by an error", function.__qualname__, exc_info=True)
+            _clean(error)
             theirs = _beyond_ours(error.__traceback__)
             cause = error.__cause__ if theirs else None
             raise error.with_traceback(theirs) from cause  # its message says what to do
@@ -52,6 +55,14 @@ def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
             raise damaged from None
 
     return call
+
+
+def _clean(error: BaseException) -> None:
+    """Make what a traceback shows of ``error`` plain: its text and its notes."""
+    error.args = tuple(plain(each) if isinstance(each, str) else each for each in error.args)
+    notes = getattr(error, "__notes__", None)
+    if notes:
+        error.__notes__ = [plain(str(note)) for note in notes]
 
 
 def _beyond_ours(trace: TracebackType | None) -> TracebackType | None:

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..profiling.errors import BackendError
 from .terminal import BACKEND, Json, client_of, present, reader_of, say, settings_of
 
 if TYPE_CHECKING:
@@ -111,12 +112,15 @@ def restore(
 
 def up(devices: Devices = None) -> None:
     """Start broker, scheduler and workers, and keep them running."""
-    from .services import ensure_up, statuses
+    from .services import ensure_up, statuses, trouble_soon
 
     settings = settings_of(devices)
     ensure_up(settings, devices, stays=True)
+    trouble = trouble_soon(settings)
     for service in statuses(settings):
         say(f"{service.name} runs as process {service.pid}, its log is {service.log}")
+    if trouble is not None:
+        raise BackendError(f"the scheduler cannot serve: {trouble}")
 
 
 def down() -> None:

@@ -128,15 +128,22 @@ class Client:
         return _names(self.send("free", n=n, within=within))
 
     def send(self, kind: str, **body: Any) -> dict[str, Any]:
-        """Send one command and return the scheduler's answer. Errors as ``submit``."""
+        """Send one command and return the scheduler's answer. Errors as ``submit``.
+
+        A scheduler that says, since it was sent, that only a person can mend what keeps it from
+        serving is not waited for.
+        """
         command = uuid.uuid4().hex
         text = dumps({"id": command, "kind": kind, **body})
-        deadline = time.monotonic() + self._patience
+        begun = time.monotonic()
+        deadline = begun + self._patience
         silence = ""
         while (left := deadline - time.monotonic()) > 0:
             answer, silence = self._try(command, text, min(left, RESEND_AFTER))
             if answer is not None:
                 return _accepted(answer)
+            if (words := self._refusal(time.monotonic() - begun)) is not None:
+                raise BackendError(f"{kind}: the scheduler cannot serve: {words}")
         raise BackendError(
             f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
         )
@@ -159,6 +166,12 @@ class Client:
             silence = str(error)
         time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
         return None, silence
+
+    def _refusal(self, within: float) -> str | None:
+        try:
+            return protocol.trouble(self._redis, self._url, within=within, lasting=True)
+        except BackendError:
+            return None  # the next try says why
 
     def _exchange(self, command: str, text: str, key: bytes, wait: float) -> dict[str, Any] | None:
         """The answer, or None within ``wait`` seconds; what else lies in its place is dropped."""

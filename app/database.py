@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from sqlalchemy import Connection, Engine, delete, event, func, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from ..profiling.errors import BackendError, IllegalTransition, LedgerDamaged
+from ..profiling.errors import BackendError, IllegalTransition, LedgerDamaged, LedgerRefused
 from .digests import NONE, fault, faults, seal, seal_all
 from .tables import EVENT, HEAD, STUDY, WRITER
 
@@ -146,7 +146,7 @@ def revision(connection: Connection) -> str | None:
 def migrate(database: Database, connection: Connection) -> None:
     """Bring the ledger to ``HEAD`` in one transaction, and say in it who writes there from now on.
 
-    Alembic is imported only where there is something to do. LedgerDamaged, or BackendError for a
+    Alembic is imported only where there is something to do. LedgerDamaged, or LedgerRefused for a
     ledger of a newer version.
     """
     with connection.begin():
@@ -176,13 +176,17 @@ def check_empty(database: Database, connection: Connection) -> None:
     """See that what has no revision has nothing else. LedgerDamaged where it has."""
     noted = database.noted()
     if noted is not None and noted.seq:
-        raise database.damaged(f"{noted.seq} events were written to it, and it is empty")
-    if inspect(connection).has_table("event"):
-        raise database.damaged("it does not say any more of which version it is")
+        wrong = f"{noted.seq} events were written to it, and it is empty"
+    elif inspect(connection).has_table("event"):
+        wrong = "it does not say any more of which version it is"
+    else:
+        return
+    if revision(connection) is None:  # else it was made since the caller looked
+        raise database.damaged(wrong)
 
 
 def check_not_newer(database: Database, connection: Connection, at: str) -> None:
-    """See that revision ``at`` is an older one. BackendError says who can read a newer one."""
+    """See that revision ``at`` is an older one. LedgerRefused says who can read a newer one."""
     writer = None
     if inspect(connection).has_table(WRITER.name):
         writer = connection.execute(select(WRITER)).first()
@@ -192,7 +196,7 @@ def check_not_newer(database: Database, connection: Connection, at: str) -> None
         raise database.damaged(f"there is no revision {at!r}")
     if at > HEAD:
         by = f"Penstock {writer.version}" if writer else "a newer Penstock"
-        raise BackendError(
+        raise LedgerRefused(
             f"the ledger {database.shown} was written by {by} (schema {int(at)}), and this is"
             f" Penstock {version('penstock')} (reads up to {int(HEAD)}): upgrade Penstock"
         )

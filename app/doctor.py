@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from ..profiling.counters.capabilities import Capability, capabilities
 from ..profiling.discovery import find
 from ..profiling.energy import open_meters
-from ..profiling.errors import BackendError, PenstockError
+from ..profiling.errors import BackendError, LedgerDamaged, PenstockError
 from ..profiling.nvml import NoNvml, open_nvml
 from ..profiling.urls import hide_password
 from . import broker, locks, logs, protocol, services, store
@@ -264,6 +264,9 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
                 yield Finding("ledger", "ok", f"{shown}; made at the first run")
             return
         count = sum(reader.statuses().values())
+    except LedgerDamaged as error:
+        yield Finding("ledger", "fail", str(error), "`penstock down`, then `penstock restore`")
+        return
     except PenstockError:
         raise
     except Exception as error:  # whatever the database's library raises

@@ -39,9 +39,10 @@ def become(settings: Settings, port: int, address: str = "127.0.0.1") -> NoRetur
     """
     if locks.is_running(settings.run, NAME):
         raise UsageError(f"Flower runs already (process {locks.pid_of(settings.run, NAME)})")
-    password = password_file(settings).read_text().strip()
-    if not password:  # Flower would let in whoever gives none
-        raise UsageError(f"{password_file(settings)} is empty: delete it, and a new one is made")
+    password = password_file(settings).read_text("ascii", "replace").strip()
+    if not password or not password.isascii():  # Flower would let in whoever gives none
+        words = "is empty or damaged: delete it, and a new one is made"
+        raise UsageError(f"{password_file(settings)} {words}")
     command = [sys.executable, "-P", "-m", __name__, "--quiet", "-A", "penstock", "flower"]
     options = {
         "address": address,

@@ -22,7 +22,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ..profiling.errors import BackendError, LedgerDamaged
+from ..profiling.errors import BackendError, LedgerRefused
 from ..scheduler.trial import FINAL
 from .codec import spec_from_json
 from .console import PlainConsole
@@ -109,7 +109,7 @@ def follow(
     look at the ledger, with all epochs so far in the order of their acceptance. ``why`` says what
     keeps the study from getting on (``app.lookout``); that is written also where nothing else is
     shown. A ledger that does not answer is shown and asked again; only one that never answered
-    raises BackendError, after ``timeout``, and one that is damaged LedgerDamaged at once.
+    raises BackendError, after ``timeout``; one that no scheduler takes up, LedgerRefused at once.
     """
     begun = time.monotonic()
     end = None if timeout is None else begun + timeout
@@ -122,7 +122,7 @@ def follow(
                 view = patiently(
                     SILENCE, "ledger-look", watcher.look, partial(screen.draw, view, WAITING)
                 )
-            except LedgerDamaged:
+            except LedgerRefused:
                 raise  # asked again it says the same
             except BackendError as error:
                 trouble = f"the ledger does not answer, asking again: {error}"

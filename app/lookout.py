@@ -9,15 +9,16 @@ once it has held for a while.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..profiling.errors import BackendError, PenstockError
 from ..scheduler.events import AttemptFailed, AttemptLost, Event
+from ..tasks.messages import Forged
 from . import locks, logs, protocol, services
 from .broker import broker_url
+from .records import seen
 from .settings import Settings
 from .waiting import AGAIN, Services, Setback, why_waiting
 
@@ -136,7 +137,7 @@ class Lookout:
             log = settings.logs / "scheduler.log"
             trouble = f"its process {pid} says nothing to the broker: is it stopped? See {log}"
         records: Any = client.hgetall(protocol.DEVICES)
-        leaving = {name for name, record in records.items() if _is_leaving(record)}
+        leaving = {name for name, record in records.items() if _is_leaving(name, record)}
         return Services(
             scheduler=served or pid is not None,
             trouble="" if served else trouble or "",
@@ -167,8 +168,8 @@ def _written_at(log: Path) -> float:
         return 0.0
 
 
-def _is_leaving(record: str) -> bool:
+def _is_leaving(name: str, record: str) -> bool:
     try:
-        return bool(json.loads(record)["draining"])
-    except (ValueError, LookupError, TypeError):
+        return seen(name, record).draining
+    except Forged:
         return False  # the scheduler passes it over, too

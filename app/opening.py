@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..profiling.errors import BackendError, UsageError
+from ..profiling.errors import BackendError, LedgerRefused, UsageError
 from ..scheduler.study import StrategySpec
 from .boundary import to_the_user
 from .codec import spec_from_json
@@ -138,12 +138,16 @@ def _known(study: Any) -> Any:
 def _find(settings: Settings, name: str) -> StudyRow | None:
     """The study of this name; None too where there is no ledger yet, or one to be migrated.
 
+    LedgerRefused where no scheduler would serve it.
+
     The scheduler looks at the name again when the study is submitted.
     """
     from .elsewhere import ledger_reader
 
     try:
         rows = ledger_reader(settings).studies()
+    except LedgerRefused:
+        raise
     except BackendError:
         return None
     return next((row for row in reversed(rows) if row.name == name), None)

@@ -1,6 +1,6 @@
 """Folders and files of an installation's own: who can write to them, and what is not as it was.
 
-Their owner alone can write to them, whatever the umask.
+Their owner alone can write to them, whatever the umask. What is ours by its name he alone reads.
 """
 
 from __future__ import annotations
@@ -13,6 +13,18 @@ from pathlib import Path
 
 #: The bits of a mode that let others than its owner write.
 OTHERS_WRITE = 0o022
+#: Those that let others do anything.
+OTHERS = 0o077
+#: What is ours in a state folder, besides the ledger's files.
+OWN = ("backups", "broker", "checkpoints", "flower.password", "key", "reports")
+#: Files of which it matters that others may have read them, and what to do then.
+SECRETS = {
+    "key": "who has read it can sign tasks, which workers run. To change it take all services down,"
+    " remove it and the key penstock:installation in the broker (of the private one the folder"
+    " broker), and start anew. New checkpoints then lie in another folder, and the old ones are"
+    " read where they are",
+    "flower.password": "to change it end Flower and remove it: a new one is made",
+}
 
 
 class NotOurs(Exception):
@@ -22,7 +34,8 @@ class NotOurs(Exception):
 def close(home: Path, *inner: Path) -> str | None:
     """Let nobody else write to the folder ``home``, nor enter those ``inner`` ones in it.
 
-    What was wrong, in words. Raises NotOurs where another user has made it or a link to it.
+    Nor read what is ours in it by its name. What was wrong, in words. Raises NotOurs where another
+    user has made it or a link to it.
     """
     for path in (home, *home.parents):
         if path.is_symlink():
@@ -32,20 +45,25 @@ def close(home: Path, *inner: Path) -> str | None:
     for folder in inner:
         if _mode(folder) != 0o700:
             folder.chmod(0o700)
+    inside = [*home.iterdir()]
+    loose = [path for path in (home, *inside) if path.name not in SECRETS and _is_loose(path)]
+    said = []
     if home.stat().st_uid != os.geteuid():
         # A volume of a container: its group is ours.
-        if not _mode(home) & 0o002:
-            return None
-        return f"others can write to {home}: its owner, root, has to forbid it"
-    loose = [path for path in (home, *home.iterdir()) if _is_loose(path)]
-    if not loose:
-        return None
-    mode = _mode(loose[0])
-    _tighten(home)
-    return (
-        f"others could write to {loose[0]} (mode {mode:04o}): that is forbidden now, and what they"
-        " may have left there is not known"
-    )
+        if _mode(home) & 0o002:
+            said = [f"others can write to {home}: its owner, root, has to forbid it"]
+    elif loose:
+        words = "that is forbidden now, and what they may have left there is not known"
+        said = [f"others could write to {loose[0]} (mode {_mode(loose[0]):04o}): {words}"]
+    for path in inside:
+        own = path.name in OWN or path.name.startswith("ledger.db")
+        mode = _closed(path) if own else None
+        if mode is not None and path.name in SECRETS:
+            why = SECRETS[path.name]
+            said.append(f"{path} was open to others (mode {mode:04o}) and may be known: {why}")
+    if loose and home.stat().st_uid == os.geteuid():
+        _tighten(home)
+    return "; ".join(said) or None
 
 
 def unusable(error: OSError, home: Path) -> str | None:
@@ -76,6 +94,20 @@ def forbid_others_to_write() -> None:
 
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def _closed(path: Path) -> int | None:
+    """Leave ``path`` to its owner alone, where he is this user; its mode where it was not so."""
+    try:
+        found = path.lstat()
+        folder = stat.S_ISDIR(found.st_mode)
+        mine = found.st_uid == os.geteuid() and (folder or stat.S_ISREG(found.st_mode))
+        if not mine or not found.st_mode & OTHERS:
+            return None
+        path.chmod(0o700 if folder else 0o600)
+    except FileNotFoundError:  # it is gone since it was listed
+        return None
+    return stat.S_IMODE(found.st_mode)
 
 
 def _is_loose(path: Path) -> bool:

@@ -44,6 +44,8 @@ INSTALLATION = f"{PREFIX}installation"
 SCHEDULER = f"{PREFIX}scheduler"
 #: What keeps a scheduler from serving this broker, in words; expires when it no longer says so.
 TROUBLE = f"{PREFIX}trouble"
+#: The same where only a person can change that.
+REFUSAL = f"{PREFIX}refusal"
 #: Why a worker ends each time that it is started; whichever node's agent said so last.
 ENDING = f"{PREFIX}ending"
 #: Trials that will not run again; every worker reads along and drops what it kept warm for them.
@@ -352,20 +354,29 @@ def is_served(client: redis.Redis, url: str) -> bool:
         return bool(client.exists(SCHEDULER))
 
 
-def tell_trouble(client: redis.Redis, url: str, words: str) -> None:
+def tell_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) -> None:
     """Let clients know why a scheduler does not serve. To be said again within ``TROUBLE_MS``.
 
-    Raises BackendError when the broker does not answer.
+    ``lasts``: until a person does something. Raises BackendError when the broker does not answer.
     """
     with answering(url):
         client.set(TROUBLE, words, px=TROUBLE_MS)
+        if lasts:
+            client.set(REFUSAL, words, px=TROUBLE_MS)
 
 
-def trouble(client: redis.Redis, url: str) -> str | None:
-    """What keeps a scheduler from serving; None while none says so. Errors as ``tell_trouble``."""
-    with answering(url, TROUBLE):
-        found: Any = client.get(TROUBLE)
-    return None if found is None else str(found)
+def trouble(
+    client: redis.Redis, url: str, *, within: float = TROUBLE_MS / 1000, lasting: bool = False
+) -> str | None:
+    """What keeps a scheduler from serving, as said ``within`` the last seconds; else None.
+
+    ``lasting``: only what a person has to mend. Errors as ``tell_trouble``.
+    """
+    key = REFUSAL if lasting else TROUBLE
+    with answering(url, key):
+        left: Any = client.pttl(key)
+        found: Any = client.get(key)
+    return None if found is None or left < TROUBLE_MS - 1000 * within else str(found)
 
 
 def tell_ending(client: redis.Redis, url: str, words: str) -> None:

@@ -66,11 +66,14 @@ class Reader(EventLog):
         weakref.finalize(self, self._engine.dispose)
 
     def is_empty(self) -> bool:
-        """Whether no scheduler has opened this ledger so far."""
+        """Whether no scheduler has opened this ledger so far. LedgerDamaged where one has."""
         if self._database.is_absent():
             return True
         with self._database.answering(), self._engine.connect() as connection:
-            return revision(connection) is None
+            if revision(connection) is not None:
+                return False
+            check_empty(self._database, connection)
+            return True
 
     def studies(self) -> list[StudyRow]:
         """All studies, oldest first."""

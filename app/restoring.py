@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..profiling.errors import BackendError, IllegalTransition
+from ..profiling.errors import IllegalTransition, LedgerRefused
 from ..scheduler.engine import Engine, Refused
 from .codec import state_from_json
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def restore(ledger: Ledger | EventLog) -> Engine:
     """The engine as the ledger has it: the newest snapshot, and the events since.
 
-    Raises BackendError when the events do not fit this version's engine.
+    Raises LedgerRefused when the events do not fit this version's engine.
     """
     found = ledger.latest_snapshot()
     engine = Engine(state_from_json(found[1]) if found else None)
@@ -30,10 +30,10 @@ def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
         try:
             engine.handle(event)
         except (Refused, IllegalTransition) as error:
-            raise BackendError(
+            raise LedgerRefused(
                 f"event {seq} of the ledger does not fit this version of Penstock: {error}. "
                 "Use the version that wrote it, or start with another PENSTOCK_HOME"
             ) from error
         if engine.state.seq != seq:
-            raise BackendError(f"event {seq} of the ledger follows {engine.state.seq - 1}")
+            raise LedgerRefused(f"event {seq} of the ledger follows {engine.state.seq - 1}")
     engine.take_changes()

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from importlib.metadata import version
 
-from ..profiling.errors import BackendError, LedgerDamaged
+from ..profiling.errors import BackendError, LedgerDamaged, LedgerRefused
 from ..scheduler.engine import Engine
 from ..scheduler.events import PolicyChosen
 from . import broker, locks, protocol, store
@@ -97,13 +97,14 @@ class Scheduler:
                 if str(error) != said:
                     log.error("%s", error)
                 said = str(error)
-                self._tell(said)
+                lasts = isinstance(error, LedgerRefused)
+                self._tell(said, lasts)
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
                     # It is read anew to its end, and nothing but a person mends it.
                     again = time.monotonic() + DAMAGED_LOOK
                     while not stop.is_set() and time.monotonic() < again:
-                        self._tell(said)  # what was told is forgotten soon
+                        self._tell(said, lasts)  # what was told is forgotten soon
                         stop.wait(1.0)
                 continue
             said = ""
@@ -147,10 +148,10 @@ class Scheduler:
             raise
         return ledger, engine
 
-    def _tell(self, trouble: str) -> None:
+    def _tell(self, trouble: str, lasts: bool) -> None:
         """Let those who wait for a scheduler know why there is none."""
         with suppress(BackendError), broker.connect(self._settings) as client:
-            protocol.tell_trouble(client, broker.broker_url(self._settings), trouble)
+            protocol.tell_trouble(client, broker.broker_url(self._settings), trouble, lasts=lasts)
 
     def _run(self, runner: Runner, stop: threading.Event) -> None:
         if not self._begin(runner, stop):

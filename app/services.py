@@ -48,6 +48,8 @@ CHANGE_SILENCE = 1.0
 READ_AT_START = {
     "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
 }  # fmt: skip
+#: Seconds for which ``penstock up`` waits for a scheduler to serve, or to say why it does not.
+SOON = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,17 @@ def _check_policy(policy: str) -> None:
     from .plugin import check_policy
 
     check_policy(policy)
+
+
+def trouble_soon(settings: Settings) -> str | None:
+    """Why the scheduler does not serve, where it says so before it serves, within ``SOON``."""
+    url, begun = broker.broker_url(settings), time.monotonic()
+    with broker.connect(settings) as client:
+        while (past := time.monotonic() - begun) < SOON and not protocol.is_served(client, url):
+            if (words := protocol.trouble(client, url, within=past)) is not None:
+                return words
+            time.sleep(0.05)
+    return None
 
 
 def is_served_by_others(settings: Settings) -> bool:

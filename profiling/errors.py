@@ -56,7 +56,11 @@ class BackendError(PenstockError):
     __module__ = "penstock"
 
 
-class LedgerDamaged(BackendError):
+class LedgerRefused(BackendError):
+    """No scheduler of this version takes up the ledger as it is, until a person does something."""
+
+
+class LedgerDamaged(LedgerRefused):
     """The ledger is not as it was written: nothing of it is shown, and nothing written to it."""
 
 

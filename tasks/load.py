@@ -54,13 +54,14 @@ def reference(obj: object) -> tuple[str, str, str]:
     file = Path(source).resolve()
     if file.suffix != ".py":
         raise UsageError(f"{name} comes from {file.name}, which has no Python source: {_ADVICE}")
+    digest = _read_digest(name, file)
     importable = obj.__module__
     if importable == "__main__" and module.__spec__ is not None:
         importable = module.__spec__.name  # run as `python -m module`
     if importable == "__main__" or importable.startswith(_SCRIPT):  # run as `python script.py`
-        return f"{file}:{name}", str(file.parent), file_digest(file)
+        return f"{file}:{name}", str(file.parent), digest
     depth = importable.count(".") + (file.name == "__init__.py")
-    return f"{importable}:{name}", str(file.parents[depth]), file_digest(file)
+    return f"{importable}:{name}", str(file.parents[depth]), digest
 
 
 def _typed(name: str) -> str:
@@ -72,6 +73,16 @@ def _typed(name: str) -> str:
         "notebook, it has no file that trainers could import: begin its cell, imports and all,"
         f" with `%%writefile {file}_code.py`, and run `from {file}_code import {name}` in the next"
     )
+
+
+def _read_digest(name: str, file: Path) -> str:
+    try:
+        return file_digest(file)
+    except OSError as error:
+        raise UsageError(
+            f"{name} was imported from {file}, which cannot be read any more ({error.strerror}):"
+            " put it back, trainers import it from there"
+        ) from error
 
 
 def file_digest(file: Path) -> str:

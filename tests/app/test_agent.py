@@ -247,3 +247,8 @@ def test_an_address_that_is_not_this_machines_is_refused(tmp_path):
     settings = load(home=tmp_path, devices="cpu:1x1", address="192.0.2.1")  # nobody's: RFC 5737
     with pytest.raises(UsageError, match=r"PENSTOCK_ADDRESS = '192\.0\.2\.1'.*of this machine"):
         agent.main(settings)
+
+
+def test_a_damaged_identity_is_one_all_the_same(tmp_path):
+    (tmp_path / "identity").write_bytes(b"\xff\xfe")
+    assert agent._identity(tmp_path / "identity") == agent._identity(tmp_path / "identity")

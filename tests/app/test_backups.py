@@ -9,14 +9,19 @@ import threading
 import time
 
 import pytest
-from ledger_batches import epoch_batch, first_batch
-from penstock.app import locks
+from ledger_batches import as_newer, epoch_batch, first_batch
+from penstock import create_study
+from penstock.app import locks, queries
 from penstock.app.backups import Backups, back_up, backups_of, listed, put_back
+from penstock.app.cli import app
 from penstock.app.ledger import SqlLedger
 from penstock.app.live import follow
 from penstock.app.queries import Reader
+from penstock.app.services import take_down
 from penstock.app.settings import load
-from penstock.profiling.errors import BackendError, LedgerDamaged, UsageError
+from penstock.app.terminal import BACKEND
+from penstock.profiling.errors import BackendError, LedgerDamaged, LedgerRefused, UsageError
+from typer.testing import CliRunner
 
 
 @pytest.fixture
@@ -196,3 +201,48 @@ def test_who_watches_a_study_hears_at_once_that_the_ledger_is_damaged(settings, 
     harm(settings)
     with pytest.raises(LedgerDamaged, match="penstock restore"):
         follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=60.0)
+
+
+def test_who_watches_a_study_hears_at_once_that_its_ledger_is_of_a_newer_version(settings, ledger):
+    as_newer(ledger)
+    ledger.close()
+    with pytest.raises(LedgerRefused, match="upgrade Penstock"):
+        follow(Reader(settings.ledger_url), "digits-1", show=False, timeout=60.0)
+
+
+@pytest.mark.parametrize("arguments", [("ls",), ("status",), ("doctor",)])
+def test_a_ledger_that_was_emptied_is_not_shown_as_a_new_one(settings, ledger, arguments):
+    ledger.close()
+    (settings.home / "ledger.db").write_bytes(b"")
+    done = CliRunner(env={**settings.environment(), "COLUMNS": "300"}).invoke(app, arguments)
+    assert done.exit_code != 0
+    assert "4 events were written to it, and it is empty" in done.output
+    assert "penstock restore" in done.output
+
+
+def test_a_study_is_not_made_beside_a_damaged_ledger(settings, ledger, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_HOME", str(settings.home))
+    ledger.close()
+    (settings.home / "ledger.db").write_bytes(b"")
+    with pytest.raises(LedgerDamaged, match="penstock restore"):
+        create_study(study_name="digits")
+
+
+def test_a_ledger_that_is_made_while_it_is_looked_at_is_no_damaged_one(settings, monkeypatch):
+    """Its reader saw it before its first event, and what is noted beside it after that."""
+    SqlLedger.open(settings.ledger_url).close()
+    monkeypatch.setattr(queries, "revision", lambda connection: None)
+    assert Reader(settings.ledger_url).is_empty()
+
+
+def test_up_says_why_its_scheduler_refuses_the_ledger(settings, ledger):
+    ledger.close()
+    (settings.home / "ledger.db").write_bytes(b"")
+    environment = {**settings.environment(), "PENSTOCK_DEVICES": "cpu:1x1"}
+    try:
+        done = CliRunner(env=environment).invoke(app, ["up"])
+    finally:
+        take_down(settings)
+    assert done.exit_code == BACKEND
+    assert "the scheduler cannot serve" in done.output
+    assert "penstock restore" in done.output

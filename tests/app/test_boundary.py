@@ -3,12 +3,13 @@
 import logging
 import traceback
 from contextlib import contextmanager
+from functools import partial
 from inspect import signature
 
 import pytest
 from penstock import UsageError, create_study
 from penstock.app.boundary import to_the_user
-from penstock.profiling.errors import BackendError, IllegalTransition
+from penstock.profiling.errors import BackendError, IllegalTransition, PenstockError, TrialFailed
 
 
 def files(error):
@@ -78,3 +79,18 @@ def test_a_bug_of_ours_keeps_every_frame():
 def test_the_face_of_a_function_stays_as_it_is():
     assert next(iter(signature(create_study).parameters)) == "study_name"
     assert create_study.__doc__
+
+
+@pytest.mark.parametrize("kind", [UsageError, BackendError, partial(TrialFailed, "exception")])
+def test_what_others_wrote_into_an_error_does_not_steer_a_terminal(kind):
+    raw = "\x1b]0;title\x07\x1b[31mred\x1b[0m\r\x9b2J"
+
+    def failing():
+        error = kind(f"no: {raw}")
+        error.add_note(f"Traceback\n  ValueError: {raw}")
+        raise error
+
+    with pytest.raises(PenstockError) as failure:
+        to_the_user(failing)()
+    assert str(failure.value) == "no: red"
+    assert failure.value.__notes__ == ["Traceback\n  ValueError: red"]

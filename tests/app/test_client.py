@@ -122,6 +122,38 @@ def test_what_keeps_the_scheduler_from_serving_is_said_and_logged_once(settings,
     assert found["checkpoint store"].grade == "fail"
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_a_scheduler_that_refuses_its_ledger_is_not_waited_for(settings, known):
+    if known:
+        with FakeScheduler(settings):
+            pass
+    broker.start(settings)
+    (settings.home / "ledger.db").write_text("no ledger, and long enough to be seen as none\n" * 99)
+    stop = threading.Event()
+    serving = threading.Thread(target=Scheduler(settings).serve, args=(stop,))
+    serving.start()
+    begun = time.monotonic()
+    try:
+        with pytest.raises(BackendError, match=r"^anything: the scheduler cannot serve: .*restore"):
+            Client(settings, patience=60).send("anything")
+    finally:
+        stop.set()
+        serving.join()
+    assert time.monotonic() - begun < 20
+
+
+def test_what_was_refused_before_a_command_was_sent_may_be_mended_since(settings):
+    """It may be passing, too: then it is waited for."""
+    with FakeScheduler(settings, deaf=1), broker.connect(settings) as connection:
+        url = broker.broker_url(settings)
+        protocol.tell_trouble(connection, url, "damaged", lasts=True)
+        time.sleep(0.1)
+        assert Client(settings).send("anything") == {"ok": True}
+        protocol.tell_trouble(connection, url, "the store is away", lasts=False)
+        assert protocol.trouble(connection, url, within=0.05) == "the store is away"
+        assert protocol.trouble(connection, url, within=0.05, lasting=True) is None
+
+
 def _until(true, limit=10.0):
     deadline = time.monotonic() + limit
     while not true():

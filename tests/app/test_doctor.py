@@ -142,7 +142,7 @@ def test_a_scheduler_that_cannot_serve_fails_and_its_store_is_looked_at(settings
     assert "in use; these settings say file://" in in_use.what
     before.close()
     with broker.connect(settings) as client, locks.hold(settings.run, "scheduler"):
-        protocol.tell_trouble(client, url, "no luck")
+        protocol.tell_trouble(client, url, "no luck", lasts=False)
         found = findings(changed)
     assert found["scheduler"].grade == "fail"
     assert found["scheduler"].what.endswith("cannot serve: no luck")

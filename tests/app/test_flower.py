@@ -124,8 +124,9 @@ def test_the_password_is_made_once_and_is_its_owners_alone(settings):
     assert password_file(settings).read_text() == first
 
 
-def test_an_empty_password_lets_nobody_in(settings, monkeypatch):
+@pytest.mark.parametrize("text", [b"\n", b"\xff\xfe\n"])
+def test_an_empty_or_damaged_password_lets_nobody_in(settings, text, monkeypatch):
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("Flower is started"))
-    password_file(settings).write_text("\n")
-    with pytest.raises(UsageError, match=r"flower\.password is empty: delete it"):
+    password_file(settings).write_bytes(text)
+    with pytest.raises(UsageError, match=r"flower\.password is empty or damaged: delete it"):
         become(settings, 1)

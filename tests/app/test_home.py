@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from penstock.app import doctor, services
+from penstock.app import doctor, services, store
 from penstock.app.boundary import to_the_user
 from penstock.app.cli import app
 from penstock.app.settings import load
@@ -74,7 +74,8 @@ def test_what_others_could_write_to_they_cannot_any_more_and_it_is_said(settings
     assert said.startswith(f"others could write to {settings.home} (mode 0777)")
     assert mode(settings.home) == 0o755
     assert {mode(settings.run), mode(settings.logs)} == {0o700}
-    assert {mode(path) for path in settings.home.rglob("checkpoints/**")} == {0o755}
+    assert mode(settings.home / "checkpoints") == 0o700
+    assert mode(settings.home / "checkpoints" / "deep") == 0o755
     assert mode(report) == 0o644
     settings.ensure_home()
     assert len(caplog.records) == 1, "once"
@@ -85,8 +86,35 @@ def test_a_folder_within_that_others_can_write_to_is_found(settings, caplog):
     (settings.home / "reports").mkdir()
     (settings.home / "reports").chmod(0o777)
     settings.ensure_home()
-    assert mode(settings.home / "reports") == 0o755
+    assert mode(settings.home / "reports") == 0o700
     assert "reports (mode 0777)" in caplog.text
+
+
+@pytest.mark.parametrize("given", [0o777, 0o666, 0o640])
+def test_what_is_ours_is_its_owners_alone_and_that_a_secret_may_be_known_is_said(settings, given):
+    settings.ensure_home()
+    key = store.installation_key(settings)
+    names = ("key", "flower.password", "ledger.db", "ledger.db-wal")
+    own = [settings.home / name for name in names]
+    for path in own:
+        path.touch()
+        path.chmod(given)
+    (settings.home / "backups").mkdir(mode=0o755)
+    said = settings.close_home()
+    assert {mode(path) for path in own} == {0o600}
+    assert mode(settings.home / "backups") == 0o700
+    assert f"{settings.home / 'key'} was open to others (mode {given:04o}) and may be known" in said
+    assert "penstock:installation" in said
+    assert "flower.password was open" in said
+    assert store.installation_key(settings) == key
+    assert settings.close_home() is None, "once"
+
+
+def test_what_others_may_read_and_is_no_secret_is_closed_without_a_word(settings):
+    settings.ensure_home()
+    (settings.home / "ledger.db").touch(mode=0o644)
+    assert settings.close_home() is None
+    assert mode(settings.home / "ledger.db") == 0o600
 
 
 def test_doctor_says_what_it_found_once(settings):

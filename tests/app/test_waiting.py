@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from penstock.app import broker, protocol
 from penstock.app.lookout import EVERY, HOLDS, Lookout
 from penstock.app.rows import Work
 from penstock.app.settings import load
@@ -220,3 +221,17 @@ def test_a_setback_is_the_event_that_the_ledger_has():
     died = AttemptFailed(at=0.0, trial="t", fence=1, kind="died", message="signal 9")
     assert lookout._setback(lost) == Setback("its lease ran out", refused=True)
     assert lookout._setback(died) == Setback("its trainer died: signal 9")
+
+
+@pytest.mark.parametrize("garbage", ["[" * 100_000, b"\xff", "{}", "[]", '{"draining": true}'])
+def test_what_is_no_record_of_a_device_says_nothing(tmp_path, garbage):
+    """Anybody may write to the broker: who looks at it goes on."""
+    settings = load(home=tmp_path / "home")
+    settings.ensure_home()
+    broker.start(settings)
+    try:
+        with broker.connect(settings) as client:
+            client.hset(protocol.DEVICES, "node-cpu-0", garbage)
+            assert not Lookout(settings, None)._asked().leaving
+    finally:
+        broker.stop(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -131,3 +132,13 @@ def test_two_folders_may_have_modules_of_one_name(workspace, tmp_path):
         module = workspace.load(folder, *args)
         found.append((module.where, sys.modules["same_name"] is module))
     assert found == [("a", True), ("b", True), ("a", True), ("b", True)]
+
+
+def test_code_whose_file_is_gone_is_refused_by_its_name(tmp_path, monkeypatch):
+    file = tmp_path / "gone_since.py"
+    file.write_text("def objective(trial): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    objective = importlib.import_module("gone_since").objective
+    file.unlink()
+    with pytest.raises(UsageError, match=rf"^objective was imported from {file}, .*put it back"):
+        reference(objective)
