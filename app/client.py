@@ -132,25 +132,28 @@ class Client:
         command = uuid.uuid4().hex
         text = dumps({"id": command, "kind": kind, **body})
         deadline = time.monotonic() + self._patience
-        silence = ""
+        silence, sent = "", False
         while (left := deadline - time.monotonic()) > 0:
-            answer, silence = self._try(command, text, min(left, RESEND_AFTER))
+            answer, silence, lies_there = self._try(command, text, min(left, RESEND_AFTER))
             if answer is not None:
                 return _accepted(answer)
+            sent = sent or lies_there
         raise BackendError(
             f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
+            + (_yet_to_come(body) if sent else "")
         )
 
-    def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str]:
-        """The answer, or None within ``wait`` seconds and who is silent."""
-        until = time.monotonic() + wait
+    def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
+        """The answer, or None within ``wait`` seconds, who is silent, and whether it was sent."""
+        until, sent = time.monotonic() + wait, False
         try:
             installation = protocol.fetch_installation(self._redis, self._url)
             silence = "no scheduler has opened this broker"
             if installation is not None:
+                sent = True
                 answer = self._exchange(command, text, installation.key, wait)
                 if answer is not None:
-                    return answer, ""
+                    return answer, "", sent
                 silence = "the scheduler does not answer"
             trouble = protocol.trouble(self._redis, self._url)
             if trouble is not None:
@@ -158,7 +161,7 @@ class Client:
         except BackendError as error:  # the broker is away or takes nothing: that may pass
             silence = str(error)
         time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
-        return None, silence
+        return None, silence, sent
 
     def _exchange(self, command: str, text: str, key: bytes, wait: float) -> dict[str, Any] | None:
         """The answer, or None within ``wait`` seconds; what else lies in its place is dropped."""
@@ -176,6 +179,17 @@ class Client:
                     self._dropped.note("replies", name, error)
                     self._dropped.count(self._redis)
         return None
+
+
+def _yet_to_come(body: dict[str, Any]) -> str:
+    """What may come of a command that lies there unanswered: a scheduler finds it when it wakes."""
+    study = body.get("study")
+    if not isinstance(study, dict):
+        return ". It may yet be carried out, once the scheduler is there"
+    return (
+        ". The study may yet be accepted, once the scheduler is there: `penstock status"
+        f" {study['id']}` then shows it, `penstock cancel {study['id']}` ends it"
+    )
 
 
 def _names(answer: dict[str, Any]) -> list[str]:
