@@ -109,9 +109,11 @@ def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | N
 def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
     """Write a backup to ``to``, else to the state folder, and say what is in it.
 
-    UsageError where ``to`` is there; LedgerDamaged where the ledger is not whole.
+    UsageError where ``to`` is there, or the state folder another user's; LedgerDamaged where the
+    ledger is not whole.
     """
     database, source = _file_of(settings, "back it up with pg_dump")
+    settings.check_home()
     if not source.exists():
         raise BackendError(f"nothing has run here yet: there is no ledger at {source}")
     if to is None:

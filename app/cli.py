@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..profiling.errors import TrialFailed, UsageError
+from ..profiling.errors import PenstockError, TrialFailed, UsageError
 from .cli_devices import capacity
 from .cli_history import history, similar
 from .cli_life import cancel, extend, pause, resume, weight
@@ -108,16 +108,20 @@ def submit(script: Script, arguments: Arguments = None) -> None:
     try:
         _run(script, arguments or [], studies, detach=True)
         _check_any(script, studies)
-    except UsageError as error:
+    except PenstockError as error:
+        from .elsewhere import LedgerElsewhere
         from .results import NoTrial
 
         # It asks for the results of what was only submitted: so far it was to go.
-        if not (studies and isinstance(error, NoTrial)):
+        if not (studies and isinstance(error, NoTrial | LedgerElsewhere)):
             raise
     finally:
         where = _elsewhere(studies)
         for study in studies:
-            say(f"submitted {study.study_name}: penstock watch {study.id}{where}")
+            if where is None:
+                say(f"submitted {study.study_name}: penstock watch {study.id}")
+            else:
+                say(f"submitted {study.study_name}, as {study.id}; {where}")
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -284,14 +288,13 @@ def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
         )
 
 
-def _elsewhere(studies: Sequence[StudyHandle]) -> str:
-    """What is to be added where what is submitted cannot be watched here."""
+def _elsewhere(studies: Sequence[StudyHandle]) -> str | None:
+    """Where what is submitted can be watched, if not here."""
     if not studies:
-        return ""
+        return None
     from .elsewhere import elsewhere
 
-    words = elsewhere(settings_of())
-    return "" if words is None else f"\n{words}"
+    return elsewhere(settings_of())
 
 
 def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:

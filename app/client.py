@@ -137,27 +137,30 @@ class Client:
         text = dumps({"id": command, "kind": kind, **body})
         begun = time.monotonic()
         deadline = begun + self._patience
-        silence = ""
+        silence, sent = "", False
         while (left := deadline - time.monotonic()) > 0:
-            answer, silence = self._try(command, text, min(left, RESEND_AFTER))
+            answer, silence, lies_there = self._try(command, text, min(left, RESEND_AFTER))
             if answer is not None:
                 return _accepted(answer)
+            sent = sent or lies_there
             if (words := self._refusal(time.monotonic() - begun)) is not None:
                 raise BackendError(f"{kind}: the scheduler cannot serve: {words}")
         raise BackendError(
             f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
+            + (_yet_to_come(body) if sent else "")
         )
 
-    def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str]:
-        """The answer, or None within ``wait`` seconds and who is silent."""
-        until = time.monotonic() + wait
+    def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
+        """The answer, or None within ``wait`` seconds, who is silent, and whether it was sent."""
+        until, sent = time.monotonic() + wait, False
         try:
             installation = protocol.fetch_installation(self._redis, self._url)
             silence = "no scheduler has opened this broker"
             if installation is not None:
+                sent = True
                 answer = self._exchange(command, text, installation.key, wait)
                 if answer is not None:
-                    return answer, ""
+                    return answer, "", sent
                 silence = "the scheduler does not answer"
             trouble = protocol.trouble(self._redis, self._url)
             if trouble is not None:
@@ -165,7 +168,7 @@ class Client:
         except BackendError as error:  # the broker is away or takes nothing: that may pass
             silence = str(error)
         time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
-        return None, silence
+        return None, silence, sent
 
     def _refusal(self, within: float) -> str | None:
         try:
@@ -189,6 +192,17 @@ class Client:
                     self._dropped.note("replies", name, error)
                     self._dropped.count(self._redis)
         return None
+
+
+def _yet_to_come(body: dict[str, Any]) -> str:
+    """What may come of a command that lies there unanswered: a scheduler finds it when it wakes."""
+    study = body.get("study")
+    if not isinstance(study, dict):
+        return ". It may yet be carried out, once the scheduler is there"
+    return (
+        ". The study may yet be accepted, once the scheduler is there: `penstock status"
+        f" {study['id']}` then shows it, `penstock cancel {study['id']}` ends it"
+    )
 
 
 def _names(answer: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata, util
 from typing import TYPE_CHECKING, Literal
@@ -21,8 +22,8 @@ from ..profiling.nvml import NoNvml, open_nvml
 from ..profiling.urls import hide_password
 from . import broker, locks, logs, protocol, services, store
 from .dropped import counted
-from .elsewhere import owner
 from .machine import machine
+from .serving import Taken, check_free
 from .settings import PREFIX, Settings
 
 if TYPE_CHECKING:
@@ -237,18 +238,19 @@ def _trouble(settings: Settings, service: str) -> str | None:
         with broker.connect(settings) as client:
             if service == "agent":
                 return protocol.ending(client, url)
-            holder = protocol.holder(client, url)
-            if service == "scheduler" and holder not in (None, owner(settings)):
-                return (
-                    f"another scheduler serves this broker: {holder}. Give each a broker of its own"
-                )
-            return protocol.trouble(client, url) if service == "scheduler" else None
+            if service != "scheduler":
+                return None
+            check_free(settings, client)
+            return protocol.trouble(client, url)
+    except Taken as error:
+        return str(error)
     except BackendError:
         return None  # that finding is the broker's
 
 
 def _ledger(settings: Settings) -> Iterator[Finding]:
     from .backups import GONE_ADVICE, is_ledger_gone
+    from .elsewhere import elsewhere
     from .open_database import database_at
     from .queries import Reader
 
@@ -260,8 +262,11 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
         if reader.is_empty():
             if is_ledger_gone(settings):
                 yield Finding("ledger", "fail", f"{shown} is gone: there was one", GONE_ADVICE)
-            else:
-                yield Finding("ledger", "ok", f"{shown}; made at the first run")
+                return
+            words = f"{shown}; made at the first run"
+            with suppress(BackendError):  # that finding is the broker's
+                words = elsewhere(settings) or words
+            yield Finding("ledger", "ok", words)
             return
         count = sum(reader.statuses().values())
     except LedgerDamaged as error:

@@ -6,25 +6,29 @@ scheduler's machine, unless it is in a PostgreSQL database that all reach.
 
 from __future__ import annotations
 
-from ..profiling.discovery import node_name
 from ..profiling.errors import BackendError
 from ..profiling.urls import hide_password
-from . import broker, protocol
+from . import broker
 from .open_database import database_at
 from .queries import Reader
+from .serving import left_to, served_by
 from .settings import PREFIX, Settings
 
 
-def owner(settings: Settings) -> str:
-    """Whose scheduler one of these settings is, as a broker is told."""
-    return f"{settings.home} on {node_name()}"
+class LedgerElsewhere(BackendError):
+    """The ledger is not on this machine."""
 
 
 def ledger_reader(settings: Settings) -> Reader:
-    """The ledger of these settings, for reading. BackendError where it is elsewhere, and where."""
+    """The ledger of these settings, for reading. LedgerElsewhere where it is not here.
+
+    UsageError where it would be in another user's state folder.
+    """
+    if settings.ledger is None:
+        settings.check_home()
     words = elsewhere(settings)
     if words is not None:
-        raise BackendError(words)
+        raise LedgerElsewhere(words)
     return Reader(settings.ledger_url)
 
 
@@ -38,11 +42,13 @@ def elsewhere(settings: Settings) -> str | None:
     if not database_at(settings.ledger_url).is_absent():
         return None
     with broker.connect(settings) as client:
-        holder = protocol.holder(client, settings.broker)
-    if holder in (None, owner(settings)):
+        now = served_by(settings, client)
+        holder = now or left_to(settings, client)
+    if holder is None:
         return None
+    which = "serves" if now else "has served"
     return (
-        f"the ledger is not on this machine: the scheduler that serves"
+        f"the ledger is not on this machine: the scheduler that {which}"
         f" {hide_password(settings.broker)} keeps it in {holder}. Run the command there; or have"
         f" that scheduler keep it in PostgreSQL, and set {PREFIX}LEDGER to its URL here as well"
     )

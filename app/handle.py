@@ -98,11 +98,12 @@ class StudyHandle:
         return self._kept
 
     def _ensure_up(self, devices: str | None) -> None:
-        from .services import ensure_up, is_served_by_others
+        from .services import agent_of, ensure_up, is_served_by_others
 
-        if devices is None and is_served_by_others(self._settings):
-            return
-        ensure_up(self._settings, devices)
+        if not is_served_by_others(self._settings):
+            ensure_up(self._settings, devices)
+        elif devices is not None:
+            ensure_up(self._settings, devices, services=(agent_of(devices),))
 
     def _warmed(self, spec: StudySpec) -> StudySpec:
         """``spec`` with those of the copied observations that are of its space."""

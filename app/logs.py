@@ -55,6 +55,9 @@ _MARK = re.compile(rb"\n\[penstock: about +(\d+) bytes were cut here[^\n]*\]\n")
 #: The line of a traceback that names the exception.
 _EXCEPTION = re.compile(r"[\w.]+(Error|Warning|Exception|Interrupt|Exit)(: |$)")
 
+#: Where a traceback begins.
+_TRACEBACK = "Traceback (most recent call last):"
+
 
 def open_log(path: Path) -> IO[bytes]:
     """``path`` to be appended to, for its owner's eyes alone; made where it is not there.
@@ -103,6 +106,22 @@ def last_error(path: Path) -> str:
     """
     lines = [line for line in tail(path, lines=60).splitlines() if line.strip()]
     return next(filter(_EXCEPTION.match, reversed(lines)), "") or (lines[-1] if lines else "")
+
+
+def uncaught(path: Path, since: int) -> str:
+    """The exception of a traceback that a log ends with; empty where it ends otherwise.
+
+    Only what is behind the first ``since`` bytes counts, unless the log was cut meanwhile.
+    """
+    try:
+        if path.stat().st_size == since:
+            return ""
+    except OSError:
+        return ""
+    _, found, traced = tail(path, lines=200).rpartition(_TRACEBACK)
+    # What is indented are the places, and in Python's own way nothing follows the exception.
+    lines = [line for line in traced.splitlines()[1:] if line.strip() and line[0] != " "]
+    return lines[0] if found and len(lines) == 1 else ""
 
 
 class LogKeeper(threading.Thread):

@@ -34,14 +34,9 @@ class NotOurs(Exception):
 def close(home: Path, *inner: Path) -> str | None:
     """Let nobody else write to the folder ``home``, nor enter those ``inner`` ones in it.
 
-    Nor read what is ours in it by its name. What was wrong, in words. Raises NotOurs where another
-    user has made it or a link to it.
+    Nor read what is ours in it by its name. What was wrong, in words. Raises NotOurs as ``check``.
     """
-    for path in (home, *home.parents):
-        if path.is_symlink():
-            _check_owner(path, path.lstat())
-    for folder in (home, *inner):
-        _check_owner(folder, folder.stat())
+    check(home, *inner)
     for folder in inner:
         if _mode(folder) != 0o700:
             folder.chmod(0o700)
@@ -64,6 +59,16 @@ def close(home: Path, *inner: Path) -> str | None:
     if loose and home.stat().st_uid == os.geteuid():
         _tighten(home)
     return "; ".join(said) or None
+
+
+def check(home: Path, *inner: Path) -> None:
+    """Raise NotOurs where another user has made a folder that is there, or a link to ``home``."""
+    for path in (home, *home.parents):
+        if path.is_symlink():
+            _check_owner(path, path.lstat())
+    for folder in (home, *inner):
+        with contextlib.suppress(FileNotFoundError):
+            _check_owner(folder, folder.stat())
 
 
 def unusable(error: OSError, home: Path) -> str | None:

@@ -314,6 +314,8 @@ class Installation:
     store: str
     boot: str
     version: str
+    #: Whose scheduler wrote it; empty where an older one did.
+    owner: str
 
 
 def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
@@ -327,7 +329,13 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
     # One that is damaged is written anew by the scheduler, at its next look.
     if key is None or not fields.get("boot"):
         return None
-    return Installation(key, fields.get("store", ""), fields["boot"], fields.get("version", ""))
+    return Installation(
+        key,
+        fields.get("store", ""),
+        fields["boot"],
+        fields.get("version", ""),
+        fields.get("owner", ""),
+    )
 
 
 def key_of(text: str | None) -> bytes | None:

@@ -21,7 +21,6 @@ from ..scheduler.events import PolicyChosen
 from . import broker, locks, protocol, store
 from .backups import GONE_ADVICE, backups_of, is_ledger_gone
 from .clock import WallClock
-from .elsewhere import owner
 from .janitor import Janitor
 from .ledger import SqlLedger
 from .logs import LogKeeper
@@ -32,6 +31,7 @@ from .reviver import Reviver
 from .runner import Runner
 from .samplers import SamplerHost
 from .services import stop_if_idle
+from .serving import Taken, check_free, owner
 from .settings import Settings
 from .transport import RedisTransport
 
@@ -97,14 +97,14 @@ class Scheduler:
                 if str(error) != said:
                     log.error("%s", error)
                 said = str(error)
-                lasts = isinstance(error, LedgerRefused)
-                self._tell(said, lasts)
+                if not isinstance(error, Taken):  # what its clients ask is not ours to answer
+                    self._tell(said, lasts=isinstance(error, LedgerRefused))
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
                     # It is read anew to its end, and nothing but a person mends it.
                     again = time.monotonic() + DAMAGED_LOOK
                     while not stop.is_set() and time.monotonic() < again:
-                        self._tell(said, lasts)  # what was told is forgotten soon
+                        self._tell(said, lasts=True)  # what was told is forgotten soon
                         stop.wait(1.0)
                 continue
             said = ""
@@ -138,6 +138,8 @@ class Scheduler:
                 ledger.close()
 
     def _open(self, key: bytes) -> tuple[SqlLedger, Engine]:
+        # Before a ledger is made that would pass for the installation's.
+        self._check_free()
         ledger = SqlLedger.open(self._settings.ledger_url)
         try:
             engine = restore(ledger)
@@ -148,7 +150,16 @@ class Scheduler:
             raise
         return ledger, engine
 
-    def _tell(self, trouble: str, lasts: bool) -> None:
+    def _check_free(self) -> None:
+        """Raise Taken where the broker is another owner's; one that is away is waited for later."""
+        try:
+            client = broker.connect(self._settings)
+        except BackendError:
+            return
+        with client:
+            check_free(self._settings, client)
+
+    def _tell(self, trouble: str, *, lasts: bool) -> None:
         """Let those who wait for a scheduler know why there is none."""
         with suppress(BackendError), broker.connect(self._settings) as client:
             protocol.tell_trouble(client, broker.broker_url(self._settings), trouble, lasts=lasts)

@@ -31,6 +31,7 @@ from ..profiling.urls import hide_password
 from . import broker, locks, protocol, store
 from .machine import devices_of
 from .reaper import DRAIN_GRACE
+from .serving import check_free, served_by
 from .settings import PREFIX, Settings
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
 
 CHANGE = "services"
+#: -P: a user's file in the working directory is not taken for a library.
+_PENSTOCK = (sys.executable, "-P", "-m", "penstock")
 #: Seconds after which it is said that somebody else changes what should run.
 CHANGE_SILENCE = 1.0
 #: Settings that a running scheduler does not hear of.
@@ -84,12 +87,12 @@ class Status:
 
 def roster(devices: str) -> tuple[Service, ...]:
     """Scheduler and agent, as Penstock runs them. The broker is started by its own module."""
-    # -P: a user's file in the working directory is not taken for a library.
-    penstock = (sys.executable, "-P", "-m", "penstock")
-    return (
-        Service("scheduler", (*penstock, "scheduler")),
-        Service("agent", (*penstock, "worker", "--devices", devices)),
-    )
+    return (Service("scheduler", (*_PENSTOCK, "scheduler")), agent_of(devices))
+
+
+def agent_of(devices: str) -> Service:
+    """The agent alone, beside a scheduler that runs elsewhere."""
+    return Service("agent", (*_PENSTOCK, "worker", "--devices", devices))
 
 
 def ensure_up(
@@ -102,10 +105,10 @@ def ensure_up(
     """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
 
     ``devices`` None takes what is up already, else the settings' own. ``services`` replaces what
-    runs beside the broker (benchmarks and tests). Everything is checked before anything is started:
+    runs beside the broker. Everything is checked before anything is started:
     UsageError for the state folder, a policy that is not there, the devices and settings that
     services which are up do not have, BackendError for the checkpoint store (within 20 s), a ledger
-    that was chosen (10 s) and the broker (5 s).
+    that was chosen (10 s) and the broker (5 s), also where that is another scheduler's.
     """
     settings.ensure_home()
     store.probe(settings.store_url)
@@ -129,7 +132,9 @@ def ensure_up(
         if settings.broker is None:
             broker.start(settings)
         else:
-            broker.connect(settings).close()
+            with broker.connect(settings) as client:
+                if services is None:
+                    check_free(settings, client)
         _write(settings, wish)
         for service in wish.services:
             spawn(settings, service)
@@ -168,10 +173,12 @@ def is_served_by_others(settings: Settings) -> bool:
 
     Raises BackendError when a broker that was chosen does not answer.
     """
-    if settings.broker is None or wanted(settings) is not None:
+    if settings.broker is None:
         return False
     with broker.connect(settings) as client:
-        return protocol.is_served(client, settings.broker)
+        if wanted(settings) is None:
+            return protocol.is_served(client, settings.broker)
+        return served_by(settings, client) is not None
 
 
 def scheduler_answers(settings: Settings) -> bool:
@@ -237,8 +244,9 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
     """Drain the agent, then stop scheduler, Flower and private broker; the names of those that ran.
 
     Trials that run are cut at the end of their epoch, within ``grace`` seconds. Studies are not
-    cancelled: they go on with the next ``ensure_up``.
+    cancelled: they go on with the next ``ensure_up``. UsageError in another user's state folder.
     """
+    settings.check_home()
     with locks.hold(settings.run, CHANGE, wait=True):
         _file(settings).unlink(missing_ok=True)
         ended = [

@@ -295,6 +295,9 @@ class Session:
             return self._lost("its worker was stopped")
         if not trainer.ready:
             return self._lost(f"its trainer did not start: {how}")
+        if how.error:
+            words = f"its trainer ended with {how.error}"
+            return self._failed("exit", f"{words}: did your code change what Python itself needs?")
         if how.code is not None:
             words = f"os._exit({how.code}), or a library that does so, ended the process"
             return self._failed("exit", f"{words}: raise or return instead")

@@ -186,10 +186,16 @@ class Settings(BaseSettings):
         Raises UsageError as ``ensure_home``.
         """
         with self._of_home():
+            private.check(self.home)  # nothing is put into another one's
             self.home.parent.mkdir(parents=True, exist_ok=True)
             for folder in (self.home, self.run, self.logs):
                 folder.mkdir(mode=0o700, exist_ok=True)
             return private.close(self.home, self.run, self.logs)
+
+    def check_home(self) -> None:
+        """See that the state folder, where there is one, is this user's. UsageError else."""
+        with self._of_home():
+            private.check(self.home)
 
     @contextlib.contextmanager
     def _of_home(self) -> Iterator[None]:

@@ -38,13 +38,21 @@ def installation_key(settings: Settings) -> bytes:
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_hex(32))
         draft.rename(path)
-    key = protocol.key_of(path.read_text("ascii", "replace"))
+    key = known_key(settings)
     if key is None:
         raise UsageError(
             f"{path} is damaged: it should hold a key in hexadecimal digits. Put a copy of it back,"
             " or remove it: a new one is made, and earlier checkpoints are read where they are"
         )
     return key
+
+
+def known_key(settings: Settings) -> bytes | None:
+    """The key that this installation has; None where it has none yet, or its file is damaged."""
+    try:
+        return protocol.key_of((settings.home / "key").read_text("ascii", "replace"))
+    except FileNotFoundError:
+        return None
 
 
 def mark(url: str, key: bytes) -> None:

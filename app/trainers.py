@@ -29,13 +29,15 @@ from ..tasks.identity import Identity, listen
 from ..tasks.lifeline import PIPE_CLOSED
 from ..tasks.messages import LONGEST, STAND_STILL, Forged, SegmentTask, dumps, parse
 from .launcher import Launcher
-from .logs import open_log
+from .logs import open_log, uncaught
 
 log = logging.getLogger(__name__)
 
 FD_VARIABLE = "PENSTOCK_TRAINER_FD"
 LISTEN_VARIABLE = "PENSTOCK_TRAINER_LISTEN"
 IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
+#: The exit status of Python after an exception that nobody caught.
+UNCAUGHT = 1
 #: Where powercap zones are; not there where the device's energy is not measured.
 POWERCAP_VARIABLE = "PENSTOCK_TRAINER_POWERCAP"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
@@ -69,12 +71,13 @@ ALLOCATOR = ":".join(
 class TrainerGone(Exception):
     """The trainer's process has ended, or speaks what is no message; the text says how.
 
-    ``code`` is its exit status where it ended itself.
+    ``code`` is its exit status where it ended itself, ``error`` the exception that it ended with.
     """
 
-    def __init__(self, how: str, code: int | None = None) -> None:
+    def __init__(self, how: str, code: int | None = None, error: str = "") -> None:
         super().__init__(how)
         self.code = code
+        self.error = error
 
 
 def environment(device: Device) -> dict[str, str]:
@@ -108,6 +111,7 @@ class Trainer:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_LIMIT))
         with theirs, listen(address) as listening, open_log(output) as file:
+            self._output, self._before = output, os.fstat(file.fileno()).st_size
             port = listening.getsockname()[1]
             self.identity = str(Identity(address, port, token_hex(8)))
             variables = {
@@ -241,7 +245,8 @@ class Trainer:
         if left:
             how += f"; ended with it, for it had started them: {', '.join(left[:5])}"
             how += f" and {len(left) - 5} more" if len(left) > 5 else ""
-        return TrainerGone(how, code)
+        error = uncaught(self._output, self._before) if code == UNCAUGHT else ""
+        return TrainerGone(how, code, error)
 
     def kill(self) -> None:
         """End the process and all that it started at once, stopped or not."""

@@ -13,7 +13,7 @@ import redis
 
 from ..profiling.errors import BackendError
 from ..tasks.messages import Forged, open_body
-from . import protocol
+from . import protocol, serving
 from .dropped import Dropped
 from .ports import AttemptSeen, Message, OpenAttempt, Orders, Seen, Survey
 from .records import seen
@@ -49,6 +49,8 @@ class RedisTransport:
         scheduler this is: a broker serves one owner at a time.
         """
         self._url = url
+        #: By which the installation is known as ours; another one may have been found to sign by.
+        self._own_key = key.hex()
         self._key = key
         self._store = store
         self._lease_ms = lease_ms
@@ -64,13 +66,15 @@ class RedisTransport:
     def open(self) -> None:
         """Make streams, group and installation hash where they are missing. Repeatable.
 
-        BackendError too while another owner's scheduler serves this broker.
+        ``Taken`` where another owner's scheduler serves this broker, or may come back to it.
         """
-        said = (self._owner, HOLD_MS, self._key.hex(), self._boot, self._store, self._version)
+        said = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
         taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), said)
-        [(holder, key)] = self._execute([taking])
+        [(holder, key, last)] = self._execute([taking])
         if holder != self._owner:
-            raise BackendError(f"this broker is served by another scheduler: {holder}")
+            raise serving.held(self._url, holder)
+        if last != self._owner:
+            raise serving.left(self._url, last)
         found = protocol.key_of(key)
         if found is None:
             self._keep_key()

@@ -205,8 +205,7 @@ class Nodes(GangSite):
 
 def start_agent(node: Settings, undo: ExitStack) -> None:
     """Have the devices of a node that only trains be served, until ``undo``."""
-    agents = [service for service in services.roster(node.devices) if service.name == "agent"]
-    services.ensure_up(node, services=agents)
+    services.ensure_up(node, services=(services.agent_of(node.devices),))
     # The operating system's own supervisor would revive the agent there.
     undo.enter_context(Reviver(node))
 

@@ -174,3 +174,21 @@ def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
         assert re.search(words, Lookout(at, Reader(at.ledger_url))._services().broker)
         connection.config_set("maxmemory", 0)
         assert Lookout(at, Reader(at.ledger_url))._services().broker == ""
+
+
+def test_a_study_that_nobody_has_answered_may_yet_be_accepted_and_that_is_said(settings):
+    with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError) as said:
+        Client(settings, patience=0.3).send("submit", study={"id": "late-1a2b"})
+    assert "may yet be accepted, once the scheduler is there: `penstock status late-1a2b`" in str(
+        said.value
+    )
+    assert "`penstock cancel late-1a2b` ends it" in str(said.value)
+    with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError, match="yet be carried"):
+        Client(settings, patience=0.3).pause("late-1a2b")
+
+
+def test_what_was_never_sent_will_not_be_carried_out(settings):
+    broker.start(settings)
+    with pytest.raises(BackendError) as said:
+        Client(settings, patience=0.3).send("submit", study={"id": "late-1a2b"})
+    assert str(said.value).endswith("`penstock doctor` looks for the reason")

@@ -147,6 +147,20 @@ def test_another_users_folder_is_refused_also_to_root(settings, part):
 
 
 @as_root
+@pytest.mark.parametrize("command", ["ls", "status", "up", "down", "backup"])
+def test_nothing_is_read_from_or_put_into_another_users_folder(settings, command, monkeypatch):
+    settings.home.mkdir()
+    os.chown(settings.home, SOMEBODY, -1)
+    monkeypatch.setenv("PENSTOCK_HOME", str(settings.home))
+    with pytest.raises(UsageError, match=f"PENSTOCK_HOME.*belongs to user {SOMEBODY}"):
+        settings.ensure_home()
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2, result.output
+    assert f"belongs to user {SOMEBODY}" in result.output
+    assert list(settings.home.iterdir()) == []
+
+
+@as_root
 def test_a_link_of_another_user_is_refused_and_our_own_is_fine(settings, tmp_path):
     settings.ensure_home()
     link = tmp_path / "link"

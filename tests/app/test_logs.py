@@ -13,7 +13,7 @@ import time
 
 import pytest
 from penstock.app import logs
-from penstock.app.logs import LogKeeper, last_error, open_log, tail, trim
+from penstock.app.logs import LogKeeper, last_error, open_log, tail, trim, uncaught
 from penstock.app.settings import load
 
 LIMIT = 1 << 20
@@ -226,6 +226,21 @@ def test_a_log_is_for_its_owner(settings):
     finally:
         os.umask(before)
     assert (settings.logs / "a.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_exception_that_nobody_caught_is_what_a_log_ends_with(tmp_path):
+    path = tmp_path / "trainer.log"
+    assert uncaught(path, 0) == ""
+    old = "Traceback (most recent call last):\n  File x\nTypeError: of before\n"
+    path.write_text(old)
+    assert uncaught(path, 0) == "TypeError: of before"
+    assert uncaught(path, len(old)) == ""
+    path.write_text(old.replace("TypeError: of before", "lib.Odd"))
+    assert uncaught(path, 0) == "lib.Odd"
+    path.write_text("ValueError: a line that was printed\n")
+    assert uncaught(path, 0) == ""
+    path.write_text(f"{old}and more was printed\n")
+    assert uncaught(path, 0) == ""
 
 
 def test_the_line_that_names_the_exception(tmp_path):

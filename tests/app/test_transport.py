@@ -329,6 +329,30 @@ def test_a_broker_serves_one_scheduler_at_a_time(at, redis):
     second.close()
 
 
+def test_a_broker_stays_its_owners_while_his_scheduler_is_down(at, redis):
+    """Who has the same key is of the same installation, and who has another one is not."""
+    redis.delete(protocol.SCHEDULER, protocol.INSTALLATION)
+    first = RedisTransport(at.url, KEY, owner="/a on one")
+    first.open()
+    first.close()
+    stranger = RedisTransport(at.url, b"x" * 32, owner="/b on two")
+    with pytest.raises(BackendError, match=r"does not run now: /a on one.*DEL penstock:install"):
+        stranger.open()
+    assert not protocol.is_served(redis, at.url)
+    assert protocol.fetch_installation(redis, at.url).owner == "/a on one"
+    RedisTransport(at.url, b"y" * 32, owner="/a on one").open()  # whose key file was deleted
+    first.close()
+    moved = RedisTransport(at.url, KEY, owner="/a on three")
+    moved.open()
+    moved.close()
+    redis.delete(protocol.INSTALLATION)  # as the message says, and as a broker that lost its data
+    stranger.open()
+    stranger.close()
+    redis.hdel(protocol.INSTALLATION, "owner")  # of an older version
+    first.open()
+    first.close()
+
+
 def test_a_segment_of_which_no_task_can_be_made_fails_its_trial_and_nothing_else(at, redis):
     """The broker, the scheduler and the other dispatches of the turn are not to suffer."""
     odd = replace(SPEC, code=Code("/caf\udce9/study.py:f", "/caf\udce9", "0"))

@@ -76,6 +76,15 @@ def closes_everything(trial):
 def ends_the_process(trial):
     os._exit(0)
 
+def takes_dumps_away(trial):
+    import json
+    json.dumps = None
+    trial.report(1.0, 1)
+    return 0.5
+
+def ends_with_one(trial):
+    os._exit(1)
+
 def leaves_a_daemon(trial):
     import subprocess, sys
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -405,6 +414,21 @@ def test_a_code_that_ends_its_process_is_told_so_and_is_not_taken_for_bad_luck(s
     (failed,) = shared.reports(1)
     assert failed.body["failure"] == "exit"
     assert failed.body["message"].startswith("os._exit(0), or a library")
+
+
+def test_a_trainer_that_its_code_has_made_unusable_is_named_by_the_error(shared):
+    shared.send("st-0045", objective(shared, "takes_dumps_away"))
+    (failed,) = shared.reports(1)
+    assert failed.body["failure"] == "exit"
+    assert failed.body["message"].startswith("its trainer ended with penstock.TrialFailed: op = ")
+    assert "'NoneType' object is not callable" in failed.body["message"]
+
+
+def test_an_error_of_before_is_not_taken_for_the_end_of_this_trainer(shared):
+    shared.send("st-0046", objective(shared, "takes_dumps_away"))
+    shared.send("st-0047", objective(shared, "ends_with_one"))
+    said = [m.body["message"] for m in shared.reports(2)]
+    assert [words.startswith("os._exit(1)") for words in said] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["speaks_nonsense", "speaks_of_nothing", "never_ends_a_line"])

@@ -169,7 +169,7 @@ def test_where_the_ledger_is_elsewhere_that_is_said_and_how_to_read_it(nodes, tm
     where = f"keeps it in {first.settings.home} on "
     path = script(tmp_path, 1)
     said = second.penstock("submit", path)
-    study = said.split("penstock watch ")[1].split()[0]
+    study = said.split(", as ")[1].split(";")[0]
     assert where in said
     for command in (("watch", study), ("status",), ("best",), ("ls",), ("run", path)):
         said = second.penstock(*command, status=3)
