@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .app.mlflow import MLflowCallback
-    from .app.opening import create_study, load_study
-    from .app.options import Exactness, Limits, Resources, Share, SystemTuning
-    from .app.optuna_storage import storage
-    from .app.sampler_options import Sampler
-    from .app.space import Categorical, Float, Int
-    from .app.strategies import (
+    from .app.exports.mlflow import MLflowCallback
+    from .app.exports.tensorboard import TensorBoardCallback
+    from .app.optuna_bridge.storage import storage
+    from .app.spec.options import Exactness, Limits, Resources, Share, SystemTuning
+    from .app.spec.sampler_options import Sampler
+    from .app.spec.space import Categorical, Float, Int
+    from .app.spec.strategies import (
         ASHA,
         PASHA,
         PBT,
@@ -21,52 +21,52 @@ if TYPE_CHECKING:
         MedianStopping,
         SuccessiveHalving,
     )
-    from .app.study import Study
-    from .app.tensorboard import TensorBoardCallback
-    from .profiling.errors import BackendError, PenstockError, TrialFailed, UsageError
+    from .app.study.create import create_study, load_study
+    from .app.study.study import Study
+    from .profiling.base.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.adapters.huggingface import HuggingFaceCallback as HuggingFaceCallback
     from .tasks.adapters.keras import KerasCallback as KerasCallback
     from .tasks.adapters.lightning import LightningTrainable as LightningTrainable
     from .tasks.adapters.lightning_loop import LightningCallback as LightningCallback
     from .tasks.adapters.sklearn import PartialFit as PartialFit
     from .tasks.adapters.xgboost import XGBoostCallback as XGBoostCallback
-    from .tasks.contract import Data, EpochTrial, TorchTrainable, epoch_function
+    from .tasks.contracts.contract import Data, EpochTrial, TorchTrainable, epoch_function
 
 #: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
 #: nothing. ``celery`` is for ``celery -A penstock``, not for users, and so not in ``__all__``.
 _LAZY = {
-    "ASHA": "app.strategies:ASHA",
-    "BackendError": "profiling.errors:BackendError",
-    "Categorical": "app.space:Categorical",
-    "CurveStopping": "app.strategies:CurveStopping",
-    "Data": "tasks.contract:Data",
-    "Exactness": "app.options:Exactness",
-    "Float": "app.space:Float",
-    "EpochTrial": "tasks.contract:EpochTrial",
-    "FullBudget": "app.strategies:FullBudget",
-    "PASHA": "app.strategies:PASHA",
-    "PBT": "app.strategies:PBT",
-    "Hyperband": "app.strategies:Hyperband",
-    "Int": "app.space:Int",
-    "Limits": "app.options:Limits",
-    "MLflowCallback": "app.mlflow:MLflowCallback",
-    "MedianStopping": "app.strategies:MedianStopping",
-    "PenstockError": "profiling.errors:PenstockError",
-    "Resources": "app.options:Resources",
-    "Sampler": "app.sampler_options:Sampler",
-    "Share": "app.options:Share",
-    "Study": "app.study:Study",
-    "SuccessiveHalving": "app.strategies:SuccessiveHalving",
-    "SystemTuning": "app.options:SystemTuning",
-    "TensorBoardCallback": "app.tensorboard:TensorBoardCallback",
-    "TorchTrainable": "tasks.contract:TorchTrainable",
-    "TrialFailed": "profiling.errors:TrialFailed",
-    "UsageError": "profiling.errors:UsageError",
-    "celery": "app.celery:app",
-    "create_study": "app.opening:create_study",
-    "epoch_function": "tasks.contract:epoch_function",
-    "load_study": "app.opening:load_study",
-    "storage": "app.optuna_storage:storage",
+    "ASHA": "app.spec.strategies:ASHA",
+    "BackendError": "profiling.base.errors:BackendError",
+    "Categorical": "app.spec.space:Categorical",
+    "CurveStopping": "app.spec.strategies:CurveStopping",
+    "Data": "tasks.contracts.contract:Data",
+    "Exactness": "app.spec.options:Exactness",
+    "Float": "app.spec.space:Float",
+    "EpochTrial": "tasks.contracts.contract:EpochTrial",
+    "FullBudget": "app.spec.strategies:FullBudget",
+    "PASHA": "app.spec.strategies:PASHA",
+    "PBT": "app.spec.strategies:PBT",
+    "Hyperband": "app.spec.strategies:Hyperband",
+    "Int": "app.spec.space:Int",
+    "Limits": "app.spec.options:Limits",
+    "MLflowCallback": "app.exports.mlflow:MLflowCallback",
+    "MedianStopping": "app.spec.strategies:MedianStopping",
+    "PenstockError": "profiling.base.errors:PenstockError",
+    "Resources": "app.spec.options:Resources",
+    "Sampler": "app.spec.sampler_options:Sampler",
+    "Share": "app.spec.options:Share",
+    "Study": "app.study.study:Study",
+    "SuccessiveHalving": "app.spec.strategies:SuccessiveHalving",
+    "SystemTuning": "app.spec.options:SystemTuning",
+    "TensorBoardCallback": "app.exports.tensorboard:TensorBoardCallback",
+    "TorchTrainable": "tasks.contracts.contract:TorchTrainable",
+    "TrialFailed": "profiling.base.errors:TrialFailed",
+    "UsageError": "profiling.base.errors:UsageError",
+    "celery": "app.worker.celery:app",
+    "create_study": "app.study.create:create_study",
+    "epoch_function": "tasks.contracts.contract:epoch_function",
+    "load_study": "app.study.create:load_study",
+    "storage": "app.optuna_bridge.storage:storage",
 }
 
 #: For other frameworks, each of which it imports. Not in ``__all__``: ``from penstock import *``
@@ -127,7 +127,9 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f".{module}", __name__), attribute)
     except (ImportError, AttributeError) as error:
         # A file beside the user's script may hide a library.
-        raise import_module(".profiling.hiding", __name__).explained(error) from error.__cause__
+        raise import_module(".profiling.base.hiding", __name__).explained(
+            error
+        ) from error.__cause__
     globals()[name] = value
     return value
 

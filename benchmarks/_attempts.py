@@ -9,8 +9,9 @@ from typing import Any
 
 import psutil
 import redis
-from penstock.app import locks, protocol
-from penstock.app.settings import Settings
+from penstock.app.broker import protocol
+from penstock.app.host import locks
+from penstock.app.host.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

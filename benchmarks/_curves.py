@@ -1,8 +1,8 @@
 """Speed curves as they were measured, read from files: seconds an epoch by width.
 
-They are what ``profiling/families.py`` was fitted to: the artifact of Sia (Jayaram Subramanya et
-al., SOSP 2023). Those files have no licence and are not here: ``PENSTOCK_DATA`` names the folder
-above ``speed-curves/``.
+They are what ``profiling/costs/reference_curves.py`` was fitted to: the artifact of Sia (Jayaram
+Subramanya et al., SOSP 2023). Those files have no licence and are not here: ``PENSTOCK_DATA`` names
+the folder above ``speed-curves/``.
 
 Such a folder has a folder an application, and in it for each cluster ``placements-CLUSTER.csv``
 (and ``scalability-CLUSTER.csv``) with columns ``placement`` (devices a node, a digit a node) or
@@ -21,9 +21,9 @@ from functools import cached_property
 from pathlib import Path
 from statistics import median
 
-from penstock.profiling.errors import UsageError
-from penstock.profiling.families import Curve
-from penstock.profiling.speed import Measured, Place, packed
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.costs.reference_curves import Curve
+from penstock.profiling.costs.throughput import Measured, Place, packed
 
 SOURCE = "https://github.com/siasosp23/artifacts, sia-simulator/traces"
 #: Examples of an epoch where no file says it.

@@ -18,9 +18,12 @@ from typing import Any
 
 import psutil
 import redis
-from penstock.app import broker, locks, protocol, services
-from penstock.app.settings import Settings
-from penstock.profiling.errors import UsageError
+from penstock.app.broker import protocol
+from penstock.app.broker import server as broker
+from penstock.app.host import locks
+from penstock.app.host.settings import Settings
+from penstock.app.services import services
+from penstock.profiling.base.errors import UsageError
 
 from ._postgres import Server
 

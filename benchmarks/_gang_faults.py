@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import psutil
-from penstock.app import broker, locks, protocol, services
+from penstock.app.broker import protocol, server
+from penstock.app.host import locks
+from penstock.app.services import services
 
 from ._attempts import Gang, Member, gangs, member_of
 from ._faults import KINDS, NOTICE, Faults, Hit, Kind, frozen
@@ -256,5 +258,5 @@ GANG_KINDS: dict[str, Kind] = {
     "head lost": GangFaults._lose_head,
     "agent": GangFaults._kill_agent,
     "node lost": GangFaults._lose_node,
-    **{name: KINDS[name] for name in ("scheduler", broker.NAME, "broker wiped")},
+    **{name: KINDS[name] for name in ("scheduler", server.NAME, "broker wiped")},
 }

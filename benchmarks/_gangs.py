@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import penstock
 import torch
-from penstock.tasks.failure import GangLost
-from penstock.tasks.identity import Identity
-from penstock.tasks.messages import CodeRef, SegmentTask
-from penstock.tasks.pipe import Abandoned, Run
-from penstock.tasks.segment import Segments, configure
+from penstock.tasks.process.failure import GangLost
+from penstock.tasks.process.identity import Identity
+from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.tasks.process.pipe import Abandoned, Run
+from penstock.tasks.trainer.segment import Segments, configure
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 

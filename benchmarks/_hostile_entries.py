@@ -16,11 +16,11 @@ from typing import Any
 from uuid import uuid4
 
 import redis
-from penstock.app import protocol
-from penstock.app.codec import spec_from_json
-from penstock.app.message import message
-from penstock.app.rows import EpochRow
-from penstock.tasks.messages import CodeRef, SegmentTask, dumps, seal
+from penstock.app.broker import protocol
+from penstock.app.broker.message import message
+from penstock.app.ledger.codec import spec_from_json
+from penstock.app.ledger.rows import EpochRow
+from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps, seal
 
 from . import _hostile_plain
 from ._hostile_site import OVERCOME, Field

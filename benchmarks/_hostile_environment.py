@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 
 import psutil
-from penstock.app import broker
+from penstock.app.broker import server
 
 from . import _hostile_plain
 from ._hostile_site import SERVICES, Field, field_in
@@ -233,7 +233,7 @@ def _twice(site: Field) -> None:
 
 def _same_broker(site: Field) -> None:
     """Another state folder, with a ledger of its own, on this installation's broker."""
-    url = f"redis+socket://{broker.socket_path(site.settings)}"
+    url = f"redis+socket://{server.socket_path(site.settings)}"
     folder = site.folder / f"second-{next(_numbers)}"
     with site.victim(), field_in(folder, beside=site, broker=url) as second:
         status, said = second.penstock("up", seconds=45)
@@ -324,7 +324,7 @@ def _of_signal(target: str, name: str, times: int) -> Attack:
     run = partial(_signal, target=target, name=name, times=times)
     often = "" if times == 1 else f", {times} times"
     title = f"SIG{name} to {target}{often}"
-    return Attack(title, KIND, _ON, run, hits=frozenset(hits), cuts=broker.NAME in hits)
+    return Attack(title, KIND, _ON, run, hits=frozenset(hits), cuts=server.NAME in hits)
 
 
 def _of_surroundings(names: Sequence[str], limits: Sequence[str], *, services: bool) -> Attack:

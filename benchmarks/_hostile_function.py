@@ -7,7 +7,7 @@ import os
 import penstock
 from penstock.benchmarks._hostile_acts import ACTS, KEEP, perform
 from penstock.benchmarks._hostile_terms import EPOCHS, value
-from penstock.tasks.lifeline import MARK_VARIABLE
+from penstock.tasks.process.lifeline import MARK_VARIABLE
 
 AT_IMPORT = ""
 MOMENTS = {1: "first", 2: "middle"}

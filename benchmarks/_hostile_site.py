@@ -27,13 +27,15 @@ from typing import Any
 import psutil
 import redis
 from penstock import BackendError, FullBudget, PenstockError
-from penstock.app import broker, locks, services
-from penstock.app.options import Limits
-from penstock.app.queries import Reader
-from penstock.app.rows import TrialRow
-from penstock.app.settings import Settings
-from penstock.app.study import Study
-from penstock.app.submission import make_plan, new_id
+from penstock.app.broker import server
+from penstock.app.host import locks
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.rows import TrialRow
+from penstock.app.services import services
+from penstock.app.spec.build import make_plan, new_id
+from penstock.app.spec.options import Limits
+from penstock.app.study.study import Study
 
 from . import _hostile_plain
 from ._hostile_terms import EPOCHS, MARKS, value
@@ -50,7 +52,7 @@ OVERCOME = 25.0
 SETTLE = 8.0
 #: Bytes that all logs together may hold, and the state folder beside them, however loud the code.
 LOGS, FOLDER = 64 << 20, 256 << 20
-SERVICES = (broker.NAME, "scheduler", "agent")
+SERVICES = (server.NAME, "scheduler", "agent")
 
 _OURS = re.compile(rf'File "{re.escape(str(HERE.parent))}/(app|tasks|scheduler|profiling)/')
 _EMPTY = re.compile(r"^\W*(None|exit code 0|exception|error|failed)?\W*$", re.IGNORECASE)
@@ -213,7 +215,7 @@ class Field:
     @contextmanager
     def redis(self) -> Iterator[redis.Redis]:
         """The broker, bytes in and out."""
-        path = str(broker.socket_path(self.settings))
+        path = str(server.socket_path(self.settings))
         with redis.Redis(unix_socket_path=path, socket_timeout=5) as client:
             yield client
 

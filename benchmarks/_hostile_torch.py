@@ -8,7 +8,7 @@ import penstock
 import torch
 from penstock.benchmarks._hostile_acts import KEEP, perform
 from penstock.benchmarks._hostile_terms import value
-from penstock.tasks.lifeline import MARK_VARIABLE
+from penstock.tasks.process.lifeline import MARK_VARIABLE
 from torch.utils.data import TensorDataset
 
 AT_IMPORT = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from penstock.scheduler.retry import KINDS as FAILURES
+from penstock.scheduler.model.retry import KINDS as FAILURES
 
 from ._hostile_acts import ACTS, Act
 from ._hostile_site import Field, words_of

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 import redis
-from penstock.app import protocol
+from penstock.app.broker import protocol
 
 from ._hostile_entries import (
     DEEP,

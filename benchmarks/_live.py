@@ -15,17 +15,17 @@ from statistics import median
 from typing import Any
 
 import penstock
-from penstock.app import codec
-from penstock.app.queries import Reader
-from penstock.app.rows import EpochRow
-from penstock.app.settings import Settings
-from penstock.app.simulate import OVERHEAD, simulate
-from penstock.profiling.devices import Device
-from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
-from penstock.scheduler.courses import Shape, curve_of
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.strategy import rungs
-from penstock.scheduler.study import StrategySpec, StudySpec
+from penstock.app.host.settings import Settings
+from penstock.app.ledger import codec
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.rows import EpochRow
+from penstock.app.simulation.simulator import OVERHEAD, simulate
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.study import StrategySpec, StudySpec
+from penstock.scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
+from penstock.scheduler.policies.planner.width_plan import Shape, curve_of
+from penstock.scheduler.strategies.base import rungs
 from torch.utils.data import Dataset, Subset
 
 from ._data import mnist_is_here
@@ -163,7 +163,7 @@ class Costs:
     gaps: Mapping[str, float]
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """As ``app.simulate.Work``."""
+        """As ``app.simulation.simulator.Work``."""
         factor = dict(self.shape)[len(dispatch.segment.members)]
         seconds = self.level[dispatch.number] * factor
         seconds += self.gaps["first" if epoch == 1 else "next"]
@@ -172,7 +172,7 @@ class Costs:
         return seconds, self.values[dispatch.number, epoch]
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """As ``app.simulate.Work``."""
+        """As ``app.simulation.simulator.Work``."""
         return max(0.0, self.gaps["resized"] - self.gaps["next"])
 
     def stretch(self, at_work: int) -> float:

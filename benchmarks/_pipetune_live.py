@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import penstock
-from penstock.app import services
-from penstock.app.queries import Reader
-from penstock.app.settings import Settings
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.reader import Reader
+from penstock.app.services import services
 
 from ._pipetune_replay import CORES, ETA, LAYOUT, MAX_EPOCHS, Fixed, Outcome
 from ._pipetune_workloads import BATCHES, LAST, WORKLOADS

@@ -15,11 +15,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from penstock.profiling.knobs import SystemConfig, words
-from penstock.tasks import loop
-from penstock.tasks.contract import Data
-from penstock.tasks.profiler import Profiler
-from penstock.tasks.system import System
+from penstock.profiling.knobs.knobs import SystemConfig, words
+from penstock.tasks.contracts.contract import Data
+from penstock.tasks.system.profiler import Profiler
+from penstock.tasks.system.system import System
+from penstock.tasks.training import loop
 
 from ._pipetune_replay import ALL, Measured
 from ._pipetune_workloads import WORKLOADS, Tuned

@@ -1,11 +1,11 @@
 """Tuning replayed by the simulator on measured trainings, under one system after another.
 
-The engine, Hyperband and the clock of ``app.simulate`` are as they are; what a trial runs with, and
-what it pays to find out, is a ``System``'s. Ours is replayed by the race of ``profiling.racing`` on
-measured windows and by the engine's limit of what may be thrown away, since simulated trainers
-measure no windows. It knows a race's end when the trial that measures begins, so it is told a probe
-early (of at most 2 % of the work). Systems share hyperparameters and accuracies, and validation is
-taken to cost a third of a step for each batch.
+The engine, Hyperband and the clock of ``app.simulation.simulator`` are as they are; what a trial
+runs with, and what it pays to find out, is a ``System``'s. Ours is replayed by the race of
+``profiling.knobs.racing`` on measured windows and by the engine's limit of what may be thrown away,
+since simulated trainers measure no windows. It knows a race's end when the trial that measures
+begins, so it is told a probe early (of at most 2 % of the work). Systems share hyperparameters and
+accuracies, and validation is taken to cost a third of a step for each batch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from penstock.app.simulate import simulate
-from penstock.app.workload import study_spec
-from penstock.profiling.devices import Device
-from penstock.profiling.knobs import SystemConfig, merged, words
-from penstock.profiling.racing import Race
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.hyperband import brackets
-from penstock.scheduler.study import StrategySpec, StudySpec, number_of
-from penstock.scheduler.tuning import PROBE_LEAST, PROBE_SHARE
+from penstock.app.simulation.simulator import simulate
+from penstock.app.simulation.workload import study_spec
+from penstock.profiling.devices.device import Device
+from penstock.profiling.knobs.knobs import SystemConfig, merged, words
+from penstock.profiling.knobs.racing import Race
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.study import StrategySpec, StudySpec, number_of
+from penstock.scheduler.strategies.hyperband import brackets
+from penstock.scheduler.tuning.tuning import PROBE_LEAST, PROBE_SHARE
 
 CORES, MAX_EPOCHS, ETA, RUNGS = 2, 9, 3, 3
 #: Trials of one round of all of Hyperband's brackets.

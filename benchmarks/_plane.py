@@ -20,19 +20,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from penstock.app import broker
-from penstock.app.celery import worker_argv
-from penstock.app.clock import WallClock
-from penstock.app.ledger import SqlLedger
-from penstock.app.runner import Runner
-from penstock.app.samplers import SamplerHost
-from penstock.app.settings import Settings
-from penstock.app.transport import RedisTransport
-from penstock.app.writes import Batch
-from penstock.profiling.devices import Device
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import StudySubmitted
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.app.broker import server
+from penstock.app.broker.transport import RedisTransport
+from penstock.app.common.clock import WallClock
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.writes import Batch
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.runner.runner import Runner
+from penstock.app.worker.celery import worker_argv
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.events import StudySubmitted
+from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 
 SLOTS = 8
 
@@ -129,8 +129,8 @@ def plane(slots: int, ledger_url: str | None = None) -> Iterator[Plane]:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(home=Path(folder) / "home", ledger=ledger_url)
         settings.ensure_home()
-        broker.start(settings)
-        url = broker.broker_url(settings)
+        server.start(settings)
+        url = server.broker_url(settings)
         os.environ["RAW_BROKER"] = url
         transport = RedisTransport(url, os.urandom(32))
         ledger = Stopwatch(SqlLedger.open(settings.ledger_url))
@@ -164,4 +164,4 @@ def plane(slots: int, ledger_url: str | None = None) -> Iterator[Plane]:
                 process.wait(30)
             transport.close()
             ledger.close()
-            broker.stop(settings)
+            server.stop(settings)

@@ -20,10 +20,11 @@ from typing import Any
 
 import penstock
 import psutil
-from penstock.app import broker, services
-from penstock.app.locks import pid_of
-from penstock.app.queries import Reader
-from penstock.app.settings import Settings, load
+from penstock.app.broker import server
+from penstock.app.host.locks import pid_of
+from penstock.app.host.settings import Settings, load
+from penstock.app.ledger.reader import Reader
+from penstock.app.services import services
 
 from ._gangs import MODELS, OPTIMIZERS, SHARDS
 from ._sites import LOOK, Stuck, joined, start_agent
@@ -96,7 +97,7 @@ def second_node(first: Settings) -> Iterator[None]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         second = load(
             home=Path(home),
-            broker=broker.broker_url(first),
+            broker=server.broker_url(first),
             store=first.store_url,
             node="second",
             devices="cpu:2x1",

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from penstock.profiling.families import Fitted
-from penstock.profiling.fitting import RATIOS, Prior, fit
-from penstock.profiling.speed import Coefficients, Measured, Place
+from penstock.profiling.costs.fitting import RATIOS, Prior, fit
+from penstock.profiling.costs.reference_curves import Fitted
+from penstock.profiling.costs.throughput import Coefficients, Measured, Place
 from scipy import optimize
 
 #: A part of a step below this one is as good as none, and so is an overlap (gamma - 1).
@@ -87,7 +87,7 @@ def _formula(theta: Any, at: tuple[Any, Any, Any]) -> Any:
 
 
 def ours(prior: Prior, spent: list[float]) -> Predictor:
-    """``profiling.fitting`` under ``prior``; the seconds of each fit go to ``spent``."""
+    """``profiling.costs.fitting`` under ``prior``; the seconds of each fit go to ``spent``."""
 
     def predict(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, Any]:
         began = time.thread_time()

@@ -20,9 +20,9 @@ from typing import Any
 
 import penstock
 import torch
-from penstock.app.queries import Reader
-from penstock.app.rows import EpochRow
-from penstock.app.settings import Settings
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.rows import EpochRow
 from torch import nn
 from torch.utils.data import TensorDataset
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import penstock
 import torch
-from penstock.tasks import loop
-from penstock.tasks.gang import Gang
-from penstock.tasks.segment import configure
-from penstock.tasks.tree import split
+from penstock.tasks.gangs.gang import Gang
+from penstock.tasks.gangs.tree_sum import split
+from penstock.tasks.trainer.segment import configure
+from penstock.tasks.training import loop
 from torch import nn
 from torch.distributed import FileStore, PrefixStore
 from torch.nn.parallel import DistributedDataParallel

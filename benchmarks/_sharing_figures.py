@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from penstock.app.simulate import simulate
-from penstock.app.workload import study_spec
-from penstock.profiling.devices import Device
-from penstock.profiling.sharing import Interference, SharingTable, Step
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.study import StrategySpec, StudySpec, trial_id
+from penstock.app.simulation.simulator import simulate
+from penstock.app.simulation.workload import study_spec
+from penstock.profiling.costs.interference import Interference, SharingTable, Step
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.study import StrategySpec, StudySpec, trial_id
 
 #: name: how many times the speed of one trial two have together.
 TOGETHER = {"loss 15 %": 0.85, "loss 5 %": 0.95, "gain 10 %": 1.1, "gain 40 %": 1.4}

@@ -21,17 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from penstock import BackendError, FullBudget, SuccessiveHalving
-from penstock.app import broker, locks, services
-from penstock.app.options import Resources
-from penstock.app.plan import Plan
-from penstock.app.queries import Reader
-from penstock.app.reviver import Reviver
-from penstock.app.rows import EpochRow
-from penstock.app.settings import Settings
-from penstock.app.study import Study
-from penstock.app.submission import make_plan, new_id
-from penstock.scheduler.events import EpochReported
-from penstock.scheduler.study import StrategySpec
+from penstock.app.broker import server as broker
+from penstock.app.host import locks
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.rows import EpochRow
+from penstock.app.services import services
+from penstock.app.services.supervisor import Reviver
+from penstock.app.spec.build import make_plan, new_id
+from penstock.app.spec.options import Resources
+from penstock.app.spec.plan import Plan
+from penstock.app.study.study import Study
+from penstock.scheduler.model.events import EpochReported
+from penstock.scheduler.model.study import StrategySpec
 
 from ._crossing import Crossing
 from ._digits import SPACE, DigitsNet

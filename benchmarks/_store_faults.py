@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 import sqlalchemy as sa
-from penstock.app.open_database import database_at
-from penstock.app.tables import DURABLE
+from penstock.app.ledger.databases.open import database_at
+from penstock.app.ledger.databases.tables import DURABLE
 
 from ._attempts import Member
 from ._faults import Hit, Kind

@@ -17,10 +17,10 @@ from typing import Any
 import penstock
 import psutil
 import torch
-from penstock.app import services
-from penstock.app.locks import pid_of
-from penstock.app.queries import Reader
-from penstock.app.settings import Settings, load
+from penstock.app.host.locks import pid_of
+from penstock.app.host.settings import Settings, load
+from penstock.app.ledger.reader import Reader
+from penstock.app.services import services
 from torch import nn
 from torch.utils.data import TensorDataset
 

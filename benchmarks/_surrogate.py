@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 from penstock import Float, Int
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.study import Params, StudySpec
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.study import Params, StudySpec
 
 from ._data import data_folder
 

@@ -4,8 +4,8 @@ All trials have one of the fitted speed curves, epochs that cost between a third
 median, and learning curves that rise to a level of their own. What an epoch and a resize take is
 learned on the way, but for the rows ``known``. The target is 95 % of the best value of fifo's run.
 Where trials wait for each other ``bound`` is the sum over all rungs of all brackets of the larger
-of both bounds (``scheduler/bounds.py``), which brackets that overlap may come below; else it is
-that of all work.
+of both bounds (``scheduler/policies/planner/bounds.py``), which brackets that overlap may come
+below; else it is that of all work.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import fmean
 
-from penstock.app.simulate import Simulated, simulate
-from penstock.app.workload import KnownCosts, StudyWork, TrialWork, Workload, study_spec
-from penstock.profiling.cost import CostTable
-from penstock.profiling.devices import Device
-from penstock.profiling.families import fitted
-from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
-from penstock.scheduler.courses import Shape, curve_of
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.events import EpochReported
-from penstock.scheduler.hyperband import brackets
-from penstock.scheduler.strategy import rungs_of
-from penstock.scheduler.study import StrategySpec, StudySpec, number_of
+from penstock.app.simulation.simulator import Simulated, simulate
+from penstock.app.simulation.workload import KnownCosts, StudyWork, TrialWork, Workload, study_spec
+from penstock.profiling.costs.reference_curves import fitted
+from penstock.profiling.costs.table import CostTable
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.events import EpochReported
+from penstock.scheduler.model.study import StrategySpec, StudySpec, number_of
+from penstock.scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
+from penstock.scheduler.policies.planner.width_plan import Shape, curve_of
+from penstock.scheduler.strategies.base import rungs_of
+from penstock.scheduler.strategies.hyperband import brackets
 
 POLICIES = ("fifo", "dynamic_fluid", "waterfill")
 #: name: strategy, sampler.

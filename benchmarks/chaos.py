@@ -42,7 +42,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from penstock.app.rows import EpochRow
+from penstock.app.ledger.rows import EpochRow
 
 from ._faults import Faults, Hit
 from ._gang_faults import GangFaults

@@ -28,11 +28,11 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from penstock.profiling.devices import Device
-from penstock.scheduler.decisions import Ask, Dispatch
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import DeviceJoined, EpochReported, Proposed, StudySubmitted
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.decisions import Ask, Dispatch
+from penstock.scheduler.model.events import DeviceJoined, EpochReported, Proposed, StudySubmitted
+from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 
 from benchmarks import _task_cpu
 from benchmarks._checkouts import Checkout, pairs

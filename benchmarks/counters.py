@@ -26,8 +26,8 @@ from statistics import median
 import torch
 from penstock import tasks
 from penstock.profiling.counters.capabilities import capabilities
-from penstock.tasks.operators import operator_mix
-from penstock.tasks.profiler import Profiler
+from penstock.tasks.system.operators import operator_mix
+from penstock.tasks.system.profiler import Profiler
 from torch import nn
 
 from ._families import digits, mnist_lenet

@@ -36,8 +36,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from penstock.profiling.families import FILE, Fitted, fitted
-from penstock.profiling.speed import Measured, packed
+from penstock.profiling.costs.reference_curves import FILE, Fitted, fitted
+from penstock.profiling.costs.throughput import Measured, packed
 
 from benchmarks._curves import SOURCE, Table, missing, read
 from benchmarks._data import data_folder
@@ -174,9 +174,9 @@ def refit(tables: Tables) -> None:
         print(application, cluster, json.dumps(curves[application][cluster]))
     content = {
         "about": (
-            "Seven-parameter throughput model (profiling/speed.py), fitted by us (`python -m"
-            " benchmarks.curves --refit`: least squares of logarithms, soft L1, gamma at most 10)"
-            " to the step times of those rows of placements-*.csv and scalability-*.csv of the"
+            "Seven-parameter throughput model (profiling/costs/throughput.py), fitted by us"
+            " (`python -m benchmarks.curves --refit`: least squares of logarithms, soft L1, gamma at"
+            " most 10) to the step times of those rows of placements-*.csv and scalability-*.csv of the"
             " source that are on as few nodes as they fit on. Seconds and examples. error:"
             " |coefficients / measured - 1| over these rows. devices: the most measured; where"
             " that is one node, alpha_node and beta_node mean nothing. boundary: seconds a step"

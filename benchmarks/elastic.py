@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import penstock.tasks.segment
+import penstock.tasks.trainer.segment
 
 from benchmarks import _gangs, _plans, _resizes, _sharded
 from benchmarks._gangs import Pool, Stage, straight

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.app import services
-from penstock.app.queries import Reader
-from penstock.app.settings import Settings
-from penstock.scheduler.study import StrategySpec
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.reader import Reader
+from penstock.app.services import services
+from penstock.scheduler.model.study import StrategySpec
 
 from ._plans import policy
 from ._studies import installation

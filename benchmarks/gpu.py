@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from penstock.tasks.segment import configure
+from penstock.tasks.trainer.segment import configure
 
 from . import _sharded
 from ._gangs import MODELS, OPTIMIZERS, Pool, straight

@@ -22,11 +22,11 @@ from statistics import median
 
 import numpy as np
 import torch
-from penstock.profiling.history import HistoryEntry, Profile, digest
-from penstock.profiling.profiles import profile_of
-from penstock.profiling.similarity import Similarity
-from penstock.tasks.operators import operator_calls, operator_mix
-from penstock.tasks.profiler import Profiler
+from penstock.profiling.similarity.history import HistoryEntry, Profile, digest
+from penstock.profiling.similarity.profile import profile_of
+from penstock.profiling.similarity.service import Similarity
+from penstock.tasks.system.operators import operator_calls, operator_mix
+from penstock.tasks.system.profiler import Profiler
 
 from ._families import Family, families
 

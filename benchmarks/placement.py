@@ -2,9 +2,10 @@
 
     python -m benchmarks.placement --json FILE [--quick] [--every N] [--curves DIR]
 
-Ratio is makespan over the larger of two lower bounds (``scheduler/bounds.py``): the fluid bound and
-the one that counts whole epochs. Both take resizes for free, so a ratio of 1 is out of reach where
-a resize has a price. Simulated time; the speed curves are fits to real trainings.
+Ratio is makespan over the larger of two lower bounds (``scheduler/policies/planner/bounds.py``):
+the fluid bound and the one that counts whole epochs. Both take resizes for free, so a ratio of 1 is
+out of reach where a resize has a price. Simulated time; the speed curves are fits to real
+trainings.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
-from penstock.app.generated import BATCHES, FAMILIES, Instance, instances
-from penstock.app.simulate import simulate
-from penstock.app.simulation import lower_bound, simulated_devices
-from penstock.app.workload import KnownCosts, StudyWork, Training, Workload, study_spec
-from penstock.profiling.cost import CostTable
-from penstock.profiling.families import fitted
-from penstock.scheduler.snapshot import Candidate, Snapshot
-from penstock.scheduler.study import trial_id
-from penstock.scheduler.waterfill import waterfill
+from penstock.app.simulation.experiment import lower_bound, simulated_devices
+from penstock.app.simulation.generated import BATCHES, FAMILIES, Instance, instances
+from penstock.app.simulation.simulator import simulate
+from penstock.app.simulation.workload import KnownCosts, StudyWork, Training, Workload, study_spec
+from penstock.profiling.costs.reference_curves import fitted
+from penstock.profiling.costs.table import CostTable
+from penstock.scheduler.model.snapshot import Candidate, Snapshot
+from penstock.scheduler.model.study import trial_id
+from penstock.scheduler.policies.waterfill import waterfill
 
 from . import _curves
 from ._sharing_figures import sharing_figures

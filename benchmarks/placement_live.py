@@ -21,7 +21,7 @@ from statistics import fmean, median
 from typing import Any
 
 import penstock
-from penstock.app import services
+from penstock.app.services import services
 
 from ._live import DEVICES, Ran, Workload, bound, costs, foretold, run, workloads
 from ._plans import policy

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.app import services
-from penstock.app.queries import Reader
-from penstock.app.settings import Settings
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.reader import Reader
+from penstock.app.services import services
 
 from ._data import mnist_is_here
 from ._digits import SPACE, DigitsNet

@@ -31,13 +31,13 @@ from statistics import mean, median
 from typing import Any
 
 import optuna
-from penstock.app.samplers import SamplerHost
-from penstock.app.simulate import simulate
-from penstock.app.space import parse_space
-from penstock.profiling.devices import Device
-from penstock.scheduler.events import EpochReported, Proposed
-from penstock.scheduler.study import Code, Params, StrategySpec, StudySpec, trial_id
-from penstock.scheduler.trial import Trial, TrialState
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.simulation.simulator import simulate
+from penstock.app.spec.space import parse_space
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.events import EpochReported, Proposed
+from penstock.scheduler.model.study import Code, Params, StrategySpec, StudySpec, trial_id
+from penstock.scheduler.model.trial import Trial, TrialState
 
 from benchmarks._surrogate import EPOCHS, METRIC, SPACE, Surrogate, missing
 

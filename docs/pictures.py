@@ -19,12 +19,12 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from penstock.app.live import Watcher
-from penstock.app.optuna_storage import LedgerStorage
-from penstock.app.picture import picture
-from penstock.app.queries import Reader
-from penstock.app.standing import View
-from penstock.profiling.errors import PenstockError
+from penstock.app.ledger.reader import Reader
+from penstock.app.optuna_bridge.storage import LedgerStorage
+from penstock.app.views.live import Watcher
+from penstock.app.views.progress import View
+from penstock.app.views.screen import picture
+from penstock.profiling.base.errors import PenstockError
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 

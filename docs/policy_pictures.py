@@ -5,13 +5,13 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from penstock.app.charts import STUDIES
-from penstock.app.simulation import Simulation, run, simulated_devices
-from penstock.app.simulation_drawing import spans
-from penstock.app.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
-from penstock.profiling.families import curve
-from penstock.profiling.hull import hull
-from penstock.scheduler.study import number_of
+from penstock.app.report.charts import STUDIES
+from penstock.app.simulation.experiment import Simulation, run, simulated_devices
+from penstock.app.simulation.gantt import spans
+from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
+from penstock.profiling.costs.hull import hull
+from penstock.profiling.costs.reference_curves import curve
+from penstock.scheduler.model.study import number_of
 
 PICTURES = Path(__file__).parent / "img"
 POLICIES = ("fifo", "dynamic_fluid", "waterfill")

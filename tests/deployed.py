@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer.main
-from penstock.app.cli import app
+from penstock.app.cli.main import app
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parent.parent

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from penstock.app.codec import spec_to_json
-from penstock.app.ports import Message
-from penstock.app.simulate import SimulatedTransport
+from penstock.app.common.ports import Message
+from penstock.app.ledger.codec import spec_to_json
+from penstock.app.simulation.simulator import SimulatedTransport
 
 
 class Curve:

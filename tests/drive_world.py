@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from penstock.profiling.devices import Device
-from penstock.scheduler.decisions import Ask, Decision, Dispatch, Finish
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import DeviceJoined, EpochReported, Event, Proposed, StudySubmitted
-from penstock.scheduler.places import places
-from penstock.scheduler.study import Code, StrategySpec, StudySpec, forks
-from penstock.scheduler.trial import FINAL, TrialState
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.decisions import Ask, Decision, Dispatch, Finish
+from penstock.scheduler.model.events import (
+    DeviceJoined,
+    EpochReported,
+    Event,
+    Proposed,
+    StudySubmitted,
+)
+from penstock.scheduler.model.study import Code, StrategySpec, StudySpec, forks
+from penstock.scheduler.model.trial import FINAL, TrialState
+from penstock.scheduler.resources.slots import places
 
 Score = Callable[[int, int], float]
 

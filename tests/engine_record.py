@@ -31,12 +31,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.app.codec import decode, state_from_json, state_to_json
-from penstock.profiling.errors import IllegalTransition
-from penstock.scheduler.engine import Engine, Refused
-from penstock.scheduler.freeing import choose, freeable
-from penstock.scheduler.outlook import outlook
-from penstock.scheduler.wanted import devices_wanted
+from penstock.app.ledger.codec import decode, state_from_json, state_to_json
+from penstock.profiling.base.errors import IllegalTransition
+from penstock.scheduler.engine.engine import Engine, Refused
+from penstock.scheduler.outlook.autoscale import devices_wanted
+from penstock.scheduler.outlook.outlook import outlook
+from penstock.scheduler.resources.drain_choice import choose, freeable
 
 FOLDER = Path(__file__).parent / "recorded" / "sequences"
 

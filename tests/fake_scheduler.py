@@ -8,17 +8,17 @@ import threading
 import time
 from dataclasses import replace
 
-from penstock.app import broker, protocol
-from penstock.app.codec import spec_from_json
-from penstock.app.ledger import SqlLedger
-from penstock.app.samplers import SamplerHost
-from penstock.app.transport import RedisTransport
-from penstock.app.writes import Batch
-from penstock.scheduler.decisions import Member
-from penstock.scheduler.events import StudySubmitted, Suggested
-from penstock.scheduler.study import StudyRecord, trial_id
-from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
-from penstock.tasks.messages import Forged, check_seal
+from penstock.app.broker import protocol, server
+from penstock.app.broker.transport import RedisTransport
+from penstock.app.ledger.codec import spec_from_json
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.writes import Batch
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.scheduler.model.decisions import Member
+from penstock.scheduler.model.events import StudySubmitted, Suggested
+from penstock.scheduler.model.study import StudyRecord, trial_id
+from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
+from penstock.tasks.process.messages import Forged, check_seal
 
 KEY = b"k" * 32
 
@@ -46,8 +46,8 @@ class FakeScheduler:
         self._jobs = []
 
     def __enter__(self):
-        broker.start(self._settings)
-        RedisTransport(broker.broker_url(self._settings), KEY).open()
+        server.start(self._settings)
+        RedisTransport(server.broker_url(self._settings), KEY).open()
         SqlLedger.open(self._settings.ledger_url).close()
         self._thread.start()
         return self
@@ -59,7 +59,7 @@ class FakeScheduler:
 
     def _serve(self):
         self._ledger = SqlLedger.open(self._settings.ledger_url)
-        client = broker.connect(self._settings)
+        client = server.connect(self._settings)
         after = "0"
         while not self._over.is_set():
             found = client.xread({protocol.COMMANDS: after}, count=1, block=20)

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 
 import torch
-from penstock.tasks import loop, neighbours
-from penstock.tasks.identity import Identity
+from penstock.tasks.gangs import peers
+from penstock.tasks.process.identity import Identity
+from penstock.tasks.training import loop
 
 from benchmarks._gangs import MODELS
 
@@ -88,7 +89,7 @@ def state_of(trial, seed):
 class Holder:
     """A process that serves on ``count`` sockets; ``released`` hears of every state given back."""
 
-    def __init__(self, address="127.0.0.1", *, port=0, count=1, patience=neighbours.PATIENCE):
+    def __init__(self, address="127.0.0.1", *, port=0, count=1, patience=peers.PATIENCE):
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
         arguments = (theirs, address, port, count, patience)
@@ -122,7 +123,7 @@ def fds(pid="self"):
 
 
 def _serve(pipe, address, port, count, patience):
-    neighbours.PATIENCE = patience
+    peers.PATIENCE = patience
     states = {}
 
     @contextmanager
@@ -136,7 +137,7 @@ def _serve(pipe, address, port, count, patience):
 
     sockets = [socket.create_server((address, port)) for _ in range(count)]
     for listen in sockets:
-        neighbours.Neighbours(listen, TOKEN, lend, lambda: 4711).start()
+        peers.Neighbours(listen, TOKEN, lend, lambda: 4711).start()
     pipe.send([listen.getsockname()[1] for listen in sockets])
     with suppress(EOFError, ConnectionResetError):
         pipe.recv()  # until the test closes it

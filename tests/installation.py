@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 from penstock import BackendError, load_study
-from penstock.app import locks, services
-from penstock.app.queries import Reader
-from penstock.app.rows import StudyRow
-from penstock.app.settings import load
+from penstock.app.host import locks
+from penstock.app.host.settings import load
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.rows import StudyRow
+from penstock.app.services import services
 
 CORES = len(os.sched_getaffinity(0))
 #: Two slots on any machine: on two devices where there are two cores, else on one.

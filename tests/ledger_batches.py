@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.app.digests import NONE, seal
-from penstock.app.tables import WRITER
-from penstock.app.writes import Batch
-from penstock.scheduler.events import EpochReported, StudySubmitted
-from penstock.scheduler.study import Code, StudyRecord, StudySpec, trial_id
-from penstock.scheduler.trial import AcceptedEpoch, Trial
+from penstock.app.ledger.databases.digests import NONE, seal
+from penstock.app.ledger.databases.tables import WRITER
+from penstock.app.ledger.writes import Batch
+from penstock.scheduler.model.events import EpochReported, StudySubmitted
+from penstock.scheduler.model.study import Code, StudyRecord, StudySpec, trial_id
+from penstock.scheduler.model.trial import AcceptedEpoch, Trial
 
 SPEC = StudySpec(
     id="digits-1",

@@ -23,12 +23,12 @@ from pathlib import Path
 
 from engine_record import Recorder, Sequence, canonical
 from installation import Installation
-from penstock.app import locks
-from penstock.app.best import best_facts
-from penstock.app.codec import encode
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.story import tell
+from penstock.app.host import locks
+from penstock.app.ledger.codec import encode
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.views.best import best_facts
+from penstock.app.views.story import tell
 
 RECORDED = Path(__file__).parent / "recorded"
 FOLDER = RECORDED / "ledgers"

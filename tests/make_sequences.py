@@ -26,10 +26,10 @@ from typing import Any
 
 from drive_world import spec
 from engine_record import FOLDER, Recorder, Sequence, read
-from penstock.app.codec import decode, encode, state_to_json
-from penstock.profiling.devices import Device
-from penstock.scheduler import events as happened
-from penstock.scheduler.decisions import (
+from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model import events as happened
+from penstock.scheduler.model.decisions import (
     Ask,
     AskConfigs,
     AskPlan,
@@ -39,12 +39,12 @@ from penstock.scheduler.decisions import (
     Member,
     Parent,
 )
-from penstock.scheduler.freeing import choose, freeable
-from penstock.scheduler.past import Past, PastTrial
-from penstock.scheduler.retry import KINDS
-from penstock.scheduler.snapshot import Plan, Snapshot
-from penstock.scheduler.study import OVER, Code, StudyRecord, StudySpec, trial_id
-from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
+from penstock.scheduler.model.finished import Past, PastTrial
+from penstock.scheduler.model.retry import KINDS
+from penstock.scheduler.model.snapshot import Plan, Snapshot
+from penstock.scheduler.model.study import OVER, Code, StudyRecord, StudySpec, trial_id
+from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
+from penstock.scheduler.resources.drain_choice import choose, freeable
 from sequence_themes import PLUGIN, THEMES, WEIGHTS
 
 #: Events between two checkpoints, and sequences of a theme that hold a snapshot.

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from penstock.app import broker
+from penstock.app.broker import server
 
 #: The password of the brokers here.
 PASSWORD = secrets.token_urlsafe(12)
@@ -110,7 +110,7 @@ class Network:
         return set(found.stdout.split())
 
     @contextmanager
-    def broker(self, node: str) -> Iterator[str]:
+    def server(self, node: str) -> Iterator[str]:
         """The URL of a broker on ``node``."""
         with tcp_broker(self.address(node), self.inside(node)) as url:
             yield url
@@ -141,7 +141,7 @@ def tcp_broker(address: str, inside: tuple[str, ...] = ()) -> Iterator[str]:
         port = free.getsockname()[1]
     options = ("--bind", address, "--port", str(port), "--requirepass", PASSWORD, "--save", "")
     process = subprocess.Popen(
-        [*inside, broker.find_server(), *options], stdout=subprocess.DEVNULL, cwd="/"
+        [*inside, server.find_server(), *options], stdout=subprocess.DEVNULL, cwd="/"
     )
     try:
         yield f"redis://:{PASSWORD}@{address}:{port}/0"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.scheduler.study import Objective, Observation, StrategySpec
+from penstock.scheduler.model.study import Objective, Observation, StrategySpec
 
 PLANS = [
     StrategySpec("full", max_epochs=3),

@@ -6,16 +6,16 @@ import heapq
 import json
 from pathlib import Path
 
-from penstock.app.clock import SimulatedClock
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.restoring import restore
-from penstock.app.runner import Runner
-from penstock.app.samplers import SamplerHost
-from penstock.app.simulate import SimulatedTransport
-from penstock.profiling.devices import Device
-from penstock.scheduler.events import StudySubmitted
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.restore import restore
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.runner.runner import Runner
+from penstock.app.simulation.simulator import SimulatedTransport
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.events import StudySubmitted
+from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 
 START = 1_770_000_000.0
 TRACEBACK = 'Traceback (most recent call last):\n  File "<net>.py", line 4\nValueError: <b>no</b>'

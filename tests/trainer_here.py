@@ -5,9 +5,9 @@ from __future__ import annotations
 import queue
 import socket
 
-from penstock.tasks.metering import Metering
-from penstock.tasks.pipe import Run
-from penstock.tasks.segment import Segments
+from penstock.tasks.process.energy import Metering
+from penstock.tasks.process.pipe import Run
+from penstock.tasks.trainer.segment import Segments
 from trainer_process import segment
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import trainees
-from penstock.tasks.contract import is_epoch_function
-from penstock.tasks.load import reference
-from penstock.tasks.messages import CodeRef, SegmentTask
+from penstock.tasks.contracts.code import reference
+from penstock.tasks.contracts.contract import is_epoch_function
+from penstock.tasks.process.messages import CodeRef, SegmentTask
 
 PATIENCE = 60.0  # seconds; a broken trainer fails a test instead of hanging it
 

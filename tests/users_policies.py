@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 
-from penstock.scheduler.snapshot import Plan, Snapshot
+from penstock.scheduler.model.snapshot import Plan, Snapshot
 
 
 def youngest_first(snapshot: Snapshot) -> Plan:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from penstock.app import broker, protocol
-from penstock.app.celery import worker_argv
-from penstock.app.ports import Message, OpenAttempt, Orders
-from penstock.app.settings import Settings
-from penstock.app.transport import RedisTransport
-from penstock.profiling.devices import Device
-from penstock.scheduler.decisions import Dispatch, Member, Segment
-from penstock.scheduler.study import Code, StudySpec
+from penstock.app.broker import protocol, server
+from penstock.app.broker.transport import RedisTransport
+from penstock.app.common.ports import Message, OpenAttempt, Orders
+from penstock.app.host.settings import Settings
+from penstock.app.worker.celery import worker_argv
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.decisions import Dispatch, Member, Segment
+from penstock.scheduler.model.study import Code, StudySpec
 
 KEY = b"k" * 32
 SPEC = StudySpec(
@@ -44,7 +44,7 @@ class Bench:
 
     @property
     def url(self):
-        return broker.broker_url(self.settings)
+        return server.broker_url(self.settings)
 
     def start_worker(self, **environment) -> subprocess.Popen:
         """One Celery worker of the device, seen by the transport when this returns."""
@@ -108,8 +108,8 @@ def bench(home: Path, *, slots: int = 1, lease_ms: int = 1000):
     """A bench without a worker yet; everything that it started is gone afterwards."""
     settings = Settings(home=home, lease_ms=lease_ms)
     settings.ensure_home()
-    broker.start(settings)
-    transport = RedisTransport(broker.broker_url(settings), KEY, lease_ms=lease_ms)
+    server.start(settings)
+    transport = RedisTransport(server.broker_url(settings), KEY, lease_ms=lease_ms)
     transport.open()
     cores = tuple(sorted(os.sched_getaffinity(0)))
     bench = Bench(settings, transport, Device("cpu.n.0", "n", "cpu", cores, None, slots))
@@ -121,7 +121,7 @@ def bench(home: Path, *, slots: int = 1, lease_ms: int = 1000):
             process.wait()
             process.stdin.close()
         transport.close()
-        broker.stop(settings)
+        server.stop(settings)
 
 
 def wait_for(happened, seconds: float = 20.0):

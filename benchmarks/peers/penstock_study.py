@@ -18,10 +18,10 @@ import penstock
 import torch
 from _session import CORES, ETA, session
 from _training import BATCH, curve, examples, network
-from penstock.app import services
-from penstock.app.locks import pid_of
-from penstock.app.queries import Reader
-from penstock.app.settings import load
+from penstock.app.host.locks import pid_of
+from penstock.app.host.settings import load
+from penstock.app.ledger.reader import Reader
+from penstock.app.services import services
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import TensorDataset

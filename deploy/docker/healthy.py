@@ -2,7 +2,7 @@
 
 import sys
 
-from penstock.app.locks import is_running
-from penstock.app.settings import load
+from penstock.app.host.locks import is_running
+from penstock.app.host.settings import load
 
 sys.exit(not is_running(load().run, sys.argv[1]))

@@ -1,1 +1,1 @@
-"""What this process does while it trains, by counters: of the kernel, the CPU, the GPU."""
+"""What a process does and draws: kernel, CPU, GPU, joules."""

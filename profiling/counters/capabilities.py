@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .gpu import GpuSource
 from .perf import PerfSource
 from .process import ProcessSource
-from .sources import Source
+from .source import Source
 
 
 @dataclass(frozen=True, slots=True)

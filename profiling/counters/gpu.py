@@ -11,8 +11,8 @@ from typing import Any
 
 from pynvml import NVMLError
 
-from ..nvml import start_nvml
-from .sources import Readings
+from ..devices.nvml import start_nvml
+from .source import Readings
 
 _MIB = float(1 << 20)
 #: Gauge: (GPM's metric, what one unit of it is).

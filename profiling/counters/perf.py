@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .events import CORE, KERNEL, PAIRS, Event
-from .perf_event import Kernel, attributes, decoded, why
-from .sources import Readings
+from .perf_events import CORE, KERNEL, PAIRS, Event
+from .perf_syscall import Kernel, attributes, decoded, why
+from .source import Readings
 from .windows import Count
 
 #: Seconds of a pair's turn, a little less than those between two samples.

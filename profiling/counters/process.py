@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .sources import Readings, text, why_not
+from .source import Readings, text, why_not
 from .windows import Count
 
 PROC = Path("/proc")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.errors import UsageError
-from ..contract import EpochTrial
+from ...profiling.base.errors import UsageError
+from ..contracts.contract import EpochTrial
 from .passes import Passes, missing
 
 _ADVICE = "set KERAS_BACKEND=torch before Keras is imported, in the script's first lines say"

@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
-from ...profiling.errors import TrialFailed, UsageError
-from ..contract import Data, TorchTrainable
+from ...profiling.base.errors import TrialFailed, UsageError
+from ..contracts.contract import Data, TorchTrainable
 from .passes import missing
 
 try:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...profiling.errors import UsageError
-from ..contract import EpochTrial
+from ...profiling.base.errors import UsageError
+from ..contracts.contract import EpochTrial
 
 
 class Passes:

@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from ...profiling.errors import UsageError
-from ..contract import EpochTrial
+from ...profiling.base.errors import UsageError
+from ..contracts.contract import EpochTrial
 from .passes import Passes
 
 #: The key of a dict that stands for something else, and what it stands for.

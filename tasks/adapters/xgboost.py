@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...profiling.errors import UsageError
-from ..contract import EpochTrial
+from ...profiling.base.errors import UsageError
+from ..contracts.contract import EpochTrial
 from .passes import Passes, missing
 
 try:

@@ -7,9 +7,10 @@ from itertools import count
 import psycopg
 import pytest
 from penstock import Study
-from penstock.app import broker, live
-from penstock.app.ledger import MemoryLedger, SqlLedger
-from penstock.app.settings import load
+from penstock.app.broker import server as broker
+from penstock.app.host.settings import load
+from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
+from penstock.app.views import live
 from penstock.benchmarks._postgres import find_binaries, server
 from system import missing
 

@@ -5,10 +5,10 @@ import time
 from dataclasses import replace
 
 import pytest
-from penstock.app import advisor
-from penstock.app.advisor import Advisor
-from penstock.profiling.history import HistoryEntry
-from penstock.scheduler.decisions import Consult
+from penstock.app.runner import advisor
+from penstock.app.runner.advisor import Advisor
+from penstock.profiling.similarity.history import HistoryEntry
+from penstock.scheduler.model.decisions import Consult
 
 MACHINE = "cpu x 2 cores"
 FASTER = (("threads", 1),)

@@ -11,16 +11,22 @@ import time
 from pathlib import Path
 
 import pytest
-from penstock.app import agent, broker, locks, logs, protocol, store
-from penstock.app.machine import devices_of
-from penstock.app.settings import load
-from penstock.app.transport import RedisTransport
-from penstock.profiling.discovery import node_name
-from penstock.profiling.errors import BackendError, UsageError
+from penstock.app.broker import installation as store
+from penstock.app.broker import protocol, server
+from penstock.app.broker.transport import RedisTransport
+from penstock.app.host import locks, logs
+from penstock.app.host.devices import devices_of
+from penstock.app.host.settings import load
+from penstock.app.services import node_agent
+from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.profiling.devices.discovery import node_name
 
-PROGRAM = (
-    "import sys; from penstock.app import agent as a, settings as s; sys.exit(a.main(s.load()))"
-)
+PROGRAM = """
+import sys
+from penstock.app.host import settings
+from penstock.app.services import node_agent
+sys.exit(node_agent.main(settings.load()))
+"""
 KEY = b"k" * 32
 
 
@@ -37,23 +43,23 @@ def settings(tmp_path):
     core = sorted(os.sched_getaffinity(0))[0]
     settings = load(home=tmp_path / "home", devices="cpu:1x1", node="here", lease_ms=1500)
     settings.ensure_home()
-    broker.start(settings)
+    server.start(settings)
     yield settings
-    locks.stop(settings.run, agent.NAME, grace=5)
+    locks.stop(settings.run, node_agent.NAME, grace=5)
     locks.wait_gone(settings.run, f"device-cpu.here.{core}", 5)
-    broker.stop(settings)
+    server.stop(settings)
 
 
 @pytest.fixture
 def client(settings):
-    with broker.connect(settings) as client:
+    with server.connect(settings) as client:
         yield client
 
 
 @pytest.fixture
 def installation(settings, client):
     store.mark(settings.store_url, KEY)
-    RedisTransport(broker.broker_url(settings), KEY, store=settings.store_url).open()
+    RedisTransport(server.broker_url(settings), KEY, store=settings.store_url).open()
     client.persist(protocol.SCHEDULER)  # as if it renewed its hold
 
 
@@ -62,7 +68,7 @@ def start(settings):
     def start(settings=settings):
         process = locks.spawn_service(
             settings.run,
-            agent.NAME,
+            node_agent.NAME,
             [sys.executable, "-c", PROGRAM],
             env={**os.environ, **settings.environment()},
             log=settings.logs / "agent.log",
@@ -99,7 +105,7 @@ def test_a_worker_that_cannot_be_started_leaves_the_others_at_work(
     assert process.poll() is None
     assert list(serving(client)) == [first]
     log.rmdir()
-    until(lambda: len(serving(client)) == 2, agent.LONGEST_WAIT + 20)
+    until(lambda: len(serving(client)) == 2, node_agent.LONGEST_WAIT + 20)
 
 
 @pytest.mark.integration
@@ -133,7 +139,7 @@ def test_workers_live_and_die_with_their_agent(settings, client, installation, s
     process.terminate()
     assert process.wait(10) == 0
     assert serving(client) == {}
-    transport = RedisTransport(broker.broker_url(settings), KEY)
+    transport = RedisTransport(server.broker_url(settings), KEY)
     assert transport.survey([]).stopped == {name}, "which the scheduler can tell from a death"
     assert client.hgetall(protocol.DEVICES) == {}
     assert not locks.is_running(settings.run, lock)
@@ -169,7 +175,7 @@ def test_it_waits_for_a_scheduler_and_can_be_told_to_stop_meanwhile(settings, st
 
 def test_it_waits_for_the_next_scheduler_which_may_have_another_store(settings, client, start):
     """PENSTOCK_STORE was changed while all was down: what the last one said is still there."""
-    url = broker.broker_url(settings)
+    url = server.broker_url(settings)
     last = RedisTransport(url, KEY, store=f"file://{settings.home}/gone")
     last.open()
     last.close()
@@ -184,12 +190,15 @@ def test_it_waits_for_the_next_scheduler_which_may_have_another_store(settings, 
 def test_a_node_with_another_store_is_refused(settings, client, installation):
     client.hset(protocol.INSTALLATION, "store", f"file://{settings.home}/elsewhere")
     with pytest.raises(BackendError, match=r"elsewhere.*not the installation's"):
-        agent.main(settings)
+        node_agent.main(settings)
 
 
 def test_a_second_agent_of_the_state_folder_is_refused(settings):
-    with locks.hold(settings.run, agent.NAME), pytest.raises(UsageError, match=str(os.getpid())):
-        agent.main(settings)
+    with (
+        locks.hold(settings.run, node_agent.NAME),
+        pytest.raises(UsageError, match=str(os.getpid())),
+    ):
+        node_agent.main(settings)
 
 
 def test_a_second_state_folder_under_the_same_node_name_is_refused(
@@ -197,23 +206,23 @@ def test_a_second_state_folder_under_the_same_node_name_is_refused(
 ):
     """It is let in once nothing of the other is alive any more."""
     core = sorted(os.sched_getaffinity(0))[0]
-    url = broker.broker_url(settings)
+    url = server.broker_url(settings)
     other = load(home=tmp_path / "other", broker=url, devices="cpu:1x1", node="here")
     client.set(f"{protocol.PREFIX}node:here", "the other's identity")
     client.set(protocol.alive_key(f"cpu.here.{core}"), "x")
     with pytest.raises(UsageError, match=r"PENSTOCK_NODE = 'here'"):
-        agent.main(other)
+        node_agent.main(other)
     client.delete(protocol.alive_key(f"cpu.here.{core}"))
     client.hset(protocol.INSTALLATION, "store", "file:///nowhere")
     with pytest.raises(BackendError, match="not the installation's"):
-        agent.main(other)
+        node_agent.main(other)
 
 
 def test_a_broker_that_does_not_answer_ends_it_within_five_seconds(tmp_path):
     settings = load(home=tmp_path, broker="redis://:s3cret@127.0.0.1:1", devices="cpu:1x1")
     begin = time.monotonic()
     with pytest.raises(BackendError, match="does not answer") as refused:
-        agent.main(settings)
+        node_agent.main(settings)
     assert time.monotonic() - begin < 6
     assert "s3cret" not in str(refused.value)
 
@@ -221,7 +230,7 @@ def test_a_broker_that_does_not_answer_ends_it_within_five_seconds(tmp_path):
 def test_devices_that_are_not_there_are_refused_before_the_broker_is_asked(tmp_path):
     settings = load(home=tmp_path, broker="redis://127.0.0.1:1", devices="gpu:63")
     with pytest.raises(UsageError, match=r"'gpu:63'.*this machine has"):
-        agent.main(settings)
+        node_agent.main(settings)
 
 
 def test_a_device_is_named_after_node_and_cores():
@@ -232,7 +241,7 @@ def test_a_device_is_named_after_node_and_cores():
 def test_binding_to_cores_reaches_the_child_and_not_the_agent():
     before = os.sched_getaffinity(0)
     core = min(before)
-    with agent._bound_to((core,)):
+    with node_agent._bound_to((core,)):
         child = subprocess.run(
             [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"],
             capture_output=True,
@@ -246,9 +255,11 @@ def test_binding_to_cores_reaches_the_child_and_not_the_agent():
 def test_an_address_that_is_not_this_machines_is_refused(tmp_path):
     settings = load(home=tmp_path, devices="cpu:1x1", address="192.0.2.1")  # nobody's: RFC 5737
     with pytest.raises(UsageError, match=r"PENSTOCK_ADDRESS = '192\.0\.2\.1'.*of this machine"):
-        agent.main(settings)
+        node_agent.main(settings)
 
 
 def test_a_damaged_identity_is_one_all_the_same(tmp_path):
     (tmp_path / "identity").write_bytes(b"\xff\xfe")
-    assert agent._identity(tmp_path / "identity") == agent._identity(tmp_path / "identity")
+    assert node_agent._identity(tmp_path / "identity") == node_agent._identity(
+        tmp_path / "identity"
+    )

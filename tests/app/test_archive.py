@@ -5,26 +5,26 @@ import math
 from dataclasses import replace
 
 import pytest
-from penstock.app.archive import Archive, archive_of, read_archive, to_event
-from penstock.app.clock import SimulatedClock
-from penstock.app.codec import decode, encode
-from penstock.app.commands import to_event as command_to_event
-from penstock.app.ledger import SqlLedger
-from penstock.app.own_file import to_text
-from penstock.app.queries import Reader
-from penstock.app.report import write_report
-from penstock.app.restoring import restore
-from penstock.app.results import Results
-from penstock.app.runner import Runner
-from penstock.app.samplers import SamplerHost
-from penstock.app.simulate import SimulatedTransport
-from penstock.app.story import render, tell
-from penstock.app.writes import Batch
-from penstock.profiling.devices import Device
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.decisions import Parent
-from penstock.scheduler.engine import Refused
-from penstock.scheduler.events import StudySubmitted
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.common.versioned_file import to_text
+from penstock.app.exports.archive import Archive, archive_of, read_archive, to_event
+from penstock.app.ledger.codec import decode, encode
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.restore import restore
+from penstock.app.ledger.writes import Batch
+from penstock.app.optuna_bridge.frozen_trials import Results
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.report.report import write_report
+from penstock.app.runner.commands import to_event as command_to_event
+from penstock.app.runner.runner import Runner
+from penstock.app.simulation.simulator import SimulatedTransport
+from penstock.app.views.story import render, tell
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Refused
+from penstock.scheduler.model.decisions import Parent
+from penstock.scheduler.model.events import StudySubmitted
 from rich.console import Console
 from study_ledger import START, Curves, make_study, study_spec
 
@@ -283,7 +283,7 @@ def test_what_would_break_the_ledger_is_refused_before_it_is_written(
 
 
 def test_a_study_too_large_for_the_scheduler_is_refused(exported, monkeypatch):
-    monkeypatch.setattr("penstock.app.archive.MOST_EPOCHS", 5)
+    monkeypatch.setattr("penstock.app.exports.archive.MOST_EPOCHS", 5)
     with pytest.raises(UsageError, match=r"epochs = \d+ is refused: allowed is up to 5 in all"):
         to_event(Archive.model_validate(exported))
 

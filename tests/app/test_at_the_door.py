@@ -13,14 +13,14 @@ from drive_world import World, spec
 from fake_scheduler import FakeScheduler
 from optuna.study import MaxTrialsCallback
 from penstock import FullBudget, SystemTuning, UsageError, create_study
-from penstock.app import commands
-from penstock.app.best import best_facts
-from penstock.app.codec import spec_to_json
-from penstock.app.simulate import SimulatedTransport
-from penstock.app.space import parse_space
-from penstock.profiling.devices import Device
-from penstock.scheduler.events import DeviceJoined
-from penstock.scheduler.study import StrategySpec
+from penstock.app.ledger.codec import spec_to_json
+from penstock.app.runner import commands
+from penstock.app.simulation.simulator import SimulatedTransport
+from penstock.app.spec.space import parse_space
+from penstock.app.views.best import best_facts
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.events import DeviceJoined
+from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, study_spec
 
 SPACE = {"x": [3.0, 1.0, 2.0]}

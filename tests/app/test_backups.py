@@ -11,16 +11,17 @@ import time
 import pytest
 from ledger_batches import as_newer, epoch_batch, first_batch
 from penstock import create_study
-from penstock.app import locks, queries
-from penstock.app.backups import Backups, back_up, backups_of, listed, put_back
-from penstock.app.cli import app
-from penstock.app.ledger import SqlLedger
-from penstock.app.live import follow
-from penstock.app.queries import Reader
-from penstock.app.services import take_down
-from penstock.app.settings import load
-from penstock.app.terminal import BACKEND
-from penstock.profiling.errors import BackendError, LedgerDamaged, LedgerRefused, UsageError
+from penstock.app.cli.main import app
+from penstock.app.cli.terminal import BACKEND
+from penstock.app.host import locks
+from penstock.app.host.settings import load
+from penstock.app.ledger import reader
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.services.backups import Backups, back_up, backups_of, listed, put_back
+from penstock.app.services.services import take_down
+from penstock.app.views.live import follow
+from penstock.profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused, UsageError
 from typer.testing import CliRunner
 
 
@@ -231,7 +232,7 @@ def test_a_study_is_not_made_beside_a_damaged_ledger(settings, ledger, monkeypat
 def test_a_ledger_that_is_made_while_it_is_looked_at_is_no_damaged_one(settings, monkeypatch):
     """Its reader saw it before its first event, and what is noted beside it after that."""
     SqlLedger.open(settings.ledger_url).close()
-    monkeypatch.setattr(queries, "revision", lambda connection: None)
+    monkeypatch.setattr(reader, "revision", lambda connection: None)
     assert Reader(settings.ledger_url).is_empty()
 
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from penstock.app.best import best_facts
-from penstock.app.cli import app
-from penstock.app.ledger import SqlLedger
-from penstock.app.writes import Batch
-from penstock.scheduler.decisions import Parent
+from penstock.app.cli.main import app
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.writes import Batch
+from penstock.app.views.best import best_facts
+from penstock.scheduler.model.decisions import Parent
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 

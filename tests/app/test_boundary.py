@@ -8,8 +8,13 @@ from inspect import signature
 
 import pytest
 from penstock import UsageError, create_study
-from penstock.app.boundary import to_the_user
-from penstock.profiling.errors import BackendError, IllegalTransition, PenstockError, TrialFailed
+from penstock.app.host.tracebacks import to_the_user
+from penstock.profiling.base.errors import (
+    BackendError,
+    IllegalTransition,
+    PenstockError,
+    TrialFailed,
+)
 
 
 def files(error):
@@ -19,7 +24,7 @@ def files(error):
     ]
 
 
-def ours(name="penstock.app.study"):
+def ours(name="penstock.app.study.study"):
     """A function as if it were a module's of ours: it calls what it is given, and may fail."""
     names = {"__name__": name, "contextmanager": contextmanager, "BackendError": BackendError}
     code = """

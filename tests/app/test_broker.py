@@ -8,9 +8,10 @@ import socket
 import time
 
 import pytest
-from penstock.app import broker, locks
-from penstock.app.settings import load
-from penstock.profiling.errors import BackendError
+from penstock.app.broker import server
+from penstock.app.host import locks
+from penstock.app.host.settings import load
+from penstock.profiling.base.errors import BackendError
 
 
 @pytest.fixture
@@ -18,12 +19,12 @@ def settings(tmp_path):
     settings = load(home=tmp_path / "home")
     settings.ensure_home()
     yield settings
-    broker.stop(settings)
+    server.stop(settings)
 
 
 def kill(settings):
-    locks.send_signal(settings.run, broker.NAME, signal.SIGKILL)
-    assert locks.wait_gone(settings.run, broker.NAME, 5)
+    locks.send_signal(settings.run, server.NAME, signal.SIGKILL)
+    assert locks.wait_gone(settings.run, server.NAME, 5)
 
 
 def wait_logged(settings, text):
@@ -35,34 +36,34 @@ def wait_logged(settings, text):
 
 
 def test_it_starts_once_and_answers_celery_url_and_client_alike(settings):
-    assert broker.start(settings)
-    assert not broker.start(settings)
-    with broker.connect(settings) as client:
+    assert server.start(settings)
+    assert not server.start(settings)
+    with server.connect(settings) as client:
         client.set("greeting", "hello")
         assert client.get("greeting") == "hello"
-        named = load(home=settings.home, broker=broker.broker_url(settings))
-    with broker.connect(named) as same:
+        named = load(home=settings.home, broker=server.broker_url(settings))
+    with server.connect(named) as same:
         assert same.get("greeting") == "hello"
 
 
 def test_it_has_no_tcp_port_keeps_every_key_and_nobody_else_can_open_it(settings):
-    broker.start(settings)
-    with broker.connect(settings) as client:
+    server.start(settings)
+    with server.connect(settings) as client:
         assert client.config_get("port")["port"] == "0"
         assert client.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
         assert client.config_get("appendonly")["appendonly"] == "yes"
-    assert broker.socket_path(settings).stat().st_mode & 0o077 == 0
+    assert server.socket_path(settings).stat().st_mode & 0o077 == 0
     assert (settings.run / "broker.conf").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_it_was_told_survives_kill_9(settings):
-    broker.start(settings)
-    with broker.connect(settings) as client:
+    server.start(settings)
+    with server.connect(settings) as client:
         client.lpush("queue", "task")
     wait_logged(settings, b"task")
     kill(settings)
-    assert broker.start(settings)
-    with broker.connect(settings) as client:
+    assert server.start(settings)
+    with server.connect(settings) as client:
         assert client.lrange("queue", 0, -1) == ["task"]
 
 
@@ -71,23 +72,23 @@ def _log_file(settings):
 
 
 def test_a_log_cut_short_by_a_crash_is_read_to_its_last_whole_entry(settings):
-    broker.start(settings)
-    with broker.connect(settings) as client:
+    server.start(settings)
+    with server.connect(settings) as client:
         client.set("first", "1")
         client.set("second", "2")
     wait_logged(settings, b"second\r\n$1\r\n2\r\n")
     kill(settings)
     with _log_file(settings).open("r+b") as file:
         file.truncate(file.seek(-3, os.SEEK_END))
-    broker.start(settings)
-    with broker.connect(settings) as client:
+    server.start(settings)
+    with server.connect(settings) as client:
         assert client.mget("first", "second") == ["1", None]
-    assert broker.unreadable(settings) == []
+    assert server.unreadable(settings) == []
 
 
 def test_a_log_that_cannot_be_read_is_moved_aside_and_said(settings, caplog):
-    broker.start(settings)
-    with broker.connect(settings) as client:
+    server.start(settings)
+    with server.connect(settings) as client:
         client.set("key", "value")
         client.set("last", "value")
     wait_logged(settings, b"last\r\n$5\r\nvalue\r\n")
@@ -95,10 +96,10 @@ def test_a_log_that_cannot_be_read_is_moved_aside_and_said(settings, caplog):
     with _log_file(settings).open("r+b") as file:
         file.seek(10)
         file.write(b"garbage")
-    assert broker.start(settings)
-    with broker.connect(settings) as client:
+    assert server.start(settings)
+    with server.connect(settings) as client:
         assert client.dbsize() == 0
-    (aside,) = broker.unreadable(settings)
+    (aside,) = server.unreadable(settings)
     assert str(aside) in caplog.text
 
 
@@ -106,27 +107,27 @@ def test_a_log_that_cannot_be_read_is_moved_aside_and_said(settings, caplog):
 def test_a_home_whose_path_is_no_socket_path_gets_a_private_folder(tmp_path, name):
     settings = load(home=tmp_path / name)
     settings.ensure_home()
-    path = broker.socket_path(settings)
-    assert len(os.fsencode(path)) <= broker.SOCKET_PATH_LIMIT
+    path = server.socket_path(settings)
+    assert len(os.fsencode(path)) <= server.SOCKET_PATH_LIMIT
     try:
-        broker.start(settings)
-        broker.connect(settings).close()
+        server.start(settings)
+        server.connect(settings).close()
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert path.is_socket()
     finally:
-        broker.stop(settings)
+        server.stop(settings)
         path.parent.rmdir()
 
 
 def test_a_folder_that_others_can_write_gets_no_socket(tmp_path):
     settings = load(home=tmp_path / ("x" * 120))
     settings.ensure_home()
-    folder = broker.socket_path(settings).parent
+    folder = server.socket_path(settings).parent
     folder.mkdir()
     folder.chmod(0o777)
     try:
         with pytest.raises(BackendError, match="not a private folder"):
-            broker.start(settings)
+            server.start(settings)
     finally:
         folder.rmdir()
 
@@ -134,13 +135,13 @@ def test_a_folder_that_others_can_write_gets_no_socket(tmp_path):
 def test_a_broker_that_cannot_start_gives_its_last_words(settings):
     (settings.run / "broker.sock").mkdir()
     with pytest.raises(BackendError, match=r"(?s)does not start.*Failed opening Unix socket"):
-        broker.start(settings)
+        server.start(settings)
 
 
 def test_nobody_there_is_said_at_once_without_the_password(tmp_path):
     settings = load(home=tmp_path, broker="redis://user:s3cret@127.0.0.1:1/0")
     with pytest.raises(BackendError, match=r"redis://\*\*\*@127\.0\.0\.1:1/0") as refused:
-        broker.connect(settings)
+        server.connect(settings)
     assert "s3cret" not in str(refused.value)
 
 
@@ -150,24 +151,24 @@ def test_one_who_listens_but_never_answers_is_given_up_within_the_limit(tmp_path
         settings = load(home=tmp_path, broker=url)
         begin = time.monotonic()
         with pytest.raises(BackendError, match="does not answer") as refused:
-            broker.connect(settings, limit=0.5)
+            server.connect(settings, limit=0.5)
         assert time.monotonic() - begin < 2
     assert "s3cret" not in str(refused.value)
 
 
 def test_a_wrong_password_is_refused_without_showing_it(settings, tmp_path):
-    broker.start(settings)
-    path = broker.socket_path(settings)
-    with broker.connect(settings) as client:
+    server.start(settings)
+    path = server.socket_path(settings)
+    with server.connect(settings) as client:
         client.config_set("requirepass", "right")
     with pytest.raises(BackendError) as refused:
-        broker.connect(load(home=tmp_path, broker=f"redis+socket://:wr0ng@{path}"))
+        server.connect(load(home=tmp_path, broker=f"redis+socket://:wr0ng@{path}"))
     assert "wr0ng" not in str(refused.value)
     right = load(home=tmp_path, broker=f"redis+socket://:right@{path}?virtual_host=1")
-    with broker.connect(right) as client:
+    with server.connect(right) as client:
         assert client.connection_pool.connection_kwargs["db"] == 1
 
 
 def test_without_any_server_it_says_what_to_install(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert broker.find_server().name == "valkey-server", "the wheel's"
+    assert server.find_server().name == "valkey-server", "the wheel's"

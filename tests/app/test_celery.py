@@ -9,10 +9,10 @@ import sys
 from base64 import b64decode
 
 import pytest
-from penstock.app.celery import make_app, worker_argv
-from penstock.app.message import TASK, message
-from penstock.profiling.devices import Device
-from penstock.tasks.messages import CodeRef, SegmentTask
+from penstock.app.broker.message import TASK, message
+from penstock.app.worker.celery import make_app, worker_argv
+from penstock.profiling.devices.device import Device
+from penstock.tasks.process.messages import CodeRef, SegmentTask
 from worker_bench import bench, client
 
 QUEUE = "cpu.n.0.s0"
@@ -92,9 +92,9 @@ def loaded(code: str) -> set[str]:
 
 def test_a_scheduler_does_not_load_celery_and_a_worker_does_not_load_torch():
     heavy = {"torch", "optuna", "sqlalchemy", "celery", "kombu"}
-    assert not heavy & loaded("import penstock.app.transport")
+    assert not heavy & loaded("import penstock.app.broker.transport")
     assert not heavy & loaded("import penstock")
-    worker = loaded("import penstock.app.worker, penstock; penstock.celery.finalize()")
+    worker = loaded("import penstock.app.worker.worker, penstock; penstock.celery.finalize()")
     assert heavy & worker == {"celery", "kombu"}
 
 

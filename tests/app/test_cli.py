@@ -9,8 +9,8 @@ import time
 from typing import get_args, get_type_hints
 
 import pytest
-from penstock.app import locks
-from penstock.app.cli import app
+from penstock.app.cli.main import app
+from penstock.app.host import locks
 from study_ledger import make_study, study_spec
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -286,7 +286,7 @@ def test_shells_complete_commands_and_the_names_of_studies(home):
 def test_help_loads_nothing_heavy(tmp_path):
     """Start-up time is a feature: the libraries that take long are not imported for --help."""
     code = (
-        "import sys; from penstock.app.cli import main; sys.argv[1:] = ['--help']\n"
+        "import sys; from penstock.app.cli.main import main; sys.argv[1:] = ['--help']\n"
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'optuna', 'sqlalchemy', 'celery', 'plotly', 'redis', 'pydantic'}\n"
         "heavy |= {'numpy'}\n"
@@ -314,12 +314,12 @@ if "refuse" in sys.argv:
     penstock.create_study(direction="up")
 if "interrupt" in sys.argv:
     import penstock
-    from penstock.app.handle import SUBMITTED
+    from penstock.app.study.handle import SUBMITTED
     SUBMITTED.get().append(penstock.load_study("digits"))  # as optimize() does
     raise KeyboardInterrupt
 if "submit" in sys.argv:
     import penstock
-    from penstock.app.handle import SUBMITTED
+    from penstock.app.study.handle import SUBMITTED
     study = penstock.create_study(study_name="later")
     SUBMITTED.get().append(study)  # as submit() does
     print(study.best_trial)

@@ -8,15 +8,16 @@ import uuid
 
 import pytest
 from fake_scheduler import FakeScheduler
-from penstock.app import broker, client, locks, protocol
-from penstock.app.client import Client
-from penstock.app.doctor import diagnose
-from penstock.app.dropped import counted
-from penstock.app.lookout import Lookout
-from penstock.app.queries import Reader
-from penstock.app.serve import Scheduler
-from penstock.app.settings import load
-from penstock.profiling.errors import BackendError, UsageError
+from penstock.app.broker import client, protocol, server
+from penstock.app.broker.client import Client
+from penstock.app.broker.dropped import counted
+from penstock.app.host import locks
+from penstock.app.host.settings import load
+from penstock.app.ledger.reader import Reader
+from penstock.app.services.scheduler_process import Scheduler
+from penstock.app.status.doctor import diagnose
+from penstock.app.status.lookout import Lookout
+from penstock.profiling.base.errors import BackendError, UsageError
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def settings(tmp_path):
     settings = load(home=tmp_path / "home")
     settings.ensure_home()
     yield settings
-    broker.stop(settings)
+    server.stop(settings)
 
 
 def test_a_command_is_answered_and_carries_its_seal(settings):
@@ -51,12 +52,12 @@ def test_what_lies_where_the_answer_belongs_is_passed_over_and_counted(settings,
     monkeypatch.setattr(client.uuid, "uuid4", lambda: uuid.UUID(int=1))
     place = protocol.PREFIX + protocol.reply_name(uuid.UUID(int=1).hex)
     garbage = [b"\xff", "[" * 100_000, "[]", "{}", '{"ok": false, "error": 1}']
-    with FakeScheduler(settings, deaf=1), broker.connect(settings) as connection:
+    with FakeScheduler(settings, deaf=1), server.connect(settings) as connection:
         connection.rpush(place, *garbage)
         assert Client(settings).send("anything") == {"ok": True}
-        found = counted(connection, broker.broker_url(settings))
+        found = counted(connection, server.broker_url(settings))
         assert found == {("replies", "json"): 2, ("replies", "form"): 3}
-    with broker.connect(settings) as connection:
+    with server.connect(settings) as connection:
         connection.rpush(place, *garbage)
         with pytest.raises(BackendError, match="scheduler does not answer"):
             Client(settings, patience=0.2).send("anything")
@@ -80,16 +81,16 @@ def test_a_command_outlives_the_broker_it_was_sent_to(settings, monkeypatch):
     asking = Client(settings, patience=20)
     waiting = threading.Thread(target=lambda: outcome.append(asking.send("anything")))
     waiting.start()
-    _until(lambda: broker.connect(settings).xlen(protocol.COMMANDS) > 0)
-    locks.send_signal(settings.run, broker.NAME, signal.SIGKILL)
-    assert locks.wait_gone(settings.run, broker.NAME, 5)
+    _until(lambda: server.connect(settings).xlen(protocol.COMMANDS) > 0)
+    locks.send_signal(settings.run, server.NAME, signal.SIGKILL)
+    assert locks.wait_gone(settings.run, server.NAME, 5)
     with FakeScheduler(settings):
         waiting.join(20)
     assert outcome == [{"ok": True}]
 
 
 def test_silence_ends_with_who_is_silent_and_where_to_look(settings):
-    broker.start(settings)
+    server.start(settings)
     asking = Client(settings, patience=0.2)
     with pytest.raises(BackendError, match=r"no scheduler has opened.*penstock doctor"):
         asking.send("anything")
@@ -97,7 +98,7 @@ def test_silence_ends_with_who_is_silent_and_where_to_look(settings):
         pass
     with pytest.raises(BackendError, match="scheduler does not answer"):
         asking.send("anything")
-    broker.stop(settings)
+    server.stop(settings)
     with pytest.raises(BackendError, match=r"broker .* does not answer"):
         asking.send("anything")
 
@@ -106,7 +107,7 @@ def test_what_keeps_the_scheduler_from_serving_is_said_and_logged_once(settings,
     """The store is lost after the services were asked for."""
     (tmp_path / "file").write_text("")
     lost = load(home=settings.home, store=f"{tmp_path}/file/x")
-    broker.start(lost)
+    server.start(lost)
     stop = threading.Event()
     serving = threading.Thread(target=Scheduler(lost).serve, args=(stop,))
     serving.start()
@@ -127,7 +128,7 @@ def test_a_scheduler_that_refuses_its_ledger_is_not_waited_for(settings, known):
     if known:
         with FakeScheduler(settings):
             pass
-    broker.start(settings)
+    server.start(settings)
     (settings.home / "ledger.db").write_text("no ledger, and long enough to be seen as none\n" * 99)
     stop = threading.Event()
     serving = threading.Thread(target=Scheduler(settings).serve, args=(stop,))
@@ -144,8 +145,8 @@ def test_a_scheduler_that_refuses_its_ledger_is_not_waited_for(settings, known):
 
 def test_what_was_refused_before_a_command_was_sent_may_be_mended_since(settings):
     """It may be passing, too: then it is waited for."""
-    with FakeScheduler(settings, deaf=1), broker.connect(settings) as connection:
-        url = broker.broker_url(settings)
+    with FakeScheduler(settings, deaf=1), server.connect(settings) as connection:
+        url = server.broker_url(settings)
         protocol.tell_trouble(connection, url, "damaged", lasts=True)
         time.sleep(0.1)
         assert Client(settings).send("anything") == {"ok": True}
@@ -165,9 +166,9 @@ def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
     """To who sends a command, and to who watches."""
     with FakeScheduler(settings):
         pass
-    at = load(home=settings.home, broker=broker.broker_url(settings))
+    at = load(home=settings.home, broker=server.broker_url(settings))
     words = r"refuses to be written to \(.*maxmemory.*\): raise its maxmemory"
-    with broker.connect(settings) as connection:
+    with server.connect(settings) as connection:
         connection.config_set("maxmemory", 1)
         with pytest.raises(BackendError, match=words):
             Client(settings, patience=0.2).send("anything")
@@ -188,7 +189,7 @@ def test_a_study_that_nobody_has_answered_may_yet_be_accepted_and_that_is_said(s
 
 
 def test_what_was_never_sent_will_not_be_carried_out(settings):
-    broker.start(settings)
+    server.start(settings)
     with pytest.raises(BackendError) as said:
         Client(settings, patience=0.3).send("submit", study={"id": "late-1a2b"})
     assert str(said.value).endswith("`penstock doctor` looks for the reason")

@@ -7,10 +7,10 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.app import codec
-from penstock.profiling.errors import BackendError, UsageError
-from penstock.scheduler import events
-from penstock.scheduler.study import Code, StudySpec
+from penstock.app.ledger import codec
+from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.scheduler.model import events
+from penstock.scheduler.model.study import Code, StudySpec
 
 SPEC = StudySpec(
     id="digits-1",

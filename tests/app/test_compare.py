@@ -8,11 +8,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from penstock.app.codec import spec_from_json
-from penstock.app.compare import Compared, _progress, write_comparison
-from penstock.app.standing import standing
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.study import StrategySpec
+from penstock.app.ledger.codec import spec_from_json
+from penstock.app.report.compare import Compared, _progress, write_comparison
+from penstock.app.views.progress import standing
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, study_spec
 
 HOSTILE = "</script><script>alert(1)</script>{{plotly}}"

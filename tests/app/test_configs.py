@@ -4,12 +4,13 @@ from itertools import product
 
 import pytest
 from drive_world import spec
-from penstock.app import answers, configs
-from penstock.app.configs import TOGETHER, propose
-from penstock.app.options import Resources, SystemTuning
-from penstock.app.submission import make_plan
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.decisions import AskConfigs
+from penstock.app.optuna_bridge import system_sampler
+from penstock.app.optuna_bridge.system_sampler import TOGETHER, propose
+from penstock.app.runner import answers
+from penstock.app.spec.build import make_plan
+from penstock.app.spec.options import Resources, SystemTuning
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.decisions import AskConfigs
 
 CHOICES = (("threads", (1, 2, 4, 8)), ("memory_format", ("channels_last",)), ("compile", (True,)))
 ALL = {
@@ -56,7 +57,7 @@ def test_a_model_that_raises_proposes_nothing_and_the_study_goes_on(monkeypatch,
     def broken(_):
         raise RuntimeError("no model today")
 
-    monkeypatch.setattr(configs, "propose", broken)
+    monkeypatch.setattr(system_sampler, "propose", broken)
     answer = answers.configs(ask(), 2.0)
     assert (answer.cause, answer.workload, answer.configs) == ("c1", "w", ())
     assert "no model today" in caplog.text

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from penstock.app.best import best_facts
-from penstock.app.codec import state_to_json
-from penstock.app.janitor import unnamed
-from penstock.app.ledger import SqlLedger
-from penstock.app.listing import standing_facts, study_facts
-from penstock.app.queries import Reader
-from penstock.app.restoring import restore
-from penstock.profiling.errors import BackendError, LedgerDamaged
+from penstock.app.ledger.codec import state_to_json
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.restore import restore
+from penstock.app.services.janitor import unnamed
+from penstock.app.status.listing import standing_facts, study_facts
+from penstock.app.views.best import best_facts
+from penstock.profiling.base.errors import BackendError, LedgerDamaged
 from study_ledger import make_study, study_spec
 
 PLACES = 72

@@ -5,14 +5,14 @@ import time
 from dataclasses import replace
 
 import pytest
-from penstock.app import devices
-from penstock.app.devices import device_facts, device_table, wait_free
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.writes import Batch
-from penstock.profiling.devices import Device
-from penstock.profiling.errors import BackendError, UsageError
-from penstock.scheduler.state import DeviceRecord
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.writes import Batch
+from penstock.app.views import devices
+from penstock.app.views.devices import device_facts, device_table, wait_free
+from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.state.state import DeviceRecord
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 

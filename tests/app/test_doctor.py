@@ -7,12 +7,14 @@ import threading
 import time
 
 import pytest
-from penstock.app import broker, locks, protocol, services, store
-from penstock.app.doctor import diagnose
-from penstock.app.serve import Scheduler
-from penstock.app.services import Service
-from penstock.app.settings import load
-from penstock.app.transport import RedisTransport
+from penstock.app.broker import installation, protocol, server
+from penstock.app.broker.transport import RedisTransport
+from penstock.app.host import locks
+from penstock.app.host.settings import load
+from penstock.app.services import services
+from penstock.app.services.scheduler_process import Scheduler
+from penstock.app.services.services import Service
+from penstock.app.status.doctor import diagnose
 from study_ledger import make_study, study_spec
 
 
@@ -51,10 +53,10 @@ def test_what_can_be_measured_is_said_and_why_the_rest_cannot(tmp_path):
 
 def test_a_broker_that_refuses_its_user_something_is_a_finding(settings):
     settings.ensure_home()
-    broker.start(settings)
-    with broker.connect(settings) as client:
+    server.start(settings)
+    with server.connect(settings) as client:
         client.execute_command("ACL", "SETUSER", "weak", "on", ">word", "~*", "+ping")
-    url = broker.broker_url(settings).replace("//", "//weak:word@", 1)
+    url = server.broker_url(settings).replace("//", "//weak:word@", 1)
     found = findings(load(home=settings.home, devices="cpu:1x1", broker=url))
     for name in ("broker", "checkpoint store"):
         assert found[name].grade == "fail"
@@ -71,12 +73,12 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
     assert gone.what.endswith("ledger.db is gone: there was one")
     assert "penstock restore" in gone.advice
     settings.ensure_home()
-    broker.start(settings)
+    server.start(settings)
     stop = threading.Event()
     serving = threading.Thread(target=Scheduler(settings).serve, args=(stop,))
     serving.start()
     try:
-        with broker.connect(settings) as client:
+        with server.connect(settings) as client:
             deadline = time.monotonic() + 60
             while not client.exists(protocol.SCHEDULER):
                 assert time.monotonic() < deadline
@@ -99,14 +101,14 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
 def test_what_runs_is_found_running(settings):
     sleep = (sys.executable, "-c", "import time; time.sleep(60)")
     services.ensure_up(settings, services=(Service("scheduler", sleep),))
-    url = broker.broker_url(settings)
-    store.mark(settings.store_url, b"k")
+    url = server.broker_url(settings)
+    installation.mark(settings.store_url, b"k")
     RedisTransport(url, b"k", store=settings.store_url).open()
     found = findings(settings)
     assert found["broker"].what.endswith("answers")
     assert found["scheduler"].what.startswith("runs")
     assert found["checkpoint store"].what.endswith("usable")
-    with broker.connect(settings) as client:
+    with server.connect(settings) as client:
         client.hset(protocol.INSTALLATION, "store", "file:///nowhere")
     assert findings(settings)["checkpoint store"].grade == "fail"
 
@@ -132,16 +134,16 @@ def test_a_scheduler_that_cannot_serve_fails_and_its_store_is_looked_at(settings
     (tmp_path / "file").write_text("")
     changed = load(home=settings.home, store=f"{tmp_path}/file/x", devices="cpu:1x1")
     settings.ensure_home()
-    broker.start(settings)
-    url = broker.broker_url(settings)
-    store.mark(settings.store_url, b"k")
+    server.start(settings)
+    url = server.broker_url(settings)
+    installation.mark(settings.store_url, b"k")
     before = RedisTransport(url, b"k", store=settings.store_url)
     before.open()
     in_use = findings(changed)["checkpoint store"]
     assert (in_use.grade, in_use.what.partition(":")[0]) == ("warn", "file")
     assert "in use; these settings say file://" in in_use.what
     before.close()
-    with broker.connect(settings) as client, locks.hold(settings.run, "scheduler"):
+    with server.connect(settings) as client, locks.hold(settings.run, "scheduler"):
         protocol.tell_trouble(client, url, "no luck", lasts=False)
         found = findings(changed)
     assert found["scheduler"].grade == "fail"
@@ -189,10 +191,10 @@ def test_a_ledger_that_is_no_ledger_fails(settings):
 
 def test_what_lies_in_the_broker_and_should_not_is_said_with_what_to_do(settings):
     settings.ensure_home()
-    broker.start(settings)
+    server.start(settings)
     found = findings(settings)
     assert {"broker's keys", "dropped messages"}.isdisjoint(found)
-    with broker.connect(settings) as client:
+    with server.connect(settings) as client:
         client.hset(protocol.DROPPED, mapping={"reports seal": 3, "odd": 1, "queues form": "odd"})
         client.hset(protocol.INSTALLATION, mapping={"key": "no key", "boot": "b"})
         found = findings(settings)

@@ -7,18 +7,18 @@ import threading
 
 import pytest
 from penstock import UsageError
-from penstock.app.archive import Epoch, archive_of, to_event
-from penstock.app.codec import decode, encode
-from penstock.app.energy import energy_words, joules_of
-from penstock.app.export_tables import epoch_table, trial_table
-from penstock.app.own_file import to_text
-from penstock.app.reports import to_event as report_to_event
-from penstock.app.rows import EpochRow
-from penstock.profiling.devices import Device
-from penstock.profiling.energy import Energy
-from penstock.scheduler.state import DeviceRecord
-from penstock.tasks.metering import Metering
-from penstock.tasks.pipe import Pipe
+from penstock.app.common.versioned_file import to_text
+from penstock.app.exports.archive import Epoch, archive_of, to_event
+from penstock.app.exports.tables import epoch_table, trial_table
+from penstock.app.ledger.codec import decode, encode
+from penstock.app.ledger.rows import EpochRow
+from penstock.app.runner.reports import to_event as report_to_event
+from penstock.app.views.energy import energy_words, joules_of
+from penstock.profiling.counters.energy import Energy
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.state.state import DeviceRecord
+from penstock.tasks.process.energy import Metering
+from penstock.tasks.process.pipe import Pipe
 from study_ledger import make_study, study_spec
 
 

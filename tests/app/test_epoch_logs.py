@@ -15,10 +15,10 @@ import optuna
 import penstock
 import pytest
 from penstock import MLflowCallback, TensorBoardCallback
-from penstock.app import epoch_logs, mlflow
-from penstock.app.epoch_logs import Feed
-from penstock.app.live import Watcher
-from penstock.profiling.errors import UsageError
+from penstock.app.exports import epoch_callbacks, mlflow
+from penstock.app.exports.epoch_callbacks import Feed
+from penstock.app.views.live import Watcher
+from penstock.profiling.base.errors import UsageError
 from study_ledger import make_study, study_spec
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -206,7 +206,7 @@ def test_an_mlflow_that_does_not_answer_is_said_once_and_holds_nobody_up(
 
 
 def test_a_log_that_was_away_for_a_while_misses_nothing(tmp_path, part, whole, monkeypatch):
-    monkeypatch.setattr(epoch_logs, "RETRY", 0.0)
+    monkeypatch.setattr(epoch_callbacks, "RETRY", 0.0)
     folder = tmp_path / "tb"
     callback = TensorBoardCallback(folder)
     with closing(Feed([callback], tmp_path)) as feed:

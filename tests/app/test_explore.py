@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from penstock.app.explore import explored
-from penstock.app.samplers import SamplerHost
-from penstock.app.space import Categorical, Float, Int, check_params, parse_space
-from penstock.scheduler.study import Code, StrategySpec, StudySpec
+from penstock.app.optuna_bridge.explore import explored
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.spec.space import Categorical, Float, Int, check_params, parse_space
+from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 
 SPACE = {
     "lr": Float(1e-4, 1e-1, log=True),

@@ -9,9 +9,9 @@ from datetime import datetime
 
 import pyarrow.parquet as pq
 import pytest
-from penstock.app.archive import archive_of
-from penstock.app.cli import app
-from penstock.app.export_tables import epoch_table, to_csv, to_parquet, trial_table
+from penstock.app.cli.main import app
+from penstock.app.exports.archive import archive_of
+from penstock.app.exports.tables import epoch_table, to_csv, to_parquet, trial_table
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 
@@ -31,7 +31,7 @@ def reader(home):
 
 
 def make_reader(home):
-    from penstock.app.queries import Reader
+    from penstock.app.ledger.reader import Reader
 
     return Reader(f"sqlite:///{home / 'ledger.db'}")
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_written_is_refused(call, arguments, words):
 
 def test_without_pyarrow_the_extra_to_install_is_named(home, tmp_path):
     code = (
-        "import sys; sys.modules['pyarrow'] = None; from penstock.app.cli import main\n"
+        "import sys; sys.modules['pyarrow'] = None; from penstock.app.cli.main import main\n"
         f"sys.argv[1:] = ['export', '-o', {str(tmp_path / 't.parquet')!r}]; main()"
     )
     env = {"PENSTOCK_HOME": str(home), "PYTHONPATH": ":".join(sys.path)}

@@ -13,11 +13,12 @@ import urllib.request
 from importlib import import_module
 
 import pytest
-from penstock.app import broker, locks
-from penstock.app.flower import COLUMNS, NAME, USER, become, password_file
-from penstock.app.services import take_down
-from penstock.app.settings import load
-from penstock.profiling.errors import UsageError
+from penstock.app.broker import server
+from penstock.app.host import locks
+from penstock.app.host.settings import load
+from penstock.app.services.flower import COLUMNS, NAME, USER, become, password_file
+from penstock.app.services.services import take_down
+from penstock.profiling.base.errors import UsageError
 
 pytestmark = pytest.mark.integration
 
@@ -27,13 +28,13 @@ def settings(tmp_path):
     settings = load(home=tmp_path / "home")
     settings.ensure_home()
     yield settings
-    broker.stop(settings)
+    server.stop(settings)
 
 
 @pytest.fixture
 def flower(settings):
     """The address of a running ``penstock flower``, and its output."""
-    broker.start(settings)
+    server.start(settings)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -108,7 +109,7 @@ def test_there_is_one_and_down_ends_it_at_once_although_its_broker_is_gone(flowe
     assert ask(url, "/api/workers")[0] == 401
     with pytest.raises(UsageError, match="Flower runs already"):
         become(settings, 1)
-    broker.stop(settings)
+    server.stop(settings)
     time.sleep(1.0)  # its threads notice, and try again
     began = time.monotonic()
     assert take_down(settings) == ["flower"]

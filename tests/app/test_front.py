@@ -4,16 +4,10 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from penstock.app import archive
-from penstock.app.best import best_facts, best_view
-from penstock.app.export_tables import trial_table
-from penstock.app.figures import pareto
-from penstock.app.listing import standing_facts
-from penstock.app.live import Watcher
-from penstock.app.own_file import to_text
-from penstock.app.picture import picture, progress
-from penstock.app.report import render
-from penstock.app.results import (
+from penstock.app.common.versioned_file import to_text
+from penstock.app.exports import archive
+from penstock.app.exports.tables import trial_table
+from penstock.app.optuna_bridge.frozen_trials import (
     NoTrial,
     Results,
     SeveralObjectives,
@@ -21,10 +15,16 @@ from penstock.app.results import (
     to_dataframe,
     to_optuna,
 )
-from penstock.app.results import best as best_trial
-from penstock.app.standing import front_of, ranked
-from penstock.scheduler.pareto import front
-from penstock.scheduler.study import Objective, StrategySpec
+from penstock.app.optuna_bridge.frozen_trials import best as best_trial
+from penstock.app.report.figures import pareto
+from penstock.app.report.report import render
+from penstock.app.status.listing import standing_facts
+from penstock.app.views.best import best_facts, best_view
+from penstock.app.views.live import Watcher
+from penstock.app.views.progress import front_of, ranked
+from penstock.app.views.screen import picture, progress
+from penstock.scheduler.model.pareto import front
+from penstock.scheduler.model.study import Objective, StrategySpec
 from rich.console import Console
 from study_ledger import SomeFail, make_study, study_spec
 

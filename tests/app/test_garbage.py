@@ -5,16 +5,17 @@ import time
 
 import pytest
 from drive_world import spec
-from penstock.app import garbage, store
-from penstock.app.garbage import find, size_of
-from penstock.app.ledger import SqlLedger
-from penstock.app.settings import load
-from penstock.app.store import installation_key
-from penstock.app.writes import Batch
-from penstock.profiling.errors import BackendError, UsageError
-from penstock.scheduler.decisions import Parent
-from penstock.scheduler.study import StudyRecord
-from penstock.scheduler.trial import Trial
+from penstock.app.broker import installation
+from penstock.app.broker.installation import installation_key
+from penstock.app.host.settings import load
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.writes import Batch
+from penstock.app.services import garbage
+from penstock.app.services.garbage import find, size_of
+from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.scheduler.model.decisions import Parent
+from penstock.scheduler.model.study import StudyRecord
+from penstock.scheduler.model.trial import Trial
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def commit(settings, status, uri, contract="empty"):
 def test_files_without_a_row_go_and_while_a_study_lasts_only_old_ones(
     settings, status, contract, young_ones_too
 ):
-    root = store.checkpoints(settings.store_url, installation_key(settings))
+    root = installation.checkpoints(settings.store_url, installation_key(settings))
     folder = type(settings.home)(root.removeprefix("file://"))
     named, old, young, fresh = (folder / f"{letter * 64}.pt" for letter in "abcd")
     for path, age in ((named, 1e6), (old, 1e6), (young, 3600.0), (fresh, 0.0)):

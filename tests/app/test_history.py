@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 from ledger_batches import first_batch
-from penstock.app import history as files
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.writes import Batch
-from penstock.profiling.errors import UsageError
-from penstock.profiling.history import PER_WORKLOAD, HistoryEntry
+from penstock.app.ledger import history as files
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.writes import Batch
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.similarity.history import PER_WORKLOAD, HistoryEntry
 
 ENTRY = HistoryEntry(
     workload="w",

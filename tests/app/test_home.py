@@ -10,19 +10,21 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from penstock.app import doctor, services, store
-from penstock.app.boundary import to_the_user
-from penstock.app.cli import app
-from penstock.app.settings import load
-from penstock.app.terminal import BACKEND
-from penstock.app.whole_file import write_whole
-from penstock.profiling.errors import BackendError, UsageError
+from penstock.app.broker import installation
+from penstock.app.cli.main import app
+from penstock.app.cli.terminal import BACKEND
+from penstock.app.common.atomic_file import write_whole
+from penstock.app.host.settings import load
+from penstock.app.host.tracebacks import to_the_user
+from penstock.app.services import services
+from penstock.app.status import doctor
+from penstock.profiling.base.errors import BackendError, UsageError
 from typer.testing import CliRunner
 
 SOMEBODY = 12345
 IN_CONTAINER = """
 import os, sys
-from penstock.app.settings import load
+from penstock.app.host.settings import load
 settings = load(home=sys.argv[1])
 os.setgid(int(sys.argv[2]))
 os.setuid(int(sys.argv[2]))
@@ -93,7 +95,7 @@ def test_a_folder_within_that_others_can_write_to_is_found(settings, caplog):
 @pytest.mark.parametrize("given", [0o777, 0o666, 0o640])
 def test_what_is_ours_is_its_owners_alone_and_that_a_secret_may_be_known_is_said(settings, given):
     settings.ensure_home()
-    key = store.installation_key(settings)
+    key = installation.installation_key(settings)
     names = ("key", "flower.password", "ledger.db", "ledger.db-wal")
     own = [settings.home / name for name in names]
     for path in own:
@@ -106,7 +108,7 @@ def test_what_is_ours_is_its_owners_alone_and_that_a_secret_may_be_known_is_said
     assert f"{settings.home / 'key'} was open to others (mode {given:04o}) and may be known" in said
     assert "penstock:installation" in said
     assert "flower.password was open" in said
-    assert store.installation_key(settings) == key
+    assert installation.installation_key(settings) == key
     assert settings.close_home() is None, "once"
 
 
@@ -232,7 +234,7 @@ def test_files_of_a_process_without_umask_are_not_for_others_to_write(tmp_path, 
     write_whole(tmp_path / "a", "x", "report")
     assert mode(tmp_path / "a") == 0o644
     program = (
-        "import pathlib\nfrom penstock.app.cli import main\n"
+        "import pathlib\nfrom penstock.app.cli.main import main\n"
         "try: main()\nexcept SystemExit: pathlib.Path('b').touch()"
     )
     subprocess.run([sys.executable, "-c", program, "--help"], cwd=tmp_path, check=True, stdout=-3)

@@ -7,8 +7,8 @@ import time
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
-from penstock.app.importances import LEAST, MOST, importances
-from penstock.scheduler.study import StrategySpec
+from penstock.app.optuna_bridge.importances import LEAST, MOST, importances
+from penstock.scheduler.model.study import StrategySpec
 
 ASHA = StrategySpec("asha", max_epochs=9)
 SPACE = {

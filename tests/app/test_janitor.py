@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from ledger_batches import first_batch
-from penstock.app.janitor import SWEEP_AGE, Janitor
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.writes import Batch
-from penstock.scheduler.decisions import Parent
-from penstock.scheduler.study import trial_id
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.writes import Batch
+from penstock.app.services.janitor import SWEEP_AGE, Janitor
+from penstock.scheduler.model.decisions import Parent
+from penstock.scheduler.model.study import trial_id
 
 TRIALS = [trial_id("digits-1", number) for number in range(2)]
 

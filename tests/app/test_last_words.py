@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from penstock.app import services
-from penstock.app.cli import app
-from penstock.app.settings import load
+from penstock.app.cli.main import app
+from penstock.app.host.settings import load
+from penstock.app.services import services
 from study_ledger import SomeFail, make_study, study_spec
 from typer.testing import CliRunner
 

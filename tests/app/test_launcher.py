@@ -11,8 +11,8 @@ import threading
 
 import psutil
 import pytest
-from penstock.app.launcher import Launcher, end_strays
-from penstock.tasks.lifeline import MARK_VARIABLE
+from penstock.app.host.launcher import Launcher, end_strays
+from penstock.tasks.process.lifeline import MARK_VARIABLE
 from worker_bench import wait_for
 
 #: A daemon forgets its parent, its session and its environment, as a user's code may.
@@ -178,7 +178,7 @@ def test_a_child_that_has_ended_is_not_counted_though_nobody_waited_for_it(start
 KILLED = """
     import os, sys, time
     from pathlib import Path
-    from penstock.app.launcher import Launcher
+    from penstock.app.host.launcher import Launcher
     code = "import subprocess, sys, time;" \\
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']," \\
         " start_new_session=True); print(1, flush=True); time.sleep(600)"

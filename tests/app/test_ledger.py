@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.writes import Batch
-from penstock.profiling.errors import BackendError, IllegalTransition, UsageError
-from penstock.scheduler.decisions import Parent
-from penstock.scheduler.events import Tick
-from penstock.scheduler.study import StudyRecord
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.writes import Batch
+from penstock.profiling.base.errors import BackendError, IllegalTransition, UsageError
+from penstock.scheduler.model.decisions import Parent
+from penstock.scheduler.model.events import Tick
+from penstock.scheduler.model.study import StudyRecord
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_ledger_is_found_again_after_its_process_ended(url):
 WRITER = """
 import sys
 from ledger_batches import SPEC, epoch_batch, first_batch
-from penstock.app.ledger import SqlLedger
+from penstock.app.ledger.ledger import SqlLedger
 
 ledger = SqlLedger.open(sys.argv[1])
 ledger.commit(first_batch(16))
@@ -155,7 +155,7 @@ def test_a_full_disk_is_an_error_that_says_so_and_the_ledger_goes_on_afterwards(
 
 LIMITED = """
 import resource, signal, sys
-from penstock.app.ledger import Batch, SqlLedger
+from penstock.app.ledger.ledger import Batch, SqlLedger
 
 ledger = SqlLedger.open(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -239,7 +239,7 @@ def test_a_second_writer_waits_for_a_transaction_and_is_told_when_it_does_not_en
     sqlite_url, monkeypatch
 ):
     url = sqlite_url
-    monkeypatch.setattr("penstock.app.database.PATIENCE", 0.05)
+    monkeypatch.setattr("penstock.app.ledger.databases.base.PATIENCE", 0.05)
     first, second = SqlLedger.open(url), SqlLedger.open(url)
     first._driver.execute("BEGIN IMMEDIATE")
     with pytest.raises(BackendError, match="another process holds its lock"):

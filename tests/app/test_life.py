@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
-from penstock.app.clock import SimulatedClock
-from penstock.app.ledger import MemoryLedger, SqlLedger
-from penstock.app.plan_view import plan_view
-from penstock.app.queries import Reader
-from penstock.app.restoring import restore
-from penstock.app.runner import Runner
-from penstock.app.samplers import SamplerHost
-from penstock.app.serve import Scheduler
-from penstock.app.settings import load
-from penstock.app.space import parse_space
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import StudyExtended
-from penstock.scheduler.study import StrategySpec
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.host.settings import load
+from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.restore import restore
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.runner.runner import Runner
+from penstock.app.services.scheduler_process import Scheduler
+from penstock.app.spec.space import parse_space
+from penstock.app.views.plan import plan_view
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.events import StudyExtended
+from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
 
 FULL = spec(StrategySpec("full", max_epochs=2), n_trials=3, sampler="random")

@@ -3,15 +3,15 @@
 import io
 
 import pytest
-from penstock.app.archive import archive_of, to_event
-from penstock.app.export_tables import trial_table
-from penstock.app.ledger import SqlLedger
-from penstock.app.lineage import lineage
-from penstock.app.report import write_report
-from penstock.app.restoring import restore
-from penstock.app.results import Results
-from penstock.app.story import render, tell
-from penstock.scheduler.study import StrategySpec, number_of
+from penstock.app.exports.archive import archive_of, to_event
+from penstock.app.exports.tables import trial_table
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.restore import restore
+from penstock.app.optuna_bridge.frozen_trials import Results
+from penstock.app.report.lineage import lineage
+from penstock.app.report.report import write_report
+from penstock.app.views.story import render, tell
+from penstock.scheduler.model.study import StrategySpec, number_of
 from rich.console import Console
 from study_ledger import make_study, study_spec
 

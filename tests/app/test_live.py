@@ -5,12 +5,12 @@ import threading
 import time
 
 import pytest
-from penstock.app import live
-from penstock.app.listing import standing_facts
-from penstock.app.live import Lines, Watcher, follow
-from penstock.app.picture import FULL_TABLE, picture, select
-from penstock.app.standing import reached
-from penstock.profiling.errors import BackendError
+from penstock.app.status.listing import standing_facts
+from penstock.app.views import live
+from penstock.app.views.live import Lines, Watcher, follow
+from penstock.app.views.progress import reached
+from penstock.app.views.screen import FULL_TABLE, picture, select
+from penstock.profiling.base.errors import BackendError
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 

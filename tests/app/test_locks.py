@@ -9,8 +9,8 @@ import sys
 import threading
 
 import pytest
-from penstock.app import locks, logs
-from penstock.profiling.errors import UsageError
+from penstock.app.host import locks, logs
+from penstock.profiling.base.errors import UsageError
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -51,7 +51,8 @@ def test_the_lock_is_free_as_soon_as_its_holder_was_killed(run, spawn):
 
 def test_a_service_outlives_its_killed_starter(run):
     program = (
-        "import os, sys, pathlib; from penstock.app import locks; run = pathlib.Path(sys.argv[1])\n"
+        "import os, sys, pathlib; from penstock.app.host import locks\n"
+        "run = pathlib.Path(sys.argv[1])\n"
         f"locks.spawn_service(run, 'service', {SLEEPER!r}, env=dict(os.environ), log=run / 'log')\n"
         "os.kill(os.getpid(), 9)"
     )
@@ -71,7 +72,7 @@ def test_the_file_names_the_process_that_became_the_service(run, spawn):
 def test_a_child_of_a_service_does_not_keep_its_lock(run, spawn):
     """The service adopts the lock; a grandchild that lives on does not hold it."""
     program = (
-        "import pathlib, subprocess, sys, os; from penstock.app import locks\n"
+        "import pathlib, subprocess, sys, os; from penstock.app.host import locks\n"
         "with locks.hold(pathlib.Path(sys.argv[1]), 'service'):\n"
         "    os.system('sleep 60 & echo $!')\n"
     )

@@ -12,9 +12,9 @@ import threading
 import time
 
 import pytest
-from penstock.app import logs
-from penstock.app.logs import LogKeeper, last_error, open_log, tail, trim, uncaught
-from penstock.app.settings import load
+from penstock.app.host import logs
+from penstock.app.host.logs import LogKeeper, last_error, open_log, tail, trim, uncaught
+from penstock.app.host.settings import load
 
 LIMIT = 1 << 20
 

@@ -6,12 +6,12 @@ import subprocess
 from urllib.request import urlopen
 
 import pytest
-from penstock.app import broker
-from penstock.app.dropped import Dropped
-from penstock.app.metrics import Collector, serve
-from penstock.app.settings import load
-from penstock.profiling.errors import UsageError
-from penstock.tasks.messages import Forged
+from penstock.app.broker import server as broker
+from penstock.app.broker.dropped import Dropped
+from penstock.app.exports.prometheus import Collector, serve
+from penstock.app.host.settings import load
+from penstock.profiling.base.errors import UsageError
+from penstock.tasks.process.messages import Forged
 from prometheus_client.parser import text_string_to_metric_families
 from study_ledger import make_study, study_spec
 from system import program

@@ -11,12 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from ledger_batches import as_newer, first_batch
-from penstock.app import database
-from penstock.app.ledger import SqlLedger
-from penstock.app.migrations import run, versions
-from penstock.app.open_database import database_at
-from penstock.app.tables import HEAD, METADATA
-from penstock.profiling.errors import BackendError
+from penstock.app.ledger.databases import base
+from penstock.app.ledger.databases.migrations import run, versions
+from penstock.app.ledger.databases.open import database_at
+from penstock.app.ledger.databases.tables import HEAD, METADATA
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.profiling.base.errors import BackendError
 from sqlalchemy import create_engine, inspect
 
 
@@ -31,9 +31,9 @@ def scripts(connection):
 
 
 def test_an_empty_file_is_brought_to_the_head(url, connection):
-    database.migrate(database_at(url), connection)
+    base.migrate(database_at(url), connection)
     with connection.begin():
-        assert database.revision(connection) == HEAD
+        assert base.revision(connection) == HEAD
 
 
 STEPS = sorted(path.name[1:5] for path in Path(versions.__file__).parent.glob("r*.py"))
@@ -43,13 +43,13 @@ STEPS = sorted(path.name[1:5] for path in Path(versions.__file__).parent.glob("r
 def test_every_step_on_the_way_is_brought_to_the_head(url, connection, step):
     with connection.begin():
         run.upgrade(connection, step)
-    database.migrate(database_at(url), connection)
+    base.migrate(database_at(url), connection)
     with connection.begin():
-        assert database.revision(connection) == HEAD
+        assert base.revision(connection) == HEAD
 
 
 def test_the_migrated_schema_is_the_one_that_the_code_uses(url, connection):
-    database.migrate(database_at(url), connection)
+    base.migrate(database_at(url), connection)
     with connection.begin():
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
@@ -77,7 +77,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(url):
     with pytest.raises(BackendError, match=wanted):
         SqlLedger.open(url)
     with database_at(url).writer().connect() as connection, connection.begin():
-        assert database.revision(connection) == "9999"
+        assert base.revision(connection) == "9999"
 
 
 def test_a_migration_that_fails_leaves_the_ledger_as_it_was(url):
@@ -92,7 +92,7 @@ def test_a_migration_that_fails_leaves_the_ledger_as_it_was(url):
 def test_a_ledger_at_the_head_is_opened_without_alembic(url):
     SqlLedger.open(url).close()
     program = (
-        "import sys; from penstock.app.ledger import SqlLedger;"
+        "import sys; from penstock.app.ledger.ledger import SqlLedger;"
         f"SqlLedger.open({url!r}).close(); print('alembic' in sys.modules)"
     )
     ran = subprocess.run(

@@ -14,13 +14,13 @@ from penstock import (
     TorchTrainable,
     epoch_function,
 )
-from penstock.app.commands import to_event
-from penstock.app.objectives import parse_constraints, parse_objectives
-from penstock.app.plan import Plan
-from penstock.app.submission import make_plan, make_spec
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.state import EngineState
-from penstock.scheduler.study import Objective
+from penstock.app.runner.commands import to_event
+from penstock.app.spec.build import make_plan, make_spec
+from penstock.app.spec.objectives import parse_constraints, parse_objectives
+from penstock.app.spec.plan import Plan
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.study import Objective
+from penstock.scheduler.state.state import EngineState
 
 GOOD = {
     "direction": None,
@@ -141,7 +141,7 @@ def test_a_study_of_several_objectives_is_the_same_after_a_reload_and_over_the_w
 
 
 def _plain(made):
-    from penstock.app.codec import spec_to_json
+    from penstock.app.ledger.codec import spec_to_json
 
     return json.loads(spec_to_json(made))
 

@@ -18,11 +18,11 @@ from penstock import (
     UsageError,
     create_study,
 )
-from penstock.app.codec import spec_from_json, spec_to_json
-from penstock.app.options import GROUPS, places
-from penstock.app.plan import Plan
-from penstock.app.submission import make_plan, make_spec
-from penstock.scheduler.study import StudySpec
+from penstock.app.ledger.codec import spec_from_json, spec_to_json
+from penstock.app.spec.build import make_plan, make_spec
+from penstock.app.spec.options import GROUPS, places
+from penstock.app.spec.plan import Plan
+from penstock.scheduler.model.study import StudySpec
 
 SPACE = {"lr": Float(1e-4, 1, log=True)}
 

@@ -14,11 +14,11 @@ from http.client import HTTPConnection
 import optuna
 import penstock
 import pytest
-from penstock.app.dashboard import serving
-from penstock.app.optuna_storage import LedgerStorage
-from penstock.app.results import Results
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.study import StrategySpec
+from penstock.app.optuna_bridge.dashboard import serving
+from penstock.app.optuna_bridge.frozen_trials import Results
+from penstock.app.optuna_bridge.storage import LedgerStorage
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, study_spec
 from system import program
 

@@ -6,15 +6,15 @@ import itertools
 
 import pytest
 from drive_world import spec
-from penstock.app.simulate import simulate
-from penstock.app.space import parse_space
-from penstock.profiling.devices import Device
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import EpochReported, StudySubmitted
-from penstock.scheduler.places import are_kept_for, places
-from penstock.scheduler.policies import POLICIES
-from penstock.scheduler.strategy import STRATEGIES
-from penstock.scheduler.study import StrategySpec
+from penstock.app.simulation.simulator import simulate
+from penstock.app.spec.space import parse_space
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.events import EpochReported, StudySubmitted
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.policies.registry import POLICIES
+from penstock.scheduler.resources.slots import are_kept_for, places
+from penstock.scheduler.strategies.base import STRATEGIES
 
 WIDTHS = (1, 2, 4)
 DEVICES = (1, 3, 4)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from penstock.app import terminal
-from penstock.app.archive import archive_of
-from penstock.app.cli import app
-from penstock.app.console import PlainConsole
-from penstock.app.export_tables import epoch_table, to_csv, to_parquet, trial_table
-from penstock.app.plain import encodable, plain
-from penstock.app.queries import Reader
+from penstock.app.cli import terminal
+from penstock.app.cli.main import app
+from penstock.app.common.console import PlainConsole
+from penstock.app.common.plain import encodable, plain
+from penstock.app.exports.archive import archive_of
+from penstock.app.exports.tables import epoch_table, to_csv, to_parquet, trial_table
+from penstock.app.ledger.reader import Reader
 from rich.text import Text
 from study_ledger import SomeFail, make_study, study_spec
 from typer.testing import CliRunner

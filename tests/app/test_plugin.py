@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import check_invariants, device, spec
-from penstock.app import plugin
-from penstock.app.clock import SimulatedClock
-from penstock.app.codec import state_to_json
-from penstock.app.ledger import MemoryLedger
-from penstock.app.plan_view import plan_view
-from penstock.app.plugin import PluginHost
-from penstock.app.runner import Runner
-from penstock.app.samplers import SamplerHost
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import Planned, PolicyChosen, PolicyFailed
-from penstock.scheduler.planning import ASIDE
-from penstock.scheduler.snapshot import Candidate, Snapshot
-from penstock.scheduler.study import StrategySpec
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.ledger.codec import state_to_json
+from penstock.app.ledger.ledger import MemoryLedger
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.runner import policy_host
+from penstock.app.runner.policy_host import PluginHost
+from penstock.app.runner.runner import Runner
+from penstock.app.views.plan import plan_view
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.engine.planning import ASIDE
+from penstock.scheduler.model.events import Planned, PolicyChosen, PolicyFailed
+from penstock.scheduler.model.snapshot import Candidate, Snapshot
+from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
 
 PLAN = StrategySpec("full", max_epochs=3)
@@ -41,7 +41,7 @@ def importable(monkeypatch):
 
 @pytest.fixture
 def host(monkeypatch):
-    monkeypatch.setattr(plugin, "PATIENCE", 2.0)
+    monkeypatch.setattr(policy_host, "PATIENCE", 2.0)
     host = PluginHost()
     yield host
     host.close()
@@ -90,7 +90,7 @@ def test_what_cannot_be_loaded_is_refused_with_the_reason(host, capfd, name, wor
 )
 def test_a_bad_policy_is_cut_off_and_the_next_question_is_answered(host, monkeypatch, name, said):
     if name == "spins":  # a busy machine is slow to give it what it may use
-        monkeypatch.setattr(plugin, "PATIENCE", 60.0)
+        monkeypatch.setattr(policy_host, "PATIENCE", 60.0)
     begun = time.monotonic()
     with pytest.raises(UsageError, match=said):
         host.plan(f"users_policies:{name}", [snapshot()])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from penstock.app import protocol
-from penstock.app.protocol import BEAT, CLAIM, CUT, DISPATCH, REPORT, REVOKE, call
-from penstock.profiling.errors import BackendError
+from penstock.app.broker import protocol
+from penstock.app.broker.protocol import BEAT, CLAIM, CUT, DISPATCH, REPORT, REVOKE, call
+from penstock.profiling.base.errors import BackendError
 from worker_bench import bench, client
 
 TRIAL = "st-0000"

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_batches import SPEC, as_newer, epoch_batch, first_batch, trials
-from penstock.app import codec
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.rows import Work
-from penstock.app.tables import HEAD
-from penstock.app.writes import Batch
-from penstock.profiling.devices import Device
-from penstock.profiling.errors import BackendError, IllegalTransition, UsageError
-from penstock.scheduler.decisions import Member
-from penstock.scheduler.state import DeviceRecord
-from penstock.scheduler.study import StudyRecord
-from penstock.scheduler.trial import AcceptedEpoch, Failure, Trial, TrialState
+from penstock.app.ledger import codec
+from penstock.app.ledger.databases.tables import HEAD
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.rows import Work
+from penstock.app.ledger.writes import Batch
+from penstock.profiling.base.errors import BackendError, IllegalTransition, UsageError
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.decisions import Member
+from penstock.scheduler.model.study import StudyRecord
+from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
+from penstock.scheduler.state.state import DeviceRecord
 from sqlalchemy import text
 
 

@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import pytest
 from drive_world import World, device, spec
-from penstock.app.ports import AttemptSeen, Seen, Survey
-from penstock.app.reaper import ENDLESS, ENDLESS_GRACE, PUBLISH_TIMEOUT, REPORT_TIMEOUT, Reaper
-from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft
+from penstock.app.common.ports import AttemptSeen, Seen, Survey
+from penstock.app.runner.reaper import (
+    ENDLESS,
+    ENDLESS_GRACE,
+    PUBLISH_TIMEOUT,
+    REPORT_TIMEOUT,
+    Reaper,
+)
+from penstock.scheduler.model.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft
 
 AT = 100.0
 

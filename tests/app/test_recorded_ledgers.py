@@ -9,12 +9,12 @@ import pytest
 from desk import Curve
 from engine_record import Recorder, Sequence
 from make_ledgers import FOLDER, KINDS, reading, replayed, unpack
-from penstock.app.clock import SimulatedClock
-from penstock.app.ledger import SqlLedger
-from penstock.app.restoring import restore
-from penstock.app.runner import Runner
-from penstock.app.samplers import SamplerHost
-from penstock.app.simulate import SimulatedTransport
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.restore import restore
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.runner.runner import Runner
+from penstock.app.simulation.simulator import SimulatedTransport
 
 
 @pytest.fixture(params=sorted(KINDS))

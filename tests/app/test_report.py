@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from penstock.app.report import render, write_report
-from penstock.profiling.errors import UsageError
+from penstock.app.report.report import render, write_report
+from penstock.profiling.base.errors import UsageError
 from study_ledger import make_study, study_spec
 
 HOSTILE = '</script><script>alert("x")</script>{{plotly}}'

@@ -7,19 +7,19 @@ from contextlib import closing
 import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import device, spec
-from penstock.app.clock import SimulatedClock
-from penstock.app.codec import decode, encode, spec_to_json
-from penstock.app.ledger import MemoryLedger, SqlLedger
-from penstock.app.ports import Message
-from penstock.app.reports import to_event, to_question
-from penstock.app.restoring import restore
-from penstock.app.runner import Runner
-from penstock.app.samplers import SamplerHost
-from penstock.app.simulate import SimulatedTransport
-from penstock.profiling.errors import BackendError, LedgerDamaged
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import EpochReported, StudyCancelled, StudySubmitted
-from penstock.scheduler.study import StrategySpec
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.common.ports import Message
+from penstock.app.ledger.codec import decode, encode, spec_to_json
+from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
+from penstock.app.ledger.restore import restore
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.runner.reports import to_event, to_question
+from penstock.app.runner.runner import Runner
+from penstock.app.simulation.simulator import SimulatedTransport
+from penstock.profiling.base.errors import BackendError, LedgerDamaged
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.events import EpochReported, StudyCancelled, StudySubmitted
+from penstock.scheduler.model.study import StrategySpec
 
 
 class Crashed(Exception):

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from penstock.app.samplers import SamplerHost
-from penstock.app.space import Categorical, Float, Int, grid_size, parse_space
-from penstock.scheduler.study import Code, Objective, StrategySpec, StudySpec
-from penstock.scheduler.trial import Trial, TrialState
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.spec.space import Categorical, Float, Int, grid_size, parse_space
+from penstock.scheduler.model.study import Code, Objective, StrategySpec, StudySpec
+from penstock.scheduler.model.trial import Trial, TrialState
 
 SPACE = parse_space({"x": Float(-10, 10), "n": Int(1, 64, log=True), "act": ["relu", "tanh"]})
 GRID = parse_space({"lr": Float(0.1, 0.3, step=0.1), "act": ["relu", "tanh"]})

@@ -4,12 +4,12 @@ import io
 from dataclasses import replace
 
 import pytest
-from penstock.app.codec import spec_to_json
-from penstock.app.live import Watcher
-from penstock.app.picture import progress, sentence
-from penstock.app.script import outcome, show
-from penstock.app.text import duration
-from penstock.scheduler.study import StrategySpec
+from penstock.app.common.text import duration
+from penstock.app.ledger.codec import spec_to_json
+from penstock.app.study.script import outcome, show
+from penstock.app.views.live import Watcher
+from penstock.app.views.screen import progress, sentence
+from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
 from study_ledger import START, make_study, study_spec
 

@@ -10,11 +10,13 @@ import time
 
 import psutil
 import pytest
-from penstock.app import broker, locks, logs, services
-from penstock.app.reviver import POLL, Reviver
-from penstock.app.services import Service, ensure_up, stop_if_idle, take_down, wanted
-from penstock.app.settings import load
-from penstock.profiling.errors import BackendError, UsageError
+from penstock.app.broker import server
+from penstock.app.host import locks, logs
+from penstock.app.host.settings import load
+from penstock.app.services import services
+from penstock.app.services.services import Service, ensure_up, stop_if_idle, take_down, wanted
+from penstock.app.services.supervisor import POLL, Reviver
+from penstock.profiling.base.errors import BackendError, UsageError
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 STAND_INS = (Service("scheduler", SLEEP), Service("agent", SLEEP))
@@ -44,7 +46,7 @@ def pids(settings):
 def test_everything_is_up_after_one_call_and_a_second_call_changes_nothing(settings):
     ensure_up(settings, services=STAND_INS)
     first = until(lambda: pids(settings))
-    broker.connect(settings).close()
+    server.connect(settings).close()
     ensure_up(settings, services=STAND_INS)
     assert pids(settings) == first
     assert [status.pid for status in services.statuses(settings)] == first
@@ -62,10 +64,10 @@ def test_down_stops_agent_scheduler_and_broker_in_this_order(settings):
 def test_whichever_is_killed_any_survivor_revives_it(settings, name):
     ensure_up(settings, services=STAND_INS)
     before = until(lambda: pids(settings))
-    with Reviver(settings) as reviver, Reviver(settings):
+    with Reviver(settings) as supervisor, Reviver(settings):
         locks.send_signal(settings.run, name, signal.SIGKILL)
         after = until(lambda: (now := pids(settings)) and now != before and now)
-        assert reviver.trouble() is None
+        assert supervisor.trouble() is None
     changed = [n for n, a, b in zip(NAMES, before, after, strict=True) if a != b]
     assert changed == [name]
 
@@ -73,8 +75,9 @@ def test_whichever_is_killed_any_survivor_revives_it(settings, name):
 def test_a_reviver_in_a_service_revives_its_sibling(settings):
     """As in real life: the reviver lives in the scheduler, and no client is there any more."""
     program = (
-        "import time; from penstock.app import reviver, settings\n"
-        "reviver.Reviver(settings.load()).start(); time.sleep(60)"
+        "import time; from penstock.app.host import settings\n"
+        "from penstock.app.services import supervisor\n"
+        "supervisor.Reviver(settings.load()).start(); time.sleep(60)"
     )
     keeping = Service("scheduler", (sys.executable, "-c", program))
     ensure_up(settings, services=(keeping, STAND_INS[1]))
@@ -96,8 +99,8 @@ def test_what_was_taken_down_stays_down(settings):
 def test_a_service_that_keeps_ending_is_revived_ever_more_slowly_and_said(settings):
     failing = (Service("agent", (sys.executable, "-c", "print('no luck')")),)
     ensure_up(settings, services=failing)
-    with Reviver(settings) as reviver:
-        said = until(reviver.trouble)
+    with Reviver(settings) as supervisor:
+        said = until(supervisor.trouble)
     assert "agent was started 3 times" in said
     assert "no luck" in said
     assert (settings.logs / "agent.log").read_text().count("no luck") <= 5
@@ -136,12 +139,12 @@ def test_idle_services_stop_unless_someone_asked_again_or_wants_them_to_stay(tmp
 
 def test_an_external_broker_is_never_started_nor_stopped(settings, tmp_path):
     settings.ensure_home()
-    broker.start(settings)
-    other = load(home=tmp_path / "other", broker=broker.broker_url(settings), devices="cpu:1x1")
+    server.start(settings)
+    other = load(home=tmp_path / "other", broker=server.broker_url(settings), devices="cpu:1x1")
     ensure_up(other, services=STAND_INS)
-    assert not locks.is_running(other.run, broker.NAME)
+    assert not locks.is_running(other.run, server.NAME)
     assert take_down(other, grace=1) == ["agent", "scheduler"]
-    broker.connect(settings).close()
+    server.connect(settings).close()
 
 
 def test_nothing_is_started_when_the_broker_does_not_answer(tmp_path):
@@ -187,7 +190,7 @@ def test_other_devices_than_those_that_are_up_are_refused(settings):
 def test_a_service_sees_the_settings_and_runs_in_the_state_folder(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program = (
-        "import json, os; from penstock.app.settings import load\n"
+        "import json, os; from penstock.app.host.settings import load\n"
         "print(json.dumps([str(load().home), load().devices, os.getcwd()]), flush=True)"
     )
     ensure_up(settings, services=(Service("scheduler", (sys.executable, "-c", program)),))

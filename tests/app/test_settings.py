@@ -8,8 +8,8 @@ import sys
 import textwrap
 
 import pytest
-from penstock.app.settings import load
-from penstock.profiling.errors import UsageError
+from penstock.app.host.settings import load
+from penstock.profiling.base.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -131,8 +131,8 @@ def test_a_read_only_or_full_state_folder_is_refused(tmp_path, option, word):
     if subprocess.run([*mount, script, "sh", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no user namespaces here: a file system cannot be mounted for the test")
     program = textwrap.dedent(f"""
-        from penstock.app.settings import load
-        from penstock.profiling.errors import UsageError
+        from penstock.app.host.settings import load
+        from penstock.profiling.base.errors import UsageError
         try:
             load(home={str(tmp_path)!r}).ensure_home()
         except UsageError as error:
@@ -156,7 +156,7 @@ def test_a_read_only_or_full_state_folder_is_refused(tmp_path, option, word):
     ],
 )
 def test_a_brokers_certificate_is_asked_for_by_celery_too(given, required):
-    from penstock.app.celery import make_app
+    from penstock.app.worker.celery import make_app
 
     url = load(broker=given).broker
     assert url.startswith(given)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from penstock.app.rows import EpochRow
-from penstock.app.shared import Together, section, together
+from penstock.app.ledger.rows import EpochRow
+from penstock.app.views.device_sharing import Together, section, together
 
 STUDY = SimpleNamespace(id="s", created_at=10.0)
 

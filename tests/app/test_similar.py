@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 from ledger_batches import first_batch
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.similar import likeness, likeness_facts, likeness_view, look
-from penstock.profiling.devices import Device
-from penstock.profiling.errors import UsageError
-from penstock.profiling.history import HistoryEntry, machine_class, source_of
-from penstock.scheduler.decisions import Member
-from penstock.scheduler.events import Profiled
-from penstock.scheduler.state import DeviceRecord
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.views.similar import likeness, likeness_facts, likeness_view, look
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.devices.device import Device
+from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
+from penstock.scheduler.model.decisions import Member
+from penstock.scheduler.model.events import Profiled
+from penstock.scheduler.state.state import DeviceRecord
 from rich.console import Console
 
 

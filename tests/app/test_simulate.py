@@ -5,13 +5,13 @@ import json
 
 import pytest
 from drive_world import device, spec
-from penstock.app.clock import SimulatedClock
-from penstock.app.ports import Orders
-from penstock.app.simulate import SimulatedTransport, simulate
-from penstock.profiling.errors import BackendError
-from penstock.scheduler.decisions import Dispatch, Member, Segment
-from penstock.scheduler.events import EpochReported, TrialReturned
-from penstock.scheduler.study import StrategySpec
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.common.ports import Orders
+from penstock.app.simulation.simulator import SimulatedTransport, simulate
+from penstock.profiling.base.errors import BackendError
+from penstock.scheduler.model.decisions import Dispatch, Member, Segment
+from penstock.scheduler.model.events import EpochReported, TrialReturned
+from penstock.scheduler.model.study import StrategySpec
 
 
 class Curve:

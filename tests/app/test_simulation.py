@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from penstock.app import simulation_drawing
-from penstock.app.cli import app
-from penstock.app.generated import BURST, FAMILIES, generated, instance
-from penstock.app.recorded import recorded
-from penstock.app.simulation import COMPARED, lower_bound, run, simulated_devices
-from penstock.app.simulation_drawing import colour, gantt, shares, spans
-from penstock.app.simulation_page import render
-from penstock.app.simulation_view import simulation_view
-from penstock.app.terminal import present
-from penstock.app.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
-from penstock.profiling.errors import UsageError
-from penstock.profiling.families import fitted
-from penstock.scheduler.policies import POLICIES
-from penstock.scheduler.study import StrategySpec
+from penstock.app.cli.main import app
+from penstock.app.cli.terminal import present
+from penstock.app.simulation import gantt as simulation_drawing
+from penstock.app.simulation.experiment import COMPARED, lower_bound, run, simulated_devices
+from penstock.app.simulation.gantt import colour, gantt, shares, spans
+from penstock.app.simulation.generated import BURST, FAMILIES, generated, instance
+from penstock.app.simulation.page import render
+from penstock.app.simulation.recorded import recorded
+from penstock.app.simulation.table import simulation_view
+from penstock.app.simulation.workload import StudyWork, TrialWork, Workload, shape_of, study_spec
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.costs.reference_curves import fitted
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.policies.registry import POLICIES
 from study_ledger import make_study
 from study_ledger import study_spec as recorded_spec
 from typer.testing import CliRunner

@@ -5,8 +5,8 @@ import math
 
 import optuna
 import pytest
-from penstock.app.space import Categorical, Float, Int, check_params, grid_values, parse_space
-from penstock.profiling.errors import UsageError
+from penstock.app.spec.space import Categorical, Float, Int, check_params, grid_values, parse_space
+from penstock.profiling.base.errors import UsageError
 
 REFUSED = [
     ("an empty range", lambda: Float(1, 1), "Float.high", "above low"),

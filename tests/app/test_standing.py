@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from penstock.app.codec import spec_from_json
-from penstock.app.standing import (
+from penstock.app.common.text import duration, number, sparkline
+from penstock.app.ledger.codec import spec_from_json
+from penstock.app.views.progress import (
     best_of,
     breaks,
     expected_epochs,
@@ -13,8 +14,7 @@ from penstock.app.standing import (
     so_far,
     standing,
 )
-from penstock.app.text import duration, number, sparkline
-from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, study_spec
 
 

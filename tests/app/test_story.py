@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from penstock.app.story import because, find_trial, render, sentence, tell
-from penstock.profiling.errors import UsageError
-from penstock.scheduler import events
+from penstock.app.views.story import because, find_trial, render, sentence, tell
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model import events
 from rich.console import Console
 from study_ledger import TRACEBACK, make_study, study_spec
 

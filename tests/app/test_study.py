@@ -8,10 +8,10 @@ import penstock
 import pytest
 from fake_scheduler import FakeScheduler
 from penstock import FullBudget, TrialFailed, UsageError, create_study, load_study
-from penstock.app import live
-from penstock.app.handle import DETACH, SUBMITTED
-from penstock.app.results import best
-from penstock.scheduler.trial import TrialState
+from penstock.app.optuna_bridge.frozen_trials import best
+from penstock.app.study.handle import DETACH, SUBMITTED
+from penstock.app.views import live
+from penstock.scheduler.model.trial import TrialState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SPACE = {"x": [3.0, 1.0, 2.0], "act": ["relu"]}

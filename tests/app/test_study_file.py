@@ -7,14 +7,15 @@ import textwrap
 import pytest
 from fake_scheduler import FakeScheduler
 from penstock import ASHA, Exactness, Limits, Resources, Sampler, Share, SystemTuning
-from penstock.app import strategies, study_file
-from penstock.app.cli import app
-from penstock.app.codec import spec_from_json
-from penstock.app.handle import DETACH
-from penstock.app.plan import Plan
-from penstock.app.study_file import _STRATEGIES
-from penstock.app.submission import make_plan
-from penstock.scheduler.study import StrategySpec
+from penstock.app.cli.main import app
+from penstock.app.ledger.codec import spec_from_json
+from penstock.app.spec import strategies
+from penstock.app.spec.build import make_plan
+from penstock.app.spec.plan import Plan
+from penstock.app.study import study_file
+from penstock.app.study.handle import DETACH
+from penstock.app.study.study_file import _STRATEGIES
+from penstock.scheduler.model.study import StrategySpec
 from typer.testing import CliRunner
 
 CODE = """

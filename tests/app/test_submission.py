@@ -25,11 +25,11 @@ from penstock import (
     TorchTrainable,
     epoch_function,
 )
-from penstock.app.changes import differences
-from penstock.app.plan import Plan
-from penstock.app.submission import check_name, make_asked_spec, make_plan, make_spec, new_id
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.study import Code
+from penstock.app.spec.build import check_name, make_asked_spec, make_plan, make_spec, new_id
+from penstock.app.spec.plan import Plan
+from penstock.app.study.changes import differences
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.study import Code
 
 GOOD = {
     "direction": "maximize",

@@ -1,15 +1,15 @@
 """Synchronous BOHB: Hyperband's brackets one at a time, and the model of Falkner et al. 2018."""
 
 from optuna.trial import TrialState
-from penstock.app.clock import SimulatedClock
-from penstock.app.ledger import MemoryLedger
-from penstock.app.runner import Runner
-from penstock.app.samplers import SamplerHost
-from penstock.app.simulate import SimulatedTransport
-from penstock.profiling.devices import Device
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import EpochReported, StudySubmitted
-from penstock.scheduler.study import StrategySpec, number_of
+from penstock.app.common.clock import SimulatedClock
+from penstock.app.ledger.ledger import MemoryLedger
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.runner.runner import Runner
+from penstock.app.simulation.simulator import SimulatedTransport
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.events import EpochReported, StudySubmitted
+from penstock.scheduler.model.study import StrategySpec, number_of
 from study_ledger import Curves, study_spec
 
 

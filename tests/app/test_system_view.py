@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 from drive_world import spec
-from penstock.app.rows import EpochRow, TrialRow
-from penstock.app.system_configurations import tried
-from penstock.app.system_figures import bought, by_batch, clusters, heat
-from penstock.app.system_view import system_section, turned
-from penstock.profiling.devices import Device
-from penstock.profiling.features import principal
-from penstock.profiling.history import HistoryEntry, digest, machine_class
-from penstock.profiling.similarity import Similarity
-from penstock.scheduler.events import AttemptFailed, Profiled, Window, WindowsMeasured
-from penstock.scheduler.state import DeviceRecord
+from penstock.app.ledger.rows import EpochRow, TrialRow
+from penstock.app.report.system_figures import bought, by_batch, clusters, heat
+from penstock.app.report.system_section import system_section, turned
+from penstock.app.views.system_configurations import tried
+from penstock.profiling.devices.device import Device
+from penstock.profiling.similarity.features import principal
+from penstock.profiling.similarity.history import HistoryEntry, digest, machine_class
+from penstock.profiling.similarity.service import Similarity
+from penstock.scheduler.model.events import AttemptFailed, Profiled, Window, WindowsMeasured
+from penstock.scheduler.state.state import DeviceRecord
 from plotly import graph_objects
 
 ONE, TWO = (("threads", 1),), (("loader_workers", 2),)

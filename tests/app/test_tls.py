@@ -12,11 +12,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 from flower.utils.broker import Broker
-from penstock.app import broker, protocol
-from penstock.app.celery import make_app
-from penstock.app.doctor import diagnose
-from penstock.app.settings import load
-from penstock.profiling.errors import BackendError, UsageError
+from penstock.app.broker import protocol, server
+from penstock.app.host.settings import load
+from penstock.app.status.doctor import diagnose
+from penstock.app.worker.celery import make_app
+from penstock.profiling.base.errors import BackendError, UsageError
 from system import program
 
 
@@ -45,14 +45,14 @@ def port(authority, tmp_path_factory):
     home = tmp_path_factory.mktemp("tls")
     settings = load(home=home)
     settings.ensure_home()
-    broker.start(settings)
+    server.start(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority / "host.pem", authority / "host.key")
     try:
-        with forwarding(context, str(broker.socket_path(settings))) as port:
+        with forwarding(context, str(server.socket_path(settings))) as port:
             yield port
     finally:
-        broker.stop(settings)
+        server.stop(settings)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def url(port, ca=None, host="127.0.0.1", password=""):
 
 def test_with_the_ca_in_the_url_it_is_reached_by_client_and_celery(port, authority, tmp_path):
     known = url(port, authority / "ca.pem")
-    with broker.connect(load(home=tmp_path, broker=known)) as client:
+    with server.connect(load(home=tmp_path, broker=known)) as client:
         assert client.set("of", "ours")
     app = make_app(known)
     with app.connection_for_read() as connection:
@@ -151,6 +151,6 @@ def test_a_ca_that_is_not_there_is_refused_by_the_name_of_its_file(port, tmp_pat
     missing = tmp_path / "no.pem"
     settings = load(home=tmp_path, broker=url(port, missing), devices="cpu:1x1")
     with pytest.raises(UsageError, match=f"ssl_ca_certs = '{missing}' is refused"):
-        broker.connect(settings)
+        server.connect(settings)
     found = {finding.name: finding for finding in diagnose(settings)}["broker"]
     assert (found.grade, str(missing) in found.what) == ("fail", True)

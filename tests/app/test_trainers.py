@@ -9,10 +9,10 @@ import sys
 import textwrap
 
 import pytest
-from penstock.app.launcher import Launcher
-from penstock.app.trainers import LINGER, STUDIES_KEPT, Slot, environment
-from penstock.profiling.devices import Device
-from penstock.tasks.messages import CodeRef, SegmentTask
+from penstock.app.host.launcher import Launcher
+from penstock.app.worker.trainers import LINGER, STUDIES_KEPT, Slot, environment
+from penstock.profiling.devices.device import Device
+from penstock.tasks.process.messages import CodeRef, SegmentTask
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_trainer_of_which_no_trial_is_known_lingers_and_is_closed(slot):
 STEPS = """
     import resource
     import torch
-    from penstock.tasks.trainer import _trim_heap
+    from penstock.tasks.trainer.__main__ import _trim_heap
 
     def faults(times):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -6,15 +6,15 @@ import json
 from dataclasses import replace
 
 import pytest
-from penstock.app import protocol
-from penstock.app.dropped import counted
-from penstock.app.ports import OpenAttempt, Orders
-from penstock.app.reports import to_event
-from penstock.app.transport import RedisTransport
-from penstock.profiling.errors import BackendError
-from penstock.scheduler.decisions import Cut, Release, Revoke
-from penstock.scheduler.events import AttemptFailed
-from penstock.scheduler.study import Code
+from penstock.app.broker import protocol
+from penstock.app.broker.dropped import counted
+from penstock.app.broker.transport import RedisTransport
+from penstock.app.common.ports import OpenAttempt, Orders
+from penstock.app.runner.reports import to_event
+from penstock.profiling.base.errors import BackendError
+from penstock.scheduler.model.decisions import Cut, Release, Revoke
+from penstock.scheduler.model.events import AttemptFailed
+from penstock.scheduler.model.study import Code
 from worker_bench import KEY, SPEC, bench, client
 
 TRIAL = "st-0000"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from penstock.app.rows import EpochRow
-from penstock.app.usage import CAUSES, usage, words
-from penstock.scheduler.study import StrategySpec
+from penstock.app.ledger.rows import EpochRow
+from penstock.app.views.utilisation import CAUSES, usage, words
+from penstock.scheduler.model.study import StrategySpec
 
 FULL = StrategySpec("full", max_epochs=2)
 HALVING = StrategySpec("halving", max_epochs=3)

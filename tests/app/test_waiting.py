@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from penstock.app import broker, protocol
-from penstock.app.lookout import EVERY, HOLDS, Lookout
-from penstock.app.rows import Work
-from penstock.app.settings import load
-from penstock.app.waiting import Services, Setback, why_waiting
-from penstock.profiling.devices import Device
-from penstock.scheduler.events import AttemptFailed, AttemptLost
-from penstock.scheduler.state import DeviceRecord
+from penstock.app.broker import protocol, server
+from penstock.app.host.settings import load
+from penstock.app.ledger.rows import Work
+from penstock.app.status.lookout import EVERY, HOLDS, Lookout
+from penstock.app.status.waiting import Services, Setback, why_waiting
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.events import AttemptFailed, AttemptLost
+from penstock.scheduler.state.state import DeviceRecord
 from study_ledger import SomeFail, make_study, study_spec
 
 MINE = Work("digits", "digits-1a2b-0001", 1, 3, None)
@@ -189,7 +189,7 @@ def test_what_was_accepted_since_ends_that(settings):
 
 def test_a_reason_is_told_when_it_has_held_for_a_while_and_no_longer(settings, monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr("penstock.app.lookout.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("penstock.app.status.lookout.time.monotonic", lambda: clock[0])
     reader = make_study(settings.home, study_spec(), turns=3)
     study, lookout = reader.study("digits"), Lookout(settings, reader)
     seen = Services(scheduler=False)
@@ -228,10 +228,10 @@ def test_what_is_no_record_of_a_device_says_nothing(tmp_path, garbage):
     """Anybody may write to the broker: who looks at it goes on."""
     settings = load(home=tmp_path / "home")
     settings.ensure_home()
-    broker.start(settings)
+    server.start(settings)
     try:
-        with broker.connect(settings) as client:
+        with server.connect(settings) as client:
             client.hset(protocol.DEVICES, "node-cpu-0", garbage)
             assert not Lookout(settings, None)._asked().leaving
     finally:
-        broker.stop(settings)
+        server.stop(settings)

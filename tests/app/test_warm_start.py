@@ -7,11 +7,11 @@ import pytest
 from drive_world import spec
 from fake_scheduler import FakeScheduler
 from penstock import ASHA, Float, FullBudget, UsageError, create_study, load_study
-from penstock.app.queries import Reader
-from penstock.app.samplers import SamplerHost
-from penstock.app.space import parse_space
-from penstock.app.warm_start import fitting, of_frozen
-from penstock.scheduler.study import Observation, StrategySpec
+from penstock.app.ledger.reader import Reader
+from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.spec.space import parse_space
+from penstock.app.spec.warm_start import fitting, of_frozen
+from penstock.scheduler.model.study import Observation, StrategySpec
 
 SPACE = {"x": Float(0.0, 10.0), "act": ["relu", "tanh"]}
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 from installation import is_trainer
-from penstock.app import broker, protocol
-from penstock.app.dropped import counted
-from penstock.app.message import message
-from penstock.app.ports import Orders
-from penstock.app.sending import command_of
-from penstock.app.transport import RedisTransport
-from penstock.scheduler.decisions import Cut, Release, Revoke
-from penstock.scheduler.study import Code
-from penstock.tasks.messages import SegmentTask, seal
+from penstock.app.broker import protocol, server
+from penstock.app.broker.dropped import counted
+from penstock.app.broker.message import message
+from penstock.app.broker.sending import command_of
+from penstock.app.broker.transport import RedisTransport
+from penstock.app.common.ports import Orders
+from penstock.scheduler.model.decisions import Cut, Release, Revoke
+from penstock.scheduler.model.study import Code
+from penstock.tasks.process.messages import SegmentTask, seal
 from worker_bench import KEY, SPEC, bench, client, wait_for
 
 pytestmark = pytest.mark.integration
@@ -728,10 +728,10 @@ def test_a_report_waits_for_a_broker_that_was_restarted(own):
     own.start_worker()
     own.send("st-0000", objective(own, "waits"), n=2)
     own.reports(1)
-    broker.stop(own.settings)
+    server.stop(own.settings)
     (own.settings.home / "go").touch()
     wait_for(lambda: "does not answer" in own.log())
-    broker.start(own.settings)
+    server.start(own.settings)
     (last,) = own.reports(1)
     assert (last.body["epoch"], last.body["closes"]) == (2, True)
     assert own.seen().state == "done"

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from penstock.app.workload_file import read_workload
-from penstock.profiling.errors import UsageError
+from penstock.app.simulation.workload_file import read_workload
+from penstock.profiling.base.errors import UsageError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "workload.yaml"
 FILE = """\

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from penstock.app.workload_file import read_workload
-from penstock.app.yaml_file import ALLOWED, DEEPEST, MOST_BYTES, MOST_VALUES, YamlFile
-from penstock.profiling.errors import UsageError
+from penstock.app.common.yaml_file import ALLOWED, DEEPEST, MOST_BYTES, MOST_VALUES, YamlFile
+from penstock.app.simulation.workload_file import read_workload
+from penstock.profiling.base.errors import UsageError
 
 
 def bomb(first: str, each: str, levels: int) -> str:

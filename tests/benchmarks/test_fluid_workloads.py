@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from penstock import UsageError
-from penstock.tasks import loop
+from penstock.tasks.training import loop
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DATA = Path(os.environ.get("PENSTOCK_DATA", EXAMPLES.parent.parent / "shared" / "data"))

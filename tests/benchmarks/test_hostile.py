@@ -75,7 +75,7 @@ UNCLEAR = {
     "died: exit code 0": "exit code 0",
     "None": "says 'None'",
     "ValueError: the dog": "names neither",
-    f'File "{ROOT}/app/runner.py", line 3\nKeyError: cat': "our own frames",
+    f'File "{ROOT}/app/runner/runner.py", line 3\nKeyError: cat': "our own frames",
 }
 
 

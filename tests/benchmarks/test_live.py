@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from penstock.app.rows import EpochRow
-from penstock.app.workload import study_spec
-from penstock.scheduler.study import StrategySpec
+from penstock.app.ledger.rows import EpochRow
+from penstock.app.simulation.workload import study_spec
+from penstock.scheduler.model.study import StrategySpec
 
 from benchmarks._live import DEVICES, Costs, Ran, bound, costs, foretold
 from benchmarks.placement_live import mismatches, spread

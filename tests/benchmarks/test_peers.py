@@ -39,7 +39,7 @@ def test_the_curve_falls_and_knows_the_best_rate():
 
 
 def test_penstocks_trial_reports_the_same_curve():
-    from penstock.tasks import loop
+    from penstock.tasks.training import loop
 
     study, training = map(importlib.import_module, ("penstock_study", "_training"))
     code = study.Trial({"lr": 0.02, "steps": 2})

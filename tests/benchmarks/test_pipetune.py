@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 import pytest
-from penstock.profiling.knobs import words
+from penstock.profiling.knobs.knobs import words
 
 replay = importlib.import_module("benchmarks._pipetune_replay")
 pipetune = importlib.import_module("benchmarks.pipetune")

@@ -12,9 +12,9 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 from deployed import DEPLOY, check_command, yaml_of
-from penstock.app import agent
-from penstock.app.settings import PREFIX, Settings
-from penstock.scheduler.policies import POLICIES
+from penstock.app.host.settings import PREFIX, Settings
+from penstock.app.services import node_agent
+from penstock.scheduler.policies.registry import POLICIES
 from system import missing
 
 CHART = DEPLOY / "helm/penstock"
@@ -133,7 +133,7 @@ def test_pods_are_nobody_and_workers_have_the_time_to_drain(manifests):
         for container in pod["spec"]["containers"]:
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
     worker = of(manifests, "StatefulSet", "worker")["spec"]["template"]["spec"]
-    assert worker["terminationGracePeriodSeconds"] > agent.DRAIN_GRACE + 10
+    assert worker["terminationGracePeriodSeconds"] > node_agent.DRAIN_GRACE + 10
 
 
 def test_a_password_is_in_the_secret_only(manifests):

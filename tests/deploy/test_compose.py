@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 from deployed import DEPLOY, ROOT, check_command, yaml_of
-from penstock.app import agent
-from penstock.app.settings import PREFIX, Settings
+from penstock.app.host.settings import PREFIX, Settings
+from penstock.app.services import node_agent
 from system import missing
 
 COMPOSE = DEPLOY / "compose.yaml"
@@ -86,7 +86,9 @@ def test_volumes_secrets_and_files_are_there():
 
 
 def test_a_worker_has_the_time_to_drain():
-    assert int(SERVICES["worker"]["stop_grace_period"].removesuffix("s")) > agent.DRAIN_GRACE + 10
+    assert (
+        int(SERVICES["worker"]["stop_grace_period"].removesuffix("s")) > node_agent.DRAIN_GRACE + 10
+    )
 
 
 def test_the_broker_keeps_what_it_was_given():

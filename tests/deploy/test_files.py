@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from deployed import DEPLOY, ROOT, check_command
-from penstock.app.settings import PREFIX, Settings
+from penstock.app.host.settings import PREFIX, Settings
 from system import program
 
 SCRIPTS = [
@@ -78,7 +78,7 @@ def test_a_container_is_healthy_only_while_its_service_runs(service, tmp_path):
     environment = {"PENSTOCK_HOME": tmp_path, "PATH": "/usr/bin:/bin"}
     command = [sys.executable, DEPLOY / "docker/healthy.py", service]
     assert subprocess.run(command, env=environment, timeout=30, check=False).returncode == 1
-    holder = "import sys; from penstock.app import locks; from pathlib import Path\n"
+    holder = "import sys; from penstock.app.host import locks; from pathlib import Path\n"
     holder += "with locks.hold(Path(sys.argv[1]), sys.argv[2]): print(flush=True); input()"
     (tmp_path / "run").mkdir()
     held = subprocess.Popen(

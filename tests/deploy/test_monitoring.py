@@ -9,8 +9,8 @@ from itertools import combinations
 
 import pytest
 from deployed import DEPLOY, yaml_of
-from penstock.app.metrics import Collector
-from penstock.app.settings import load
+from penstock.app.exports.prometheus import Collector
+from penstock.app.host.settings import load
 from ruamel.yaml import YAML
 from study_ledger import make_study, study_spec
 from system import program

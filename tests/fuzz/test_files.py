@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
 from hypothesis import strategies as st
-from penstock.app import locks
-from penstock.app.archive import archive_of, read_archive, to_event
-from penstock.app.conditions import parse_conditions
-from penstock.app.history import read_file, to_json
-from penstock.app.imports import check_imported
-from penstock.app.own_file import to_text
-from penstock.app.services import wanted
-from penstock.app.settings import Settings, load
-from penstock.app.space import (
+from penstock.app.common.versioned_file import to_text
+from penstock.app.exports.archive import archive_of, read_archive, to_event
+from penstock.app.host import locks
+from penstock.app.host.settings import Settings, load
+from penstock.app.ledger.history import read_file, to_json
+from penstock.app.runner.imports import check_imported
+from penstock.app.services.services import wanted
+from penstock.app.simulation.workload_file import read_workload
+from penstock.app.spec.conditions import parse_conditions
+from penstock.app.spec.space import (
     Categorical,
     Float,
     Int,
@@ -26,13 +27,12 @@ from penstock.app.space import (
     parameter,
     parse_space,
 )
-from penstock.app.study import Study
-from penstock.app.study_file import run_study_file
-from penstock.app.workload_file import read_workload
-from penstock.profiling.discovery import Gpu, Machine, find
-from penstock.profiling.errors import PenstockError, UsageError
-from penstock.profiling.history import HistoryEntry
-from penstock.scheduler.engine import Engine
+from penstock.app.study.study import Study
+from penstock.app.study.study_file import run_study_file
+from penstock.profiling.base.errors import PenstockError, UsageError
+from penstock.profiling.devices.discovery import Gpu, Machine, find
+from penstock.profiling.similarity.history import HistoryEntry
+from penstock.scheduler.engine.engine import Engine
 from study_ledger import make_study, study_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "workload.yaml"

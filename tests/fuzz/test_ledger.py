@@ -8,15 +8,15 @@ import pytest
 from drive_world import World, spec
 from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_json, spoilt_text
 from hypothesis import strategies as st
-from penstock.app import codec
-from penstock.app.ledger import SqlLedger
-from penstock.app.queries import Reader
-from penstock.app.writes import Batch
-from penstock.profiling.errors import BackendError, UsageError
-from penstock.profiling.history import HistoryEntry
-from penstock.scheduler.decisions import Parent
-from penstock.scheduler.events import EpochReported, Window, WindowsMeasured
-from penstock.scheduler.snapshot import Plan
+from penstock.app.ledger import codec
+from penstock.app.ledger.ledger import SqlLedger
+from penstock.app.ledger.reader import Reader
+from penstock.app.ledger.writes import Batch
+from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.profiling.similarity.history import HistoryEntry
+from penstock.scheduler.model.decisions import Parent
+from penstock.scheduler.model.events import EpochReported, Window, WindowsMeasured
+from penstock.scheduler.model.snapshot import Plan
 from study_ledger import make_study, study_spec
 
 SPEC = study_spec(n_trials=3)

@@ -16,20 +16,20 @@ import pytest
 import torch
 from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
 from hypothesis import strategies as st
-from penstock.app import trainers
-from penstock.app.launcher import Launcher
-from penstock.app.link import Link
-from penstock.app.session import Session
-from penstock.profiling.devices import Device
-from penstock.profiling.errors import BackendError
-from penstock.tasks import channel, neighbours
-from penstock.tasks.checkpoint import FORMAT, load
-from penstock.tasks.failure import GangLost
-from penstock.tasks.identity import Identity
-from penstock.tasks.meeting import Meetings
-from penstock.tasks.messages import CodeRef, SegmentTask, dumps
-from penstock.tasks.neighbours import Neighbours, fetch, store_port
-from penstock.tasks.state import state_hash
+from penstock.app.host.launcher import Launcher
+from penstock.app.worker import trainers
+from penstock.app.worker.link import Link
+from penstock.app.worker.session import Session
+from penstock.profiling.base.errors import BackendError
+from penstock.profiling.devices.device import Device
+from penstock.tasks.checkpoints.checkpoint import FORMAT, load
+from penstock.tasks.checkpoints.state import state_hash
+from penstock.tasks.gangs import peers, tensor_stream
+from penstock.tasks.gangs.peers import Neighbours, fetch, store_port
+from penstock.tasks.gangs.rendezvous import Meetings
+from penstock.tasks.process.failure import GangLost
+from penstock.tasks.process.identity import Identity
+from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps
 
 TASK = SegmentTask(
     id="1.0", study="s", trial="s-0000", number=0, contract="objective", fence=1, metric="loss",
@@ -67,7 +67,7 @@ SAID = [
 
 TOKEN = "word"
 STATE = {"model": {"w": torch.arange(4.0)}, "optimizer": {"lr": 0.1}, "schedule": None}
-OUTLINE = channel.outline_of(STATE)
+OUTLINE = tensor_stream.outline_of(STATE)
 
 
 def framed(body):
@@ -236,7 +236,7 @@ def test_a_trainer_serves_on_whatever_it_is_asked(capfd):
 
 
 def test_a_stranger_who_says_nothing_is_sent_away_soon(monkeypatch):
-    monkeypatch.setattr(neighbours, "PATIENCE", 0.05)
+    monkeypatch.setattr(peers, "PATIENCE", 0.05)
     with serving() as where, socket.create_connection(where, 5.0) as sock:
         sock.settimeout(60.0)
         assert sock.recv(1) == b""

@@ -8,16 +8,26 @@ import pytest
 from drive_world import World, spec
 from fuzzing import EXAMPLES, fuzzed, in_time, spoilt_json, spoilt_object, spoilt_text
 from hypothesis import strategies as st
-from penstock.app import client, codec, commands, history, reports
-from penstock.profiling.errors import BackendError, UsageError
-from penstock.profiling.history import HistoryEntry
-from penstock.scheduler.engine import Refused
-from penstock.scheduler.events import StudyImported
-from penstock.scheduler.past import PastTrial
-from penstock.scheduler.study import StrategySpec, StudyRecord
-from penstock.scheduler.trial import TrialState
-from penstock.tasks.identity import Identity
-from penstock.tasks.messages import CodeRef, Forged, ParentRef, SegmentTask, open_task, parse, seal
+from penstock.app.broker import client
+from penstock.app.ledger import codec, history
+from penstock.app.runner import commands, reports
+from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.profiling.similarity.history import HistoryEntry
+from penstock.scheduler.engine.engine import Refused
+from penstock.scheduler.model.events import StudyImported
+from penstock.scheduler.model.finished import PastTrial
+from penstock.scheduler.model.study import StrategySpec, StudyRecord
+from penstock.scheduler.model.trial import TrialState
+from penstock.tasks.process.identity import Identity
+from penstock.tasks.process.messages import (
+    CodeRef,
+    Forged,
+    ParentRef,
+    SegmentTask,
+    open_task,
+    parse,
+    seal,
+)
 
 KEY = b"k" * 32
 TASK = SegmentTask(

@@ -6,7 +6,7 @@ The same code as ``python -m benchmarks.chaos``, with fewer faults.
 from __future__ import annotations
 
 import pytest
-from penstock.app import locks
+from penstock.app.host import locks
 from penstock.benchmarks import _faults, chaos
 
 FAULTS = 16

@@ -12,8 +12,8 @@ import pytest
 import users_trainables
 from installation import Installation, variables_of
 from penstock import SuccessiveHalving, create_study
-from penstock.app import store
-from penstock.profiling.errors import BackendError
+from penstock.app.broker import installation
+from penstock.profiling.base.errors import BackendError
 from s3_server import BUCKET, KEY_ID, SECRET, serving
 
 pytestmark = pytest.mark.integration
@@ -79,7 +79,7 @@ def test_a_bucket_that_is_not_there_is_refused_at_once_and_not_made(s3, tmp_path
     assert "bucket does not exist" in said
     assert not list(site.settings.logs.iterdir())
     with pytest.raises(BackendError, match="bucket does not exist"):
-        store.mark("s3://nobucket/x", b"key")
+        installation.mark("s3://nobucket/x", b"key")
     assert fsspec.filesystem("s3", skip_instance_cache=True).ls("") == [BUCKET]
 
 

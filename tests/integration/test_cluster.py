@@ -13,8 +13,9 @@ from urllib.request import urlopen
 
 import pytest
 from installation import Installation, serving
-from penstock.app import broker, locks
-from penstock.app.settings import load
+from penstock.app.broker import server
+from penstock.app.host import locks
+from penstock.app.host.settings import load
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.integration
@@ -54,8 +55,8 @@ def scraped(port):
 def test_scheduler_slurm_workers_metrics_and_a_user_each_on_their_own(tmp_path):
     own = load(home=tmp_path / "broker")
     own.ensure_home()
-    broker.start(own)
-    parts = {"broker": broker.broker_url(own), "ledger": f"sqlite:///{tmp_path}/operator/ledger.db"}
+    server.start(own)
+    parts = {"broker": server.broker_url(own), "ledger": f"sqlite:///{tmp_path}/operator/ledger.db"}
     operator, metrics, user = (
         Installation(tmp_path / name, **parts) for name in ("operator", "metrics", "user")
     )
@@ -106,4 +107,4 @@ def test_scheduler_slurm_workers_metrics_and_a_user_each_on_their_own(tmp_path):
             process.wait(20)
         for process in others:
             process.communicate()
-        broker.stop(own)
+        server.stop(own)

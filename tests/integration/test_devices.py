@@ -9,7 +9,7 @@ import pytest
 import users_trainables
 from installation import CORES, Installation, variables_of
 from penstock import FullBudget, create_study
-from penstock.app import locks
+from penstock.app.host import locks
 
 pytestmark = [
     pytest.mark.integration,

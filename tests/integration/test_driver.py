@@ -12,7 +12,8 @@ import penstock
 import pytest
 import users_objectives
 from penstock import Float, UsageError, create_study, load_study
-from penstock.app import locks, services
+from penstock.app.host import locks
+from penstock.app.services import services
 
 pytestmark = pytest.mark.integration
 

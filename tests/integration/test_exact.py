@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from penstock.app import broker
-from penstock.app.ports import Orders
-from penstock.app.transport import RedisTransport
+from penstock.app.broker import server
+from penstock.app.broker.transport import RedisTransport
+from penstock.app.common.ports import Orders
 from penstock.benchmarks._digits import DigitsNet
-from penstock.profiling.devices import Device
-from penstock.scheduler.decisions import Parent
-from penstock.scheduler.study import Code
-from penstock.tasks.load import reference
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.decisions import Parent
+from penstock.scheduler.model.study import Code
+from penstock.tasks.contracts.code import reference
 from worker_bench import KEY, SPEC, bench, wait_for
 
 pytestmark = pytest.mark.integration
@@ -78,7 +78,7 @@ def workers(tmp_path_factory):
     with bench(tmp_path_factory.mktemp("exact"), lease_ms=3000) as one:
         one.transport.close()
         one.transport = RedisTransport(
-            broker.broker_url(one.settings), KEY, lease_ms=3000, store=one.settings.store_url
+            server.broker_url(one.settings), KEY, lease_ms=3000, store=one.settings.store_url
         )
         one.transport.open()
         cores = (one.device.cores[0],)

@@ -13,7 +13,7 @@ import pytest
 import users_trainables
 from installation import variables_of
 from penstock import FullBudget, create_study
-from penstock.app.flower import USER, password_file
+from penstock.app.services.flower import USER, password_file
 
 pytestmark = pytest.mark.integration
 

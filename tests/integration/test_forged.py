@@ -10,10 +10,10 @@ import pytest
 import users_objectives
 from installation import variables_of
 from penstock import create_study
-from penstock.app import broker, protocol
-from penstock.app.codec import spec_from_json, spec_to_json
-from penstock.app.message import message
-from penstock.tasks.messages import CodeRef, SegmentTask, dumps, seal
+from penstock.app.broker import protocol, server
+from penstock.app.broker.message import message
+from penstock.app.ledger.codec import spec_from_json, spec_to_json
+from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps, seal
 
 pytestmark = pytest.mark.integration
 
@@ -105,7 +105,7 @@ def attacker(running):
         study = create_study(study_name="attacked", direction="maximize", sampler="grid")
         study.submit(users_objectives.slow, {"x": [0.125, 0.25, 0.375, 0.5, 0.625, 0.75]})
     running.until(lambda: running.reader.epochs(study.id), 60, "an epoch")
-    with broker.connect(running.settings) as client:
+    with server.connect(running.settings) as client:
         yield Attacker(running, client, study)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from installation import Installation
-from penstock.app.history import read_file, to_json
-from penstock.profiling.history import HistoryEntry, machine_class
+from penstock.app.ledger.history import read_file, to_json
+from penstock.profiling.similarity.history import HistoryEntry, machine_class
 
 pytestmark = pytest.mark.integration
 

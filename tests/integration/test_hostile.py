@@ -6,7 +6,7 @@ The same code as ``python -m benchmarks.hostile``, with fewer attacks.
 from __future__ import annotations
 
 import pytest
-from penstock.app import locks
+from penstock.app.host import locks
 from penstock.benchmarks import hostile
 
 #: What has broken something once, of each kind.

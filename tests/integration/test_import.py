@@ -9,7 +9,7 @@ import signal
 import pytest
 from installation import Installation, variables_of
 from penstock import load_study
-from penstock.app import locks
+from penstock.app.host import locks
 
 pytestmark = pytest.mark.integration
 

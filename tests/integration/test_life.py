@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from penstock import Float, FullBudget, UsageError, create_study, load_study
-from penstock.app import locks
+from penstock.app.host import locks
 from users_trainables import Paced
 
 pytestmark = pytest.mark.integration

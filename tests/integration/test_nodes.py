@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import pytest
 from installation import Installation, serving, working
 from network import network
-from penstock.scheduler.events import AttemptLost
+from penstock.scheduler.model.events import AttemptLost
 
 pytestmark = pytest.mark.integration
 

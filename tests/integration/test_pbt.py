@@ -6,8 +6,8 @@ import epoch_functions as functions
 import pytest
 from penstock import PBT, Float, TrialFailed, create_study
 from penstock.benchmarks._digits import DigitsNet
-from penstock.tasks import exact, loop
-from penstock.tasks.warm import Reads, SharedData
+from penstock.tasks.trainer.warm import Reads, SharedData
+from penstock.tasks.training import determinism, loop
 
 pytestmark = pytest.mark.integration
 
@@ -75,7 +75,7 @@ def test_a_study_whose_trainers_are_killed_has_the_bits_of_its_lineages_trained_
     assert sum(trial.state == "completed" for trial in trials) == 4, "the population"
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    exact.configure()
+    determinism.configure()
     direct = Direct(trials)
     for heir in heirs:
         for run in direct.epochs(heir.id):

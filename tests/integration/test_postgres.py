@@ -7,8 +7,8 @@ from urllib.parse import quote
 import psutil
 import pytest
 from installation import Installation
-from penstock.app import locks
-from penstock.app.doctor import diagnose
+from penstock.app.host import locks
+from penstock.app.status.doctor import diagnose
 from penstock.benchmarks import chaos
 from penstock.benchmarks._faults import DATABASE_KINDS
 from penstock.benchmarks._postgres import PASSWORD, find_binaries, server

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 from installation import Installation, serving, variables_of, working
 from penstock import Float, FullBudget, create_study
-from penstock.app import broker, protocol
-from penstock.app.settings import load
+from penstock.app.broker import protocol, server
+from penstock.app.host.settings import load
 from users_trainables import Paced
 
 pytestmark = pytest.mark.integration
@@ -32,14 +32,14 @@ def parts(tmp_path):
     """A broker and a worker that outlive the scheduler, as an operator runs them."""
     own = load(home=tmp_path / "broker")
     own.ensure_home()
-    broker.start(own)
-    site = Installation(tmp_path / "site", broker=broker.broker_url(own))
-    node = Installation(tmp_path / "node", broker=broker.broker_url(own))
+    server.start(own)
+    site = Installation(tmp_path / "site", broker=server.broker_url(own))
+    node = Installation(tmp_path / "node", broker=server.broker_url(own))
     try:
         with working(node):
             yield site
     finally:
-        broker.stop(own)
+        server.stop(own)
 
 
 def test_a_study_goes_on_from_an_older_ledger_as_if_the_newer_had_never_been(parts, tmp_path):

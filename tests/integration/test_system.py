@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 from installation import CORES, Installation
-from penstock.app import codec
-from penstock.app.story import find_trial, tell
-from penstock.app.system_view import system_section
-from penstock.profiling.signature import machine_of
+from penstock.app.ledger import codec
+from penstock.app.report.system_section import system_section
+from penstock.app.views.story import find_trial, tell
+from penstock.profiling.devices.signature import machine_of
 
 pytestmark = [
     pytest.mark.integration,

@@ -7,7 +7,7 @@ import users_objectives
 import users_trainables
 from installation import variables_of
 from penstock import FullBudget, Limits, Resources, TrialFailed, create_study
-from penstock.scheduler.retry import CRASH_LIMIT
+from penstock.scheduler.model.retry import CRASH_LIMIT
 
 pytestmark = pytest.mark.integration
 

@@ -10,16 +10,16 @@ import pytest
 from installation import Installation
 from network import tcp_broker
 from penstock import BackendError
-from penstock.app import services
-from penstock.app.live import PERIOD
-from penstock.app.lookout import EVERY
+from penstock.app.services import services
+from penstock.app.status.lookout import EVERY
+from penstock.app.views.live import PERIOD
 
 pytestmark = pytest.mark.integration
 
 #: Submits an objective, as another code than it is, and watches it.
 STUDY = """
     import penstock
-    from penstock.app import submission
+    from penstock.app.spec import build as submission
 
     def objective(trial):
         return trial.suggest_float("x", 0, 1)

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from installation import Installation
 from network import PASSWORD, tcp_broker
-from penstock.app import protocol
+from penstock.app.broker import protocol
 
 pytestmark = pytest.mark.integration
 
@@ -120,6 +120,6 @@ def test_devices_of_a_second_machine_are_served_to_the_first_ones_scheduler(site
 
 
 def _running(site):
-    from penstock.app.services import statuses
+    from penstock.app.services.services import statuses
 
     return [status for status in statuses(site.settings) if status.pid is not None]

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from penstock.profiling.cgroups import GroupLimits, read_limits, usable_cores, usable_memory
+from penstock.profiling.devices.cgroups import GroupLimits, read_limits, usable_cores, usable_memory
 
 GIB = 1 << 30
 NONE_V1 = "9223372036854771712"
@@ -190,9 +190,9 @@ def test_a_trainer_in_a_real_control_group_takes_a_part_of_that():
             continue
         code = (
             "import os, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(str(os.getpid()));"
-            "from penstock.tasks.warm import warm_capacity; print(warm_capacity());"
-            "from penstock.profiling.discovery import look; from penstock.profiling.nvml import"
-            " NoNvml; print(look(NoNvml('none')).memory)"
+            "from penstock.tasks.trainer.warm import warm_capacity; print(warm_capacity());"
+            "from penstock.profiling.devices.discovery import look;"
+            "from penstock.profiling.devices.nvml import NoNvml; print(look(NoNvml('none')).memory)"
         )
         command = [sys.executable, "-P", "-c", code, str(group / "cgroup.procs")]
         hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}

@@ -6,7 +6,7 @@ import math
 from random import Random
 
 import pytest
-from penstock.profiling.cost import MOVED, CostTable
+from penstock.profiling.costs.table import MOVED, CostTable
 
 
 def taught(*epochs):

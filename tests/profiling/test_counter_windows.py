@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.profiling.counters.reading import RATES, RATIOS, most, reading
+from penstock.profiling.counters.rates import RATES, RATIOS, most, reading
 from penstock.profiling.counters.windows import Count, Sample, Window, judge
 
 #: Seconds, event, value, nanoseconds enabled and running; a line a read, as perf gives them.

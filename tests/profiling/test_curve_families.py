@@ -6,11 +6,11 @@ from statistics import median
 
 import numpy as np
 import pytest
-from penstock.profiling.errors import UsageError
-from penstock.profiling.families import curve, fitted
-from penstock.profiling.fitting import PRIOR, fit
-from penstock.profiling.hull import hull
-from penstock.profiling.speed import Coefficients, Measured, packed
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.costs.fitting import PRIOR, fit
+from penstock.profiling.costs.hull import hull
+from penstock.profiling.costs.reference_curves import curve, fitted
+from penstock.profiling.costs.throughput import Coefficients, Measured, packed
 
 from benchmarks._curves import read
 from benchmarks._data import data_folder

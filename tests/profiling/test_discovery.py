@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from penstock.profiling import discovery
-from penstock.profiling.discovery import Gpu, Machine, find, look
-from penstock.profiling.errors import UsageError
-from penstock.profiling.nvml import FakeGpu, FakeNvml, NoNvml
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.devices import discovery
+from penstock.profiling.devices.discovery import Gpu, Machine, find, look
+from penstock.profiling.devices.nvml import FakeGpu, FakeNvml, NoNvml
 
 GIB = 1 << 30
 CPU = Machine("host", (0, 1, 2, 5), 8 * GIB, ())

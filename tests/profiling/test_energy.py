@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock import UsageError
-from penstock.profiling.energy import (
+from penstock.profiling.counters.energy import (
     Energy,
     PowerMeter,
     RaplMeter,
@@ -19,7 +19,7 @@ from penstock.profiling.energy import (
     open_meters,
     wrapped_difference,
 )
-from penstock.profiling.zeusd import ZeusMeter
+from penstock.profiling.counters.zeus import ZeusMeter
 from pynvml import NVML_ERROR_NOT_SUPPORTED, NVMLError
 
 

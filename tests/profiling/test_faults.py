@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from penstock.profiling.faults import MEMORY, PRIOR, SHORTEST, FaultTable, checkpoint_interval
+from penstock.profiling.costs.failure_rate import (
+    MEMORY,
+    PRIOR,
+    SHORTEST,
+    FaultTable,
+    checkpoint_interval,
+)
 
 
 def test_before_anything_was_observed_the_prior_stands():

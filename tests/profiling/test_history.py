@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from penstock.profiling import history
-from penstock.profiling.devices import Device
-from penstock.profiling.errors import UsageError
-from penstock.profiling.history import HistoryEntry, check, digest, machine_class, trimmed
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.devices.device import Device
+from penstock.profiling.similarity import history
+from penstock.profiling.similarity.history import (
+    HistoryEntry,
+    check,
+    digest,
+    machine_class,
+    trimmed,
+)
 
 ENTRY = HistoryEntry(
     workload="w",

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.profiling.errors import UsageError
-from penstock.profiling.hull import hull
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.costs.hull import hull
 
 positive = st.integers(1, 400).map(lambda count: Fraction(count, 12))
 some_points = st.lists(st.tuples(positive, positive), min_size=1, max_size=12)

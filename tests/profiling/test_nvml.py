@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from penstock.profiling.nvml import FakeGpu, FakeNvml, NoNvml, open_nvml
+from penstock.profiling.devices.nvml import FakeGpu, FakeNvml, NoNvml, open_nvml
 
 
 def test_the_fake_answers_what_it_was_given():

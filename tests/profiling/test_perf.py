@@ -10,10 +10,10 @@ import threading
 import time
 
 import pytest
-from penstock.profiling.counters.events import CORE, KERNEL, PAIRS
 from penstock.profiling.counters.perf import PerfSource
-from penstock.profiling.counters.perf_event import Kernel, attributes, decoded, why
-from penstock.profiling.counters.reading import RATES, RATIOS, most, reading
+from penstock.profiling.counters.perf_events import CORE, KERNEL, PAIRS
+from penstock.profiling.counters.perf_syscall import Kernel, attributes, decoded, why
+from penstock.profiling.counters.rates import RATES, RATIOS, most, reading
 from penstock.profiling.counters.windows import Sample, Window
 
 

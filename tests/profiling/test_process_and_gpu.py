@@ -9,7 +9,7 @@ import pytest
 from penstock.profiling.counters.capabilities import capabilities
 from penstock.profiling.counters.gpu import GpuSource
 from penstock.profiling.counters.process import ProcessSource
-from penstock.profiling.counters.reading import GAUGES, RATES
+from penstock.profiling.counters.rates import GAUGES, RATES
 from pynvml import (
     NVML_ERROR_DRIVER_NOT_LOADED,
     NVML_ERROR_NO_PERMISSION,

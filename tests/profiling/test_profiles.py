@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from penstock.profiling.profiles import profile_of
+from penstock.profiling.similarity.profile import profile_of
 
 READING = {
     "user_share": 1.5,

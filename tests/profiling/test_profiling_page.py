@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from penstock.profiling.counters.reading import UNITS
+from penstock.profiling.counters.rates import UNITS
 
 PAGE = Path(__file__).parents[2] / "docs" / "profiling.md"
 

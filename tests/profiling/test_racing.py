@@ -6,9 +6,9 @@ from math import exp, inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.profiling.arm import MOST_WINDOWS, student
-from penstock.profiling.errors import UsageError
-from penstock.profiling.knobs import (
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.knobs.arm import MOST_WINDOWS, student
+from penstock.profiling.knobs.knobs import (
     KNOBS,
     MOST_ARMS,
     Spot,
@@ -20,7 +20,7 @@ from penstock.profiling.knobs import (
     part,
     words,
 )
-from penstock.profiling.racing import PROBING, Race, check_probing
+from penstock.profiling.knobs.racing import PROBING, Race, check_probing
 from scipy.stats import t
 
 ONE, TWO = (("threads", 1),), (("memory_format", "channels_last"),)

@@ -12,9 +12,9 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.profiling.errors import UsageError
-from penstock.profiling.history import HistoryEntry
-from penstock.profiling.similarity import LEAST_DISTANCES, Similarity
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.similarity.history import HistoryEntry
+from penstock.profiling.similarity.service import LEAST_DISTANCES, Similarity
 
 RATES = ("steps_per_second", "faults_per_second", "switches_per_second", "cpu_seconds_per_sample")
 SHARES = ("conv_share", "matmul_share", "wait_share")

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.profiling.errors import UsageError
-from penstock.profiling.fitting import NOISE, fit
-from penstock.profiling.hull import hull
-from penstock.profiling.speed import Coefficients, Measured, Place, packed
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.costs.fitting import NOISE, fit
+from penstock.profiling.costs.hull import hull
+from penstock.profiling.costs.throughput import Coefficients, Measured, Place, packed
 
 KNOWN = Coefficients(
     alpha_grad=0.05,

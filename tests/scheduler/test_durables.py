@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from drive_world import World, spec
-from penstock.profiling.faults import PRIOR
-from penstock.scheduler.checkpoints import ENDED_KEPT
-from penstock.scheduler.decisions import Discard, Dispatch
-from penstock.scheduler.engine import Refused
-from penstock.scheduler.events import (
+from penstock.profiling.costs.failure_rate import PRIOR
+from penstock.scheduler.engine.checkpoints import ENDED_KEPT
+from penstock.scheduler.engine.engine import Refused
+from penstock.scheduler.model.decisions import Discard, Dispatch
+from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     DeviceLeft,
@@ -16,7 +16,7 @@ from penstock.scheduler.events import (
     StudyCancelled,
     Undurable,
 )
-from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.model.study import StrategySpec
 
 
 class Kept:

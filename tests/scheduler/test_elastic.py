@@ -1,11 +1,17 @@
 """Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
 
 from drive_world import World, check_invariants, device, spec
-from penstock.scheduler.attempts import BACKOFF_LONGEST
-from penstock.scheduler.decisions import Cut, Dispatch, Member, Revoke
-from penstock.scheduler.events import AttemptLost, DeviceDraining, DeviceJoined, PolicyChosen, Tick
-from penstock.scheduler.snapshot import Course, steady
-from penstock.scheduler.study import StrategySpec, shards_of
+from penstock.scheduler.engine.attempts import BACKOFF_LONGEST
+from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Revoke
+from penstock.scheduler.model.events import (
+    AttemptLost,
+    DeviceDraining,
+    DeviceJoined,
+    PolicyChosen,
+    Tick,
+)
+from penstock.scheduler.model.snapshot import Course, steady
+from penstock.scheduler.model.study import StrategySpec, shards_of
 
 
 def elastic(**fields):

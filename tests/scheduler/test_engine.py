@@ -2,9 +2,10 @@
 
 import pytest
 from drive_world import World, check_invariants, device, spec
-from penstock.scheduler.decisions import Cut, Dispatch, Member, Release, Revoke
-from penstock.scheduler.engine import Refused
-from penstock.scheduler.events import (
+from penstock.scheduler.engine.engine import Refused
+from penstock.scheduler.engine.planning import REPLAN_EACH, REPLAN_EVERY
+from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Release, Revoke
+from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     DeviceDraining,
@@ -19,12 +20,11 @@ from penstock.scheduler.events import (
     TrialEnqueued,
     TrialReturned,
 )
-from penstock.scheduler.outlook import outlook
-from penstock.scheduler.planning import REPLAN_EACH, REPLAN_EVERY
-from penstock.scheduler.policies import POLICIES
-from penstock.scheduler.snapshot import Plan
-from penstock.scheduler.study import StrategySpec
-from penstock.scheduler.trial import TrialState
+from penstock.scheduler.model.snapshot import Plan
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial import TrialState
+from penstock.scheduler.outlook.outlook import outlook
+from penstock.scheduler.policies.registry import POLICIES
 
 
 @pytest.fixture

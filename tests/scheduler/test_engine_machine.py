@@ -6,10 +6,10 @@ from drive_world import World, check_invariants, device, spec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from penstock.app.codec import decode, encode, state_from_json, state_to_json
-from penstock.scheduler.decisions import Dispatch, Member
-from penstock.scheduler.engine import Engine, Refused
-from penstock.scheduler.events import (
+from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.scheduler.engine.engine import Engine, Refused
+from penstock.scheduler.model.decisions import Dispatch, Member
+from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     DeviceDraining,
@@ -34,12 +34,12 @@ from penstock.scheduler.events import (
     TrialTold,
     Undurable,
 )
-from penstock.scheduler.freeing import choose, freeable
-from penstock.scheduler.past import Past, PastTrial
-from penstock.scheduler.policies import POLICIES
-from penstock.scheduler.retry import KINDS
-from penstock.scheduler.study import OVER, StrategySpec, StudyRecord, StudySpec, trial_id
-from penstock.scheduler.trial import AcceptedEpoch, Trial, TrialState
+from penstock.scheduler.model.finished import Past, PastTrial
+from penstock.scheduler.model.retry import KINDS
+from penstock.scheduler.model.study import OVER, StrategySpec, StudyRecord, StudySpec, trial_id
+from penstock.scheduler.model.trial import AcceptedEpoch, Trial, TrialState
+from penstock.scheduler.policies.registry import POLICIES
+from penstock.scheduler.resources.drain_choice import choose, freeable
 
 NAMES = [f"cpu.a.{n}" for n in range(4)]
 PLANS = [

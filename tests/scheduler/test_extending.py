@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 from drive_world import World, check_invariants, spec
-from penstock.app.codec import decode, encode, state_to_json
-from penstock.scheduler.decisions import Cut
-from penstock.scheduler.engine import Engine, Refused
-from penstock.scheduler.events import (
+from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.scheduler.engine.engine import Engine, Refused
+from penstock.scheduler.model.decisions import Cut
+from penstock.scheduler.model.events import (
     Durable,
     StudyCancelled,
     StudyExtended,
     StudyPaused,
     StudyResumed,
 )
-from penstock.scheduler.past import Past
-from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.model.finished import Past
+from penstock.scheduler.model.study import StrategySpec
 
 PLANS = {
     "full": StrategySpec("full", max_epochs=3),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drive_world import spec
-from penstock.app.space import Categorical, Float, Int, parse_space
-from penstock.scheduler.features import features_of
+from penstock.app.spec.space import Categorical, Float, Int, parse_space
+from penstock.scheduler.state.encoding import features_of
 
 SPACE = parse_space(
     {

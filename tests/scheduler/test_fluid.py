@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.scheduler.fluid import dynamic_fluid, static_fluid
-from penstock.scheduler.snapshot import Candidate, Snapshot
+from penstock.scheduler.model.snapshot import Candidate, Snapshot
+from penstock.scheduler.policies.fluid import dynamic_fluid, static_fluid
 
 #: Linear up to four devices.
 LINEAR = tuple((width, 1 / width) for width in range(1, 5))

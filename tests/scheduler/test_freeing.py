@@ -1,10 +1,10 @@
 """Which devices are freed: the idle ones, then those that lose least."""
 
 from drive_world import World, spec
-from penstock.scheduler.decisions import Member, Segment
-from penstock.scheduler.events import DeviceDraining, DevicesTakenOut
-from penstock.scheduler.freeing import choose, freeable
-from penstock.scheduler.state import Attempt
+from penstock.scheduler.model.decisions import Member, Segment
+from penstock.scheduler.model.events import DeviceDraining, DevicesTakenOut
+from penstock.scheduler.resources.drain_choice import choose, freeable
+from penstock.scheduler.state.state import Attempt
 
 NAMES = [f"cpu.a.{n}" for n in range(3)]
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from drive_world import World, check_invariants, device, spec
-from penstock.scheduler.decisions import Cut, Dispatch, Member, Release, Revoke
-from penstock.scheduler.engine import Refused
-from penstock.scheduler.events import (
+from penstock.scheduler.engine.engine import Refused
+from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Release, Revoke
+from penstock.scheduler.model.events import (
     AttemptLost,
     DeviceDraining,
     DeviceJoined,
@@ -16,7 +16,7 @@ from penstock.scheduler.events import (
     LedgerRestored,
     Tick,
 )
-from penstock.scheduler.trial import TrialState
+from penstock.scheduler.model.trial import TrialState
 
 A, B = "cpu.a.0", "cpu.a.1"
 

@@ -2,18 +2,18 @@
 
 import pytest
 from drive_world import World, check_invariants, device, spec
-from penstock.profiling.signature import machine_of
-from penstock.scheduler.decisions import Dispatch, Finish, Revoke
-from penstock.scheduler.events import (
+from penstock.profiling.devices.signature import machine_of
+from penstock.scheduler.model.decisions import Dispatch, Finish, Revoke
+from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     DeviceJoined,
     DeviceLeft,
     PolicyChosen,
 )
-from penstock.scheduler.retry import ENDS_STUDY, KINDS
-from penstock.scheduler.study import StrategySpec
-from penstock.scheduler.trial import TrialState
+from penstock.scheduler.model.retry import ENDS_STUDY, KINDS
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial import TrialState
 
 FULL = StrategySpec("full", max_epochs=2)
 

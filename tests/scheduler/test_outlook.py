@@ -4,10 +4,10 @@ import json
 
 import pytest
 from drive_world import World, spec
-from penstock.scheduler.events import DevicesTakenOut, PolicyChosen, StudyPaused
-from penstock.scheduler.freeing import choose
-from penstock.scheduler.outlook import outlook
-from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.model.events import DevicesTakenOut, PolicyChosen, StudyPaused
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.outlook.outlook import outlook
+from penstock.scheduler.resources.drain_choice import choose
 
 
 @pytest.fixture

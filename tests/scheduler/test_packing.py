@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 from drive_world import World, check_invariants, spec
-from penstock.profiling.devices import Device
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.events import AttemptFailed, DeviceJoined
-from penstock.scheduler.outlook import outlook
-from penstock.scheduler.study import StrategySpec
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.events import AttemptFailed, DeviceJoined
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.outlook.outlook import outlook
 
 
 @dataclass

@@ -4,11 +4,11 @@ import pytest
 from drive_world import World, check_invariants, device, spec
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.engine import Refused
-from penstock.scheduler.events import DeviceJoined, EpochReported, Proposed, TrialReturned
-from penstock.scheduler.pareto import front
-from penstock.scheduler.study import Objective, StrategySpec
+from penstock.scheduler.engine.engine import Refused
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.events import DeviceJoined, EpochReported, Proposed, TrialReturned
+from penstock.scheduler.model.pareto import front
+from penstock.scheduler.model.study import Objective, StrategySpec
 
 ROWS = st.lists(st.tuples(*[st.integers(0, 4).map(float)] * 3), max_size=12)
 

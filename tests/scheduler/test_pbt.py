@@ -1,12 +1,12 @@
 """Population based training: who takes over from whom, and what of it is kept."""
 
 from drive_world import World, check_invariants, spec
-from penstock.scheduler.decisions import Ask, Dispatch
-from penstock.scheduler.events import AttemptFailed, AttemptLost, Proposed
-from penstock.scheduler.pbt import Pbt
-from penstock.scheduler.study import StrategySpec
-from penstock.scheduler.trial import Origin, TrialState
-from penstock.scheduler.trial_group import Entry, Fork, Pull
+from penstock.scheduler.model.decisions import Ask, Dispatch
+from penstock.scheduler.model.events import AttemptFailed, AttemptLost, Proposed
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial import Origin, TrialState
+from penstock.scheduler.model.trial_group import Entry, Fork, Pull
+from penstock.scheduler.strategies.pbt import Pbt
 
 PLAN = StrategySpec("pbt", max_epochs=6, min_epochs=2, quantile=0.25)
 

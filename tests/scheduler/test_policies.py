@@ -1,9 +1,9 @@
 """Policies are functions of a snapshot."""
 
 import pytest
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.policies import find_policy
-from penstock.scheduler.snapshot import Candidate, Snapshot
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.snapshot import Candidate, Snapshot
+from penstock.scheduler.policies.registry import find_policy
 
 
 def snapshot(*work: float | None) -> Snapshot:

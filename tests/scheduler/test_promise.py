@@ -7,12 +7,12 @@ from statistics import fmean
 
 import pytest
 from drive_world import World, spec
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.events import PolicyChosen
-from penstock.scheduler.promise import promises_of
-from penstock.scheduler.snapshot import Candidate, Snapshot
-from penstock.scheduler.study import StrategySpec
-from penstock.scheduler.waterfill import waterfill
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.events import PolicyChosen
+from penstock.scheduler.model.snapshot import Candidate, Snapshot
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.policies.waterfill import waterfill
+from penstock.scheduler.strategies.promotion import promises_of
 
 LEVELS, ETA = (1, 3, 9), 3
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from engine_record import Recorder, Sequence, read, themes
-from penstock.app.codec import KINDS
-from penstock.scheduler import decisions
+from penstock.app.ledger.codec import KINDS
+from penstock.scheduler.model import decisions
 
 DECISIONS = {
     name

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from penstock.scheduler.decisions import Parent
-from penstock.scheduler.retention import best_at_the_end, best_completed, retained
-from penstock.scheduler.strategy import rungs_of
-from penstock.scheduler.study import Code, Objective, StrategySpec, StudySpec
-from penstock.scheduler.trial import Trial, TrialState
+from penstock.scheduler.model.decisions import Parent
+from penstock.scheduler.model.study import Code, Objective, StrategySpec, StudySpec
+from penstock.scheduler.model.trial import Trial, TrialState
+from penstock.scheduler.policies.retention import best_at_the_end, best_completed, retained
+from penstock.scheduler.strategies.base import rungs_of
 
 
 def trial(number=0, state=TrialState.RUNNING, value=None, epoch=0, states=()):

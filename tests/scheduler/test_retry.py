@@ -1,6 +1,12 @@
 """Whether a trial is tried again."""
 
-from penstock.scheduler.retry import CRASH_LIMIT, KILL_LIMIT, LOSS_LIMIT, retry_failure, retry_loss
+from penstock.scheduler.model.retry import (
+    CRASH_LIMIT,
+    KILL_LIMIT,
+    LOSS_LIMIT,
+    retry_failure,
+    retry_loss,
+)
 
 
 def test_a_users_failure_is_retried_as_often_as_the_study_says():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from drive_world import World, spec
-from penstock.scheduler.events import AttemptFailed, TrialEnqueued, TrialReturned
-from penstock.scheduler.retry import METRIC_LIMIT
-from penstock.scheduler.study import StrategySpec
+from penstock.scheduler.model.events import AttemptFailed, TrialEnqueued, TrialReturned
+from penstock.scheduler.model.retry import METRIC_LIMIT
+from penstock.scheduler.model.study import StrategySpec
 
 ASHA = spec(StrategySpec("asha", max_epochs=9, eta=3), contract="objective", n_trials=6)
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.scheduler.segments import LONGEST, SHARE, segment_length
+from penstock.scheduler.policies.segments import LONGEST, SHARE, segment_length
 
 
 def test_an_unmeasured_trial_gets_one_epoch():

@@ -9,14 +9,14 @@ import pytest
 from drive_world import World, check_invariants, spec
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.app.codec import state_from_json, state_to_json
-from penstock.app.simulate import simulate
-from penstock.profiling.devices import Device
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.engine import Engine
-from penstock.scheduler.events import EpochReported, StudyWeighed
-from penstock.scheduler.fair_share import Claim, apportion, divide
-from penstock.scheduler.study import StrategySpec, StudySpec
+from penstock.app.ledger.codec import state_from_json, state_to_json
+from penstock.app.simulation.simulator import simulate
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Engine
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.events import EpochReported, StudyWeighed
+from penstock.scheduler.model.study import StrategySpec, StudySpec
+from penstock.scheduler.resources.fair_share import Claim, apportion, divide
 
 POLICIES = ("fifo", "longest_first", "static_fluid", "dynamic_fluid", "waterfill")
 CLAIMS = st.lists(

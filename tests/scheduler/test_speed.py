@@ -6,9 +6,9 @@ import sys
 
 import pytest
 from drive_world import World, spec
-from penstock.profiling.cost import CostTable
-from penstock.scheduler.decisions import Dispatch
-from penstock.scheduler.study import StrategySpec
+from penstock.profiling.costs.table import CostTable
+from penstock.scheduler.model.decisions import Dispatch
+from penstock.scheduler.model.study import StrategySpec
 
 
 def steps(handle, event):

@@ -4,16 +4,16 @@ import pytest
 from drive_world import World, check_invariants, spec
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.app.codec import state_from_json, state_to_json
-from penstock.profiling.errors import UsageError
-from penstock.scheduler.asha import Asha
-from penstock.scheduler.curves import EXPONENTS, probability_above
-from penstock.scheduler.halving import SuccessiveHalving
-from penstock.scheduler.hyperband import Hyperband
-from penstock.scheduler.strategy import STRATEGIES, rungs
-from penstock.scheduler.strategy_registry import make_strategy
-from penstock.scheduler.study import StrategySpec
-from penstock.scheduler.trial_group import Entry, Pull
+from penstock.app.ledger.codec import state_from_json, state_to_json
+from penstock.profiling.base.errors import UsageError
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial_group import Entry, Pull
+from penstock.scheduler.strategies.asha import Asha
+from penstock.scheduler.strategies.base import STRATEGIES, rungs
+from penstock.scheduler.strategies.halving import SuccessiveHalving
+from penstock.scheduler.strategies.hyperband import Hyperband
+from penstock.scheduler.strategies.learning_curve import EXPONENTS, probability_above
+from penstock.scheduler.strategies.registry import make_strategy
 
 
 def test_rungs_are_geometric_and_end_at_the_last_epoch():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from drive_world import World, spec
-from penstock.app.codec import state_from_json, state_to_json
-from penstock.app.reports import to_event
-from penstock.profiling.errors import UsageError
-from penstock.profiling.tally import BOUNDS, Histogram
-from penstock.scheduler.events import (
+from penstock.app.ledger.codec import state_from_json, state_to_json
+from penstock.app.runner.reports import to_event
+from penstock.profiling.base.errors import UsageError
+from penstock.profiling.costs.outcomes import BOUNDS, Histogram
+from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     DeviceLeft,

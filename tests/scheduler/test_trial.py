@@ -3,8 +3,8 @@
 import itertools
 
 import pytest
-from penstock.profiling.errors import IllegalTransition
-from penstock.scheduler.trial import FINAL, TRANSITIONS, Step, Trial, TrialState
+from penstock.profiling.base.errors import IllegalTransition
+from penstock.scheduler.model.trial import FINAL, TRANSITIONS, Step, Trial, TrialState
 
 
 def trial(state: TrialState) -> Trial:

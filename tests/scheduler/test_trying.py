@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from penstock.scheduler.snapshot import Candidate, Course, Snapshot
-from penstock.scheduler.waterfill import waterfill
+from penstock.scheduler.model.snapshot import Candidate, Course, Snapshot
+from penstock.scheduler.policies.waterfill import waterfill
 
 #: As measured on 1 and 2 devices; beyond, with caution no faster, with hope much.
 SHAPE = ((1, 1.0), (2, 0.5), (3, 0.6), (4, 0.7), (5, 0.9), (6, 1.2), (7, 1.5), (8, 2.0))

@@ -4,11 +4,11 @@ from math import log
 
 import pytest
 from drive_world import World, check_invariants, spec
-from penstock.app.codec import decode, encode, state_from_json, state_to_json
-from penstock.profiling.devices import Device
-from penstock.scheduler.decisions import AskConfigs, Consult, Dispatch, Remember
-from penstock.scheduler.engine import Engine, Refused
-from penstock.scheduler.events import (
+from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.profiling.devices.device import Device
+from penstock.scheduler.engine.engine import Engine, Refused
+from penstock.scheduler.model.decisions import AskConfigs, Consult, Dispatch, Remember
+from penstock.scheduler.model.events import (
     Advised,
     AttemptFailed,
     ConfigsProposed,
@@ -17,11 +17,11 @@ from penstock.scheduler.events import (
     Window,
     WindowsMeasured,
 )
-from penstock.scheduler.probing import PROPOSALS
-from penstock.scheduler.study import StrategySpec
-from penstock.scheduler.trial import Trial
-from penstock.scheduler.tuning import PROBE_SHARE, RECHECK, SILENT
-from penstock.scheduler.workloads import workload_of
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.trial import Trial
+from penstock.scheduler.state.workloads import workload_of
+from penstock.scheduler.tuning.probing import PROPOSALS
+from penstock.scheduler.tuning.tuning import PROBE_SHARE, RECHECK, SILENT
 
 LOADERS = ((("loader_workers", 1),), (("loader_workers", 2),))
 ONE, LAST = (("threads", 1),), (("memory_format", "channels_last"),)

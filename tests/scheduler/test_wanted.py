@@ -6,9 +6,9 @@ import copy
 
 import pytest
 from drive_world import World, spec
-from penstock.scheduler.events import DevicesTakenOut, StudyPaused
-from penstock.scheduler.study import StrategySpec
-from penstock.scheduler.wanted import devices_wanted
+from penstock.scheduler.model.events import DevicesTakenOut, StudyPaused
+from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.outlook.autoscale import devices_wanted
 
 
 @pytest.fixture

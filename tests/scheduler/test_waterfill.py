@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.scheduler.bounds import fluid_bound, whole_epochs_bound
-from penstock.scheduler.courses import Job, cheapest_course, curve_of
-from penstock.scheduler.drafts import PROGRESS, drafts
-from penstock.scheduler.forecast import forecast
-from penstock.scheduler.snapshot import Candidate, Course, Snapshot, steady
-from penstock.scheduler.waterfill import waterfill
+from penstock.scheduler.model.snapshot import Candidate, Course, Snapshot, steady
+from penstock.scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
+from penstock.scheduler.policies.planner.candidates import PROGRESS, drafts
+from penstock.scheduler.policies.planner.list_scheduling import forecast
+from penstock.scheduler.policies.planner.width_plan import Job, cheapest_course, curve_of
+from penstock.scheduler.policies.waterfill import waterfill
 
 #: 1, 1.8 and 2.4 times as fast on 1, 2 and 3 devices; four are slower than two (another node).
 SHAPE = ((1, 1.0), (2, 1 / 1.8), (3, 1 / 2.4), (4, 1 / 1.5))

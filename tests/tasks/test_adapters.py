@@ -14,10 +14,11 @@ import numpy as np
 import penstock
 import pytest
 from penstock import TrialFailed, UsageError
-from penstock.tasks import loop, portable
 from penstock.tasks.adapters.sklearn import restore, state_of
-from penstock.tasks.state import state_hash
-from penstock.tasks.warm import Reads, SharedData
+from penstock.tasks.checkpoints import portable
+from penstock.tasks.checkpoints.state import state_hash
+from penstock.tasks.trainer.warm import Reads, SharedData
+from penstock.tasks.training import loop
 from sklearn.cluster import Birch, MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
 from sklearn.linear_model import SGDClassifier
@@ -312,8 +313,8 @@ import sys
 sys.modules["pytorch_lightning"] = None
 from pathlib import Path
 import penstock
-from penstock.app.script import run_script
-from penstock.tasks.failure import failure_of
+from penstock.app.study.script import run_script
+from penstock.tasks.process.failure import failure_of
 try:
     run_script(Path({str(tmp_path)!r}) / "study.py", [])
 except penstock.TrialFailed as error:

@@ -8,10 +8,10 @@ import hostile_objectives
 import pytest
 import trainees
 from hostile_objectives import ERRORS, VALUES
-from penstock.profiling.errors import TrialFailed
-from penstock.scheduler.retry import KINDS
-from penstock.tasks import failure
-from penstock.tasks.pipe import Pipe
+from penstock.profiling.base.errors import TrialFailed
+from penstock.scheduler.model.retry import KINDS
+from penstock.tasks.process import failure
+from penstock.tasks.process.pipe import Pipe
 from trainer_process import TrainerProcess, segment
 
 

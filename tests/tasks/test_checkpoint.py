@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from penstock.profiling.errors import BackendError
-from penstock.tasks import checkpoint
-from penstock.tasks.checkpoint import Store, Writer, load
-from penstock.tasks.state import state_hash
+from penstock.profiling.base.errors import BackendError
+from penstock.tasks.checkpoints import checkpoint
+from penstock.tasks.checkpoints.checkpoint import Store, Writer, load
+from penstock.tasks.checkpoints.state import state_hash
 from trainer_process import PATIENCE
 
 STATE = {"model": {"w": torch.arange(4.0)}, "optimizer": {"lr": 0.1}, "schedule": None}
@@ -116,8 +116,8 @@ def test_how_much_is_kept_free_is_said_in_a_unit_of_its_size(tmp_path, monkeypat
 #: Saves a state that fits, one that does not, and after room was made that one again.
 FILL = """
 import pathlib, sys, torch
-from penstock.tasks import checkpoint
-from penstock.tasks.state import state_hash
+from penstock.tasks.checkpoints import checkpoint
+from penstock.tasks.checkpoints.state import state_hash
 disk = pathlib.Path(sys.argv[1])
 mode = sys.argv[2]
 if mode == "middle":  # as if the space was there when it was looked at

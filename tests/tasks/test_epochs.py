@@ -13,7 +13,7 @@ from pathlib import Path
 import epoch_functions as functions
 import pytest
 from penstock import UsageError, epoch_function
-from penstock.tasks.turns import PAUSED_KEPT
+from penstock.tasks.contracts.suspended import PAUSED_KEPT
 from trainer_process import TrainerProcess, known, segment
 
 
@@ -117,9 +117,10 @@ def test_a_function_that_keeps_nothing_needs_no_torch():
     code = """
 from types import SimpleNamespace
 import epoch_functions
-from penstock.tasks import epochs, pipe
-from penstock.tasks.load import reference
-from penstock.tasks.messages import CodeRef, SegmentTask
+from penstock.tasks.contracts import epoch_function as epochs
+from penstock.tasks.process import pipe
+from penstock.tasks.contracts.code import reference
+from penstock.tasks.process.messages import CodeRef, SegmentTask
 target, path, digest = reference(epoch_functions.keeps_nothing)
 code = CodeRef(target=target, path=path, digest=digest)
 task = SegmentTask(

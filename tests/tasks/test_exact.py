@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 import trainees
-from penstock.profiling.signature import machine_of
-from penstock.tasks import checkpoint
+from penstock.profiling.devices.signature import machine_of
+from penstock.tasks.checkpoints import checkpoint
 from trainer_process import TrainerProcess
 from trainer_process import segment as plain_segment
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
-from penstock.profiling.errors import UsageError
-from penstock.tasks.loop import run_epoch, start
-from penstock.tasks.segment import configure
-from penstock.tasks.warm import Reads, SharedData
+from penstock.profiling.base.errors import UsageError
+from penstock.tasks.trainer.segment import configure
+from penstock.tasks.trainer.warm import Reads, SharedData
+from penstock.tasks.training.loop import run_epoch, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("train-images", "train-labels", "t10k-images", "t10k-labels")

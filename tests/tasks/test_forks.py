@@ -10,7 +10,7 @@ from pathlib import Path
 import hostile_objectives
 import pytest
 import trainees
-from penstock.tasks.identity import Identity
+from penstock.tasks.process.identity import Identity
 from trainer_process import PATIENCE, TrainerProcess, segment
 
 

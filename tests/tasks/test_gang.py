@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from penstock.profiling.errors import BackendError
-from penstock.tasks.gang import Gang
+from penstock.profiling.base.errors import BackendError
+from penstock.tasks.gangs.gang import Gang
 from torch.distributed import TCPStore
 
 from benchmarks._gangs import MODELS, OPTIMIZERS, Pool, Stage, straight

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from penstock.profiling.errors import UsageError
-from penstock.tasks.identity import Identity
+from penstock.profiling.base.errors import UsageError
+from penstock.tasks.process.identity import Identity
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from penstock.profiling.errors import TrialFailed
-from penstock.tasks import limits
-from penstock.tasks.limits import limited
-from penstock.tasks.system import System
+from penstock.profiling.base.errors import TrialFailed
+from penstock.tasks.system import limits
+from penstock.tasks.system.limits import limited
+from penstock.tasks.system.system import System
 from pynvml import NVMLError, NVMLError_NoPermission
 
 #: As of a laptop's core, kHz.
@@ -104,7 +104,7 @@ def test_a_killed_trainers_limits_are_put_back(tmp_path):
     code = f"""
 import os, signal
 from pathlib import Path
-from penstock.tasks import limits
+from penstock.tasks.system import limits
 limits.CPUS = Path({str(tmp_path)!r})
 with limits.limited({{"cpu_frequency": 60}}, frozenset({{0}}), None):
     print(limits.CPUS.joinpath("cpu0/cpufreq/scaling_max_freq").read_text(), flush=True)

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 import trainees
-from penstock.profiling.errors import BackendError, UsageError
-from penstock.tasks.load import Workspace, file_digest, reference
+from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.tasks.contracts.code import Workspace, file_digest, reference
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_class_in_a_package_is_looked_up_from_above_the_package(tmp_path):
     (tmp_path / "outer" / "__init__.py").touch()
     (inner / "__init__.py").write_text("class Net: ...\n")
     code = (
-        "import outer.inner; from penstock.tasks.load import reference; "
+        "import outer.inner; from penstock.tasks.contracts.code import reference; "
         "print(*reference(outer.inner.Net)[:2])"
     )
     out = subprocess.run(
@@ -47,7 +47,7 @@ def test_a_class_in_a_package_is_looked_up_from_above_the_package(tmp_path):
 def test_a_class_of_the_script_that_runs_is_referred_to_by_its_path(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
-        "from penstock.tasks.load import reference\nclass Net: ...\n"
+        "from penstock.tasks.contracts.code import reference\nclass Net: ...\n"
         "if __name__ == '__main__': print(*reference(Net))\n"
     )
     out = subprocess.run(
@@ -84,7 +84,7 @@ def test_code_that_no_trainer_could_import_is_refused_with_advice(code, words):
 
 
 def test_code_typed_in_a_console_is_refused():
-    code = "def f(trial): ...\nfrom penstock.tasks.load import reference\nreference(f)"
+    code = "def f(trial): ...\nfrom penstock.tasks.contracts.code import reference\nreference(f)"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert "was typed in a console, it has no file" in done.stderr
 

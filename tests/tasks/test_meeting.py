@@ -7,10 +7,10 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from penstock.tasks.failure import GangLost
-from penstock.tasks.identity import Identity, listen
-from penstock.tasks.meeting import Meetings
-from penstock.tasks.neighbours import Neighbours
+from penstock.tasks.gangs.peers import Neighbours
+from penstock.tasks.gangs.rendezvous import Meetings
+from penstock.tasks.process.failure import GangLost
+from penstock.tasks.process.identity import Identity, listen
 
 
 def ignore():

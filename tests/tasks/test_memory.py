@@ -9,12 +9,12 @@ from pathlib import Path
 import hostile_objectives
 import pytest
 import torch
-from penstock.profiling.errors import TrialFailed
-from penstock.tasks.memory import bounded, peak_memory
+from penstock.profiling.base.errors import TrialFailed
+from penstock.tasks.process.memory import bounded, peak_memory
 from trainer_process import TrainerProcess, segment
 
 GROWS = """
-from penstock.tasks.memory import peak_memory
+from penstock.tasks.process.memory import peak_memory
 before = peak_memory()
 block = b"x" * (200 << 20)
 del block

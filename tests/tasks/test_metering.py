@@ -8,7 +8,7 @@ import time
 
 import pytest
 import trainees
-from penstock.tasks.metering import Metering
+from penstock.tasks.process.energy import Metering
 from powercap import burning
 from trainer_here import Trainer
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from holder import EPOCH, TOKEN, Holder, fds, odd, trained
-from penstock.profiling.errors import BackendError
-from penstock.tasks import channel
-from penstock.tasks.neighbours import KEPT, OutOfReach, fetch, store_port
-from penstock.tasks.state import copy_state, map_tensors, state_hash, tensors_of
+from penstock.profiling.base.errors import BackendError
+from penstock.tasks.checkpoints.state import copy_state, map_tensors, state_hash, tensors_of
+from penstock.tasks.gangs import tensor_stream
+from penstock.tasks.gangs.peers import KEPT, OutOfReach, fetch, store_port
 
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"  # the second is another node: its client has the first
 
@@ -169,8 +169,8 @@ def test_a_client_that_vanishes_or_stops_reading_lets_the_state_go(closes):
     with Holder(patience=0.3) as holder, socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # the state does not fit in
         sock.connect((HERE, holder.ports[0]))
-        channel.send_frame(sock, json.dumps(request).encode())
-        channel.receive_frame(sock)
+        tensor_stream.send_frame(sock, json.dumps(request).encode())
+        tensor_stream.receive_frame(sock)
         if closes:
             sock.close()
         assert holder.released() == "odd"

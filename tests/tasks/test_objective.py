@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import trainees
-from penstock.tasks.turns import PAUSED_KEPT
+from penstock.tasks.contracts.suspended import PAUSED_KEPT
 from trainer_process import TrainerProcess, segment
 
 
@@ -158,9 +158,10 @@ def test_an_objective_that_will_not_end_takes_the_process_with_it():
     code = """
 from types import SimpleNamespace
 import trainees
-from penstock.tasks import objective, pipe, turns
+from penstock.tasks.contracts import objective, suspended
+from penstock.tasks.process import pipe
 from trainer_process import segment
-turns.UNWIND = 0.1
+suspended.UNWIND = 0.1
 objectives = objective.Objectives()
 silent = SimpleNamespace(say=lambda *_, **__: None)
 run = pipe.Run(segment(trainees.objective_stubborn), silent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from penstock.tasks.operators import FAMILIES, family, operator_calls, operator_mix
+from penstock.tasks.system.operators import FAMILIES, family, operator_calls, operator_mix
 from torch import nn
 
 

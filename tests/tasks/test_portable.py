@@ -9,10 +9,10 @@ from collections import OrderedDict, defaultdict
 import numpy as np
 import pytest
 import torch
-from penstock.profiling.errors import UsageError
-from penstock.tasks import checkpoint
-from penstock.tasks.portable import pack, unpack
-from penstock.tasks.state import state_hash
+from penstock.profiling.base.errors import UsageError
+from penstock.tasks.checkpoints import checkpoint
+from penstock.tasks.checkpoints.portable import pack, unpack
+from penstock.tasks.checkpoints.state import state_hash
 
 
 def there_and_back(state, tmp_path):

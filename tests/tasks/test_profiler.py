@@ -7,11 +7,11 @@ import time
 
 import pytest
 from penstock import UsageError
-from penstock.profiling.counters.reading import LOOP, UNITS, Reading
-from penstock.profiling.counters.sources import Readings
+from penstock.profiling.counters.rates import LOOP, UNITS, Reading
+from penstock.profiling.counters.source import Readings
 from penstock.profiling.counters.windows import Count
-from penstock.tasks import profiler as module
-from penstock.tasks.profiler import Profiler
+from penstock.tasks.system import profiler as module
+from penstock.tasks.system.profiler import Profiler
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.tasks.ring import Offer, accept
+from penstock.tasks.gangs.shared_memory import Offer, accept
 
 
 def test_both_ends_see_the_same_bytes():

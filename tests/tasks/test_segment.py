@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import trainees
-from penstock.profiling.errors import TrialFailed
-from penstock.tasks import checkpoint, loop
-from penstock.tasks.failure import Lost
-from penstock.tasks.pipe import Run
+from penstock.profiling.base.errors import TrialFailed
+from penstock.tasks.checkpoints import checkpoint
+from penstock.tasks.process.failure import Lost
+from penstock.tasks.process.pipe import Run
+from penstock.tasks.training import loop
 from trainer_here import Trainer
 from trainer_process import PATIENCE, segment
 

@@ -6,13 +6,13 @@ import copy
 
 import pytest
 import torch
-from penstock.profiling.errors import TrialFailed
-from penstock.tasks.contract import Data, TorchTrainable
-from penstock.tasks.exact import signature
-from penstock.tasks.loop import run_epoch, start
-from penstock.tasks.rng import key
-from penstock.tasks.shards import cut, refuse
-from penstock.tasks.tree import split
+from penstock.profiling.base.errors import TrialFailed
+from penstock.tasks.contracts.contract import Data, TorchTrainable
+from penstock.tasks.contracts.rng import key
+from penstock.tasks.gangs.shards import cut, refuse
+from penstock.tasks.gangs.tree_sum import split
+from penstock.tasks.training.determinism import signature
+from penstock.tasks.training.loop import run_epoch, start
 from torch import nn
 from torch.utils.data import TensorDataset
 from trainees import KeepsCount, Small, points

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 import torch
-from penstock.tasks.rng import key
-from penstock.tasks.state import copy_state, state_bytes, state_hash
+from penstock.tasks.checkpoints.state import copy_state, state_bytes, state_hash
+from penstock.tasks.contracts.rng import key
 
 
 def state():
@@ -21,7 +21,7 @@ def state():
 
 
 def test_a_key_is_the_same_in_every_process():
-    code = "from penstock.tasks.rng import key; print(key('step', 7, 1, 2))"
+    code = "from penstock.tasks.contracts.rng import key; print(key('step', 7, 1, 2))"
     other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert int(other.stdout) == key("step", 7, 1, 2)
 

@@ -10,10 +10,10 @@ import threading
 import fsspec
 import pytest
 import torch
-from penstock.profiling.errors import BackendError
-from penstock.tasks.checkpoint import Store, Writer, load
-from penstock.tasks.state import state_hash
-from penstock.tasks.stores import unusable
+from penstock.profiling.base.errors import BackendError
+from penstock.tasks.checkpoints.checkpoint import Store, Writer, load
+from penstock.tasks.checkpoints.state import state_hash
+from penstock.tasks.checkpoints.stores import unusable
 from s3_server import BUCKET, KEY_ID, SECRET, serving
 from trainer_process import PATIENCE, TrainerProcess, segment, trainees
 
@@ -116,7 +116,7 @@ def test_a_password_in_a_stores_url_or_in_its_librarys_words_is_hidden():
 WITHOUT = """
 import sys
 sys.modules["s3fs"] = None  # what an import of it then finds: nothing
-from penstock.tasks.stores import open_store
+from penstock.tasks.checkpoints.stores import open_store
 open_store("s3://bucket/prefix")
 """
 

@@ -6,18 +6,18 @@ import time
 import pytest
 import torch
 import trainees
-from penstock.profiling.errors import TrialFailed
-from penstock.profiling.knobs import merged
-from penstock.profiling.signature import machine_of
-from penstock.tasks import loop
-from penstock.tasks.backward import _piece
-from penstock.tasks.exact import signature
-from penstock.tasks.metering import SHORTEST, Metering
-from penstock.tasks.pipe import Abandoned
-from penstock.tasks.probing import probe
-from penstock.tasks.reading import length, materialise
-from penstock.tasks.stretches import stretches, windows
-from penstock.tasks.system import System
+from penstock.profiling.base.errors import TrialFailed
+from penstock.profiling.devices.signature import machine_of
+from penstock.profiling.knobs.knobs import merged
+from penstock.tasks.process.energy import SHORTEST, Metering
+from penstock.tasks.process.pipe import Abandoned
+from penstock.tasks.system.system import System
+from penstock.tasks.system.windows import stretches, windows
+from penstock.tasks.training import loop
+from penstock.tasks.training.backward import _piece
+from penstock.tasks.training.data import length, materialise
+from penstock.tasks.training.determinism import signature
+from penstock.tasks.training.probe import probe
 from powercap import burning
 from torch import nn
 from torch.utils.data import Dataset, get_worker_info
@@ -129,7 +129,7 @@ def test_examples_that_come_in_pairs_count_by_the_pair(monkeypatch):
     """Of two loader workers: a long wait, then none. The median of single steps is one or other."""
     [_, tried, _] = stretches((), [WORKERS], 27)
     now = 0.0
-    monkeypatch.setattr("penstock.tasks.stretches.time.perf_counter", lambda: now)
+    monkeypatch.setattr("penstock.tasks.system.windows.time.perf_counter", lambda: now)
     for step in range(tried.stop - tried.first + 1):
         tried.tick(Metering(None))
         now += 0.064 if step % 2 == 0 else 0.001

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import trainees
-from penstock.tasks.load import file_digest
-from penstock.tasks.messages import SegmentTask
+from penstock.tasks.contracts.code import file_digest
+from penstock.tasks.process.messages import SegmentTask
 from trainer_process import PATIENCE, TrainerProcess, segment
 
 
@@ -210,9 +210,9 @@ def test_a_segmentation_fault_ends_the_process_by_its_signal(trainer):
 def test_a_trainer_imports_no_part_of_the_control_plane():
     """Celery and the ledger's library never load; torch does not for an empty epoch."""
     code = (
-        "import sys, penstock.tasks.trainer as t, penstock.tasks.load; "
+        "import sys, penstock.tasks.trainer.__main__ as t, penstock.tasks.contracts.code; "
         "bad = {'celery', 'kombu', 'redis', 'sqlalchemy', 'optuna', 'torch'} & set(sys.modules); "
-        "import penstock.tasks.segment; "
+        "import penstock.tasks.trainer.segment; "
         "bad |= {'celery', 'kombu', 'redis', 'sqlalchemy', 'optuna'} & set(sys.modules); "
         "sys.exit(str(bad) if bad else 0)"
     )

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from penstock.tasks.tree import Block, blocks, fold, push, split
+from penstock.tasks.gangs.tree_sum import Block, blocks, fold, push, split
 
 
 def leaf(shard, used=True):

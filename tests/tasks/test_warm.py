@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from penstock.profiling.errors import TrialFailed
-from penstock.tasks.contract import Data, TorchTrainable
-from penstock.tasks.loop import start
-from penstock.tasks.warm import Reads, SharedData, WarmTrial, WarmTrials
+from penstock.profiling.base.errors import TrialFailed
+from penstock.tasks.contracts.contract import Data, TorchTrainable
+from penstock.tasks.trainer.warm import Reads, SharedData, WarmTrial, WarmTrials
+from penstock.tasks.training.loop import start
 from torch.utils.data import IterableDataset, TensorDataset
 from trainees import Small
 

@@ -1,0 +1,232 @@
+"""A client's commands to the scheduler: sealed, repeated until answered, carried out once.
+
+The scheduler knows a command by its id, so sending it again is harmless, and a command survives a
+scheduler or a broker that is killed in between: the client asks again until it is answered.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.similarity.history import HistoryEntry
+from ...scheduler.model.events import StudyImported
+from ...scheduler.model.study import Code, Params, StudySpec
+from ...tasks.process.messages import Forged, dumps, parse, seal
+from ..host.settings import Settings
+from ..ledger.codec import encode, spec_to_json
+from ..ledger.history import entries_to_bodies
+from . import protocol
+from .dropped import Dropped
+from .server import broker_url
+
+#: Seconds after which an unanswered command is sent again.
+RESEND_AFTER = 2.0
+#: Seconds until a client gives up: a scheduler that is just starting answers well before.
+PATIENCE = 30.0
+#: Seconds between two looks for an installation, or for a broker that does not answer.
+_LOOK_AGAIN = 0.05
+
+
+class Client:
+    """Sends commands over the broker of ``settings``; safe to keep, connects on first use."""
+
+    def __init__(self, settings: Settings, *, patience: float = PATIENCE) -> None:
+        self._url = broker_url(settings)
+        self._redis = protocol.connect(self._url)
+        self._patience = patience
+        self._dropped = Dropped()
+
+    def submit(self, spec: StudySpec, enqueued: Sequence[Params] = ()) -> None:
+        """Have the scheduler take on a study; ``enqueued`` configurations are tried first.
+
+        Raises UsageError when it refuses, BackendError when it does not answer.
+        """
+        study = json.loads(spec_to_json(spec))
+        self.send("submit", study=study, enqueued=[dict(params) for params in enqueued])
+
+    def cancel(self, study: str) -> None:
+        """Stop a study by id. Errors as ``submit``."""
+        self.send("cancel", study=study)
+
+    def pause(self, study: str) -> None:
+        """Have a study take no new segment. Errors as ``submit``."""
+        self.send("pause", study=study)
+
+    def resume(self, study: str) -> None:
+        """Have a paused study go on. Errors as ``submit``."""
+        self.send("resume", study=study)
+
+    def weigh(self, study: str, weight: float, priority: int) -> None:
+        """Have a study share devices by these from now on. Errors as ``submit``."""
+        self.send("weigh", study=study, weight=weight, priority=priority)
+
+    def extend(
+        self,
+        study: str,
+        *,
+        by: int | None = None,
+        to: int | None = None,
+        code: Code | None = None,
+    ) -> int:
+        """Have a study, over or not, go on to more trials; how many it then has in all.
+
+        ``by`` so many more, or up to ``to``. ``code``: as it is now. Errors as ``submit``.
+        """
+        given = None if code is None else asdict(code)
+        answer = self.send("extend", study=study, by=by, to=to, code=given)
+        return int(_said(answer, "n_trials", int))
+
+    def ask(self, study: str) -> tuple[int, dict[str, Any]]:
+        """A trial for the user to train: its number and parameters. Errors as ``submit``."""
+        answer = self.send("ask", study=study)
+        return int(_said(answer, "number", int)), dict(_said(answer, "params", dict))
+
+    def tell(self, study: str, number: int, value: float | None, reason: str = "") -> None:
+        """What a trial came to; None: it failed. Errors as ``submit``."""
+        self.send("tell", study=study, number=number, value=value, reason=reason)
+
+    def close(self, study: str) -> None:
+        """End a study that was asked. Errors as ``submit``."""
+        self.send("close", study=study)
+
+    def plan(self) -> dict[str, Any]:
+        """What the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
+        return dict(self.send("plan")["plan"])
+
+    def import_study(self, study: StudyImported) -> None:
+        """Have a study that is over taken into the ledger. Errors as ``submit``."""
+        # As text: metrics may be NaN, which a message's own JSON cannot hold.
+        self.send("import", imported=encode(study)[1])
+
+    def remember(self, entries: Sequence[HistoryEntry]) -> None:
+        """Have the history of tuned system parameters take in ``entries``. Errors as ``submit``."""
+        self.send("remember", entries=entries_to_bodies(entries))
+
+    def enqueue(self, study: str, params: Params) -> None:
+        """Have a configuration tried next. Errors as ``submit``."""
+        self.send("enqueue", study=study, params=dict(params))
+
+    def drain(self, devices: Sequence[str], within: float | None = None) -> list[str]:
+        """Take devices out, named by unique prefixes; their names. Errors as ``submit``.
+
+        What still runs there ``within`` seconds is revoked; None: it may end its epoch.
+        """
+        return _names(self.send("drain", devices=list(devices), within=within))
+
+    def undrain(self, devices: Sequence[str]) -> list[str]:
+        """Give devices back, named by unique prefixes; their names. Errors as ``submit``."""
+        return _names(self.send("undrain", devices=list(devices)))
+
+    def free(self, n: int, within: float) -> list[str]:
+        """Take ``n`` devices of the scheduler's choice out, as ``drain``; their names."""
+        return _names(self.send("free", n=n, within=within))
+
+    def send(self, kind: str, **body: Any) -> dict[str, Any]:
+        """Send one command and return the scheduler's answer. Errors as ``submit``.
+
+        A scheduler that says, since it was sent, that only a person can mend what keeps it from
+        serving is not waited for.
+        """
+        command = uuid.uuid4().hex
+        text = dumps({"id": command, "kind": kind, **body})
+        begun = time.monotonic()
+        deadline = begun + self._patience
+        silence, sent = "", False
+        while (left := deadline - time.monotonic()) > 0:
+            answer, silence, lies_there = self._try(command, text, min(left, RESEND_AFTER))
+            if answer is not None:
+                return _accepted(answer)
+            sent = sent or lies_there
+            if (words := self._refusal(time.monotonic() - begun)) is not None:
+                raise BackendError(f"{kind}: the scheduler cannot serve: {words}")
+        raise BackendError(
+            f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
+            + (_yet_to_come(body) if sent else "")
+        )
+
+    def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
+        """The answer, or None within ``wait`` seconds, who is silent, and whether it was sent."""
+        until, sent = time.monotonic() + wait, False
+        try:
+            installation = protocol.fetch_installation(self._redis, self._url)
+            silence = "no scheduler has opened this broker"
+            if installation is not None:
+                sent = True
+                answer = self._exchange(command, text, installation.key, wait)
+                if answer is not None:
+                    return answer, "", sent
+                silence = "the scheduler does not answer"
+            trouble = protocol.trouble(self._redis, self._url)
+            if trouble is not None:
+                silence = f"the scheduler cannot serve: {trouble}"
+        except BackendError as error:  # the broker is away or takes nothing: that may pass
+            silence = str(error)
+        time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
+        return None, silence, sent
+
+    def _refusal(self, within: float) -> str | None:
+        try:
+            return protocol.trouble(self._redis, self._url, within=within, lasting=True)
+        except BackendError:
+            return None  # the next try says why
+
+    def _exchange(self, command: str, text: str, key: bytes, wait: float) -> dict[str, Any] | None:
+        """The answer, or None within ``wait`` seconds; what else lies in its place is dropped."""
+        name = protocol.reply_name(command)
+        until = time.monotonic() + wait
+        with protocol.answering(self._url):
+            self._redis.xadd(protocol.COMMANDS, {"p": text, "s": seal(key, text)})
+            while (left := until - time.monotonic()) > 0:
+                found: Any = self._redis.blpop([protocol.PREFIX + name], timeout=max(left, 0.01))
+                if found is None:
+                    break
+                try:
+                    return _opened(found[1])
+                except Forged as error:
+                    self._dropped.note("replies", name, error)
+                    self._dropped.count(self._redis)
+        return None
+
+
+def _yet_to_come(body: dict[str, Any]) -> str:
+    """What may come of a command that lies there unanswered: a scheduler finds it when it wakes."""
+    study = body.get("study")
+    if not isinstance(study, dict):
+        return ". It may yet be carried out, once the scheduler is there"
+    return (
+        ". The study may yet be accepted, once the scheduler is there: `penstock status"
+        f" {study['id']}` then shows it, `penstock cancel {study['id']}` ends it"
+    )
+
+
+def _names(answer: dict[str, Any]) -> list[str]:
+    return [str(name) for name in _said(answer, "devices", list)]
+
+
+def _said(answer: dict[str, Any], name: str, kind: type) -> Any:
+    """What ``answer`` has under ``name``: whoever has the broker can put anything there."""
+    if not isinstance(answer.get(name), kind):
+        shown = str(answer)[:80]
+        raise BackendError(f"what came in the scheduler's place is no answer: {shown!r}")
+    return answer[name]
+
+
+def _opened(text: str) -> dict[str, Any]:
+    """The answer in ``text``. Raises ``Forged`` for what no scheduler answers."""
+    answer = parse(text)
+    if not answer.get("ok") and not isinstance(answer.get("error"), str):
+        raise Forged("form", "it neither accepts the command nor says why not")
+    return answer
+
+
+def _accepted(answer: dict[str, Any]) -> dict[str, Any]:
+    if answer.get("ok"):
+        return answer
+    error = answer["error"]
+    raise UsageError(error) if answer.get("type") == "UsageError" else BackendError(error)

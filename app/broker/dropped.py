@@ -1,0 +1,103 @@
+"""What the broker held and nobody could use: dropped, said a bounded number of times, and counted.
+
+Who drops something counts it in a hash on the broker, by where it lay and by the check that it
+failed. So the count outlives the process, and ``penstock doctor`` and ``penstock metrics`` read it
+from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import get_args
+
+import redis
+
+from ...tasks.process.messages import Check, Forged
+from . import protocol
+
+log = logging.getLogger(__name__)
+
+#: So many of a kind are each said; after that every doubling of their number is.
+EACH_SAID = 50
+#: Characters of a reason or a name that are logged: it may quote what was sent.
+LONGEST = 300
+_CHECKS = get_args(Check)
+_COUNT = re.compile("[0-9]{1,18}")
+
+
+class Dropped:
+    """What this process has dropped. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._said: Counter[tuple[str, str]] = Counter()
+        self._uncounted: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def note(self, place: str, where: str, why: Forged) -> None:
+        """Something at ``place`` was dropped; ``where`` is which (an entry's id, a name)."""
+        with self._lock:
+            self._uncounted[f"{place} {why.check}"] += 1
+            self._said[place, why.check] += 1
+            n = self._said[place, why.check]
+        what = f"of {place} ({why.check})"
+        if n <= EACH_SAID:
+            log.warning("dropped %s %s: %s", _cut(where), what, _cut(str(why)))
+        elif n.bit_count() == 1:
+            log.warning("dropped %d %s so far, %s at last", n, what, _cut(where))
+
+    def mend(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
+        """Remove what is of another type than belongs under its key, as ``protocol.mend``."""
+        for words in protocol.mend(client, also):
+            self.note("keys", "a value", Forged("type", words))
+
+    def counts(self) -> list[protocol.Command]:
+        """The commands that count what was noted and is not counted yet."""
+        with self._lock:
+            return [("HINCRBY", protocol.DROPPED, *each) for each in self._uncounted.items()]
+
+    def sent(self, counts: Sequence[protocol.Command]) -> None:
+        """The broker has carried out ``counts``."""
+        with self._lock:
+            self._uncounted -= Counter({str(field): int(n) for _, _, field, n in counts})
+
+    def count(self, client: redis.Redis) -> None:
+        """Count now, where the broker takes it; else at the next call."""
+        counts = self.counts()
+        try:
+            answers = protocol.execute(client, counts)
+        except redis.RedisError as error:
+            answers = [error]
+        if any(isinstance(answer, redis.RedisError) for answer in answers):
+            log.debug("what was dropped is not counted yet: %s", answers)
+        else:
+            self.sent(counts)
+
+
+def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
+    """How often what lay at a place failed a check, by (place, check).
+
+    Raises BackendError when the broker does not answer.
+    """
+    with protocol.answering(url):
+        try:
+            fields: dict[str, str] = protocol.command(client, "HGETALL", protocol.DROPPED)
+        except redis.ResponseError as error:
+            if not protocol.is_wrong_type(error):
+                raise
+            return {}  # the next scheduler removes it
+    found = {}
+    for field, n in fields.items():
+        place, _, check = field.partition(" ")
+        # Anybody may have written there: what is no count of ours is not shown.
+        if place in protocol.PLACES and check in _CHECKS and _COUNT.fullmatch(n):
+            found[place, check] = int(n)
+    return found
+
+
+def _cut(text: str) -> str:
+    shown = ascii(text[: LONGEST + 1])[1:-1]
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"

@@ -1,0 +1,149 @@
+"""What an installation is known by: the key that it signs with, and its mark in the store.
+
+Every node can write to ``file:///somewhere``, yet on another machine that is another disk. So the
+scheduler leaves a mark in its store, and a node that does not find the mark there, or cannot write
+beside it, is refused before it takes work.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.base.urls import hide_password
+from ...tasks.checkpoints.stores import make_folder, open_store, unusable
+from ..common.timeouts import within
+from . import protocol
+
+if TYPE_CHECKING:
+    from ..host.settings import Settings
+
+#: A store that has not answered by then does not answer (seconds, all steps together; a library
+#: for one may take some of them to load).
+ANSWER_LIMIT = 20.0
+
+
+def installation_key(settings: Settings) -> bytes:
+    """The key that signs this installation's messages, made on first use, readable by its owner.
+
+    UsageError where its file holds something else.
+    """
+    path = settings.home / "key"
+    if not path.exists():
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_hex(32))
+        draft.rename(path)
+    key = known_key(settings)
+    if key is None:
+        raise UsageError(
+            f"{path} is damaged: it should hold a key in hexadecimal digits. Put a copy of it back,"
+            " or remove it: a new one is made, and earlier checkpoints are read where they are"
+        )
+    return key
+
+
+def known_key(settings: Settings) -> bytes | None:
+    """The key that this installation has; None where it has none yet, or its file is damaged."""
+    try:
+        return protocol.key_of((settings.home / "key").read_text("ascii", "replace"))
+    except FileNotFoundError:
+        return None
+
+
+def mark(url: str, key: bytes) -> None:
+    """Leave the mark of the installation with signing key ``key`` in the store at ``url``.
+
+    Raises BackendError when the store cannot be written.
+    """
+    try:
+        files, root = open_store(url)
+        make_folder(files, root)
+        files.pipe_file(_mark(root, key), b"the checkpoint store of a Penstock installation\n")
+    except Exception as error:  # whatever the store's library raises
+        raise unusable(url, error) from error
+
+
+def check(url: str, key: bytes) -> None:
+    """See that the store at ``url`` has the installation's mark and takes and gives data.
+
+    Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
+    """
+
+    def attempt() -> bool:
+        files, root = open_store(url)
+        marked = bool(files.exists(_mark(root, key)))
+        if marked:
+            _probe(files, f"{root}/probe-{uuid4().hex}")
+        return marked
+
+    try:
+        marked = within(ANSWER_LIMIT, "store-check", attempt)
+    except Exception as error:  # whatever the store's library raises
+        raise unusable(url, error) from error
+    if not marked:
+        raise BackendError(
+            f"the checkpoint store {hide_password(url)}, seen from this node, is not the "
+            "installation's: mount the same folder here, or set PENSTOCK_STORE to a URL that every "
+            "node reaches"
+        )
+
+
+def probe(url: str) -> bool:
+    """See that the store at ``url`` takes and gives data; whether its folder is there already.
+
+    Where it is not, the nearest one above it is tried, in which it will be made. Nothing is left
+    behind. Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
+    """
+
+    def attempt() -> bool:
+        files, root = open_store(url)
+        folder = root
+        while folder.startswith("/") and not files.exists(folder):
+            folder = folder.rpartition("/")[0]
+        try:
+            _probe(files, f"{folder}/probe-{uuid4().hex}")
+        except OSError as error:
+            if folder == root:
+                raise
+            why = error.strerror or str(error)
+            raise OSError(f"it cannot be made in {folder or '/'}: {why}") from error
+        return folder == root
+
+    try:
+        return within(ANSWER_LIMIT, "store-probe", attempt)
+    except Exception as error:  # whatever the store's library raises
+        raise unusable(url, error) from error
+
+
+def checkpoints(url: str, key: bytes) -> str:
+    """Where in the store at ``url`` the installation with this key has its checkpoints.
+
+    A folder of its own: what its ledger does not name is deleted there, so it must not hold what
+    another installation has stored at the same URL.
+    """
+    return f"{url.rstrip('/')}/checkpoints-{_name(key)}"
+
+
+def _mark(root: str, key: bytes) -> str:
+    return f"{root}/installation-{_name(key)}"
+
+
+def _name(key: bytes) -> str:
+    # Not the key itself: whoever reads checkpoints may not sign tasks.
+    return sha256(b"mark" + key).hexdigest()[:16]
+
+
+def _probe(files: Any, path: str) -> None:
+    token = uuid4().bytes
+    try:
+        files.pipe_file(path, token)
+        if files.cat_file(path) != token:
+            raise OSError("what was written reads back otherwise")
+    finally:
+        if files.exists(path):
+            files.rm_file(path)

@@ -1,0 +1,120 @@
+"""The message of a segment on its way through the broker: as Celery would write it, and checked.
+
+Celery itself is not needed here: the scheduler builds messages without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from base64 import b64decode, b64encode
+from typing import Any
+
+from ...tasks.process.messages import Forged, SegmentTask
+
+TASK = "penstock.segment"
+#: Parameters that are spelt out in Flower's list of tasks.
+SHOWN_PARAMS = 8
+
+_EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+_ORIGIN = f"penstock{os.getpid()}@{platform.node()}"
+
+
+def message(task: SegmentTask, text: str, seal: str, queue: str) -> str:
+    """What Celery would push on ``queue`` for a segment; ``text`` is the task's sealed JSON."""
+    body = json.dumps([[], {"text": text, "seal": seal}, _EMBED])
+    encoded = b64encode(body.encode()).decode()
+    return json.dumps(_element(task.task_id, _words(task), _ORIGIN, encoded, queue))
+
+
+def check_element(element: Any, queue: str) -> None:
+    """Raise ``Forged`` unless ``element`` is one that ``message`` makes; its seal is not looked at.
+
+    So Celery is never shown one that asks for another task, a later time, callbacks, or a way to
+    decode that is not ours.
+    """
+    try:
+        headers = element["headers"]
+        name, words, origin = headers["id"], headers["kwargsrepr"], headers["origin"]
+        body = _text(element["body"])
+        _check_same(_element(_text(name), _text(words), _text(origin), body, queue), element)
+        args, kwargs, embed = json.loads(b64decode(body, validate=True))
+        texts = {each: _text(kwargs[each]) for each in ("text", "seal")}
+        _check_same(
+            {"args": [], "kwargs": texts, "embed": _EMBED},
+            {"args": args, "kwargs": kwargs, "embed": embed},
+        )
+    except Exception as error:  # whatever is raised by looking at a value of another kind
+        raise Forged("form", f"it is no message of ours: {error!r}") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} where a text belongs")
+    return value
+
+
+def _check_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    for name, value in ours.items():
+        if isinstance(value, dict) and value and isinstance(theirs.get(name), dict):
+            _check_same(value, theirs[name])
+        elif name not in theirs or theirs[name] != value:
+            raise ValueError(f"{name} = {theirs.get(name)!r}")
+    if more := sorted(theirs.keys() - ours):
+        raise ValueError(f"{', '.join(more)} besides")
+
+
+def _element(name: str, words: str, origin: str, body: str, queue: str) -> dict[str, Any]:
+    return {
+        "body": body,
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {
+            "lang": "py",
+            "task": TASK,
+            "id": name,
+            "shadow": None,
+            "eta": None,
+            "expires": None,
+            "group": None,
+            "group_index": None,
+            "retries": 0,
+            "timelimit": [None, None],
+            "root_id": name,
+            "parent_id": None,
+            "argsrepr": "()",
+            "kwargsrepr": words,
+            "origin": origin,
+            "ignore_result": True,
+            "replaced_task_nesting": 0,
+            "stamped_headers": None,
+            "stamps": {},
+        },
+        "properties": {
+            "correlation_id": name,
+            "reply_to": "",
+            "delivery_mode": 2,
+            "delivery_info": {"exchange": "", "routing_key": queue},
+            "priority": 0,
+            "body_encoding": "base64",
+            "delivery_tag": name,
+        },
+    }
+
+
+def _words(task: SegmentTask) -> str:
+    """``lr=0.0003 trial=s-0042 epochs=7-9 fence=19``: what an operator searches for in Flower.
+
+    The parameters come first: Flower shows the beginning, and the task's id says the rest as well.
+    """
+    epochs = str(task.first) if task.n == 1 else f"{task.first}-{task.last}"
+    params = list(task.params.items())
+    words = [f"{name}={_short(value)}" for name, value in params[:SHOWN_PARAMS]]
+    words += ["…"] if len(params) > SHOWN_PARAMS else []
+    return " ".join([*words, f"trial={task.trial}", f"epochs={epochs}", f"fence={task.fence}"])
+
+
+def _short(value: object) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"

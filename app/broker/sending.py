@@ -1,0 +1,97 @@
+"""A dispatch as one command to the broker: the fence, and a Celery message for each member.
+
+The messages are built here and pushed on their queues by the same script that sets the fence, so a
+dispatch is one command of a pipeline and Celery's own producer is not needed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ...scheduler.model.decisions import Dispatch
+from ...scheduler.model.study import StudySpec
+from ...tasks.process.messages import CodeRef, ParentRef, SegmentTask, dumps, seal
+from . import protocol
+from .installation import checkpoints
+from .message import message
+
+log = logging.getLogger(__name__)
+
+
+def command_of(
+    dispatch: Dispatch, spec: StudySpec, *, key: bytes, store: str, lease_ms: int
+) -> protocol.Command:
+    """The command that sends a segment; where no task can be made of it, that says so instead.
+
+    It is then reported as a failure of its trial: the scheduler outlives every study.
+    """
+    try:
+        return _dispatched(dispatch, spec, key, store, lease_ms)
+    except ValueError as error:  # pydantic's, and text that no encoding takes
+        log.exception("no task can be made of %s", dispatch.segment)
+        body = {
+            "kind": "failed",
+            "trial": dispatch.segment.trial,
+            "fence": dispatch.segment.fence,
+            "cause": dispatch.id,
+            "failure": "code",
+            "message": f"its task cannot be sent to a worker: {str(error)[:500]}",
+            "traceback": "",
+        }
+        return ("XADD", protocol.REPORTS, "*", *protocol.sealed(key, dumps(body)))
+
+
+def _dispatched(
+    dispatch: Dispatch, spec: StudySpec, key: bytes, store: str, lease_ms: int
+) -> protocol.Command:
+    segment = dispatch.segment
+    trial = segment.trial
+    queues = tuple(protocol.queue_name(m.device, m.slot) for m in segment.members)
+    texts = []
+    for rank, queue in enumerate(queues):
+        task = SegmentTask(
+            id=dispatch.id,
+            study=dispatch.study,
+            trial=trial,
+            number=dispatch.number,
+            contract=spec.contract,
+            code=CodeRef(target=spec.code.target, path=spec.code.path, digest=spec.code.digest),
+            params=dict(dispatch.params),
+            define_by_run=spec.space is None,
+            metric=spec.metric,
+            also=spec.also,
+            seed=spec.seed,
+            first=segment.first,
+            n=segment.n,
+            final=dispatch.final,
+            shards=dispatch.shards,
+            fence=segment.fence,
+            rank=rank,
+            queues=queues,
+            parents=tuple(
+                ParentRef(epoch=p.epoch, uri=p.uri, state_hash=p.state_hash)
+                for p in dispatch.parents
+            ),
+            expect=dispatch.expect,
+            holder=dispatch.holder,
+            exactness=spec.exactness,
+            signature=dispatch.signature,
+            on_signature_change=spec.on_signature_change,
+            store=checkpoints(store, key) if store else "",
+            mtbf=dispatch.mtbf,
+            origin=dispatch.origin,
+            durable=dispatch.durable,
+            system=dispatch.system,
+            probe=dispatch.probe if rank == 0 else (),
+            probe_epochs=dispatch.probe_epochs,
+            energy=spec.energy_weight > 0,
+            profile=dispatch.profile and rank == 0,
+            memory_limit=spec.memory_limit,
+            epoch_timeout=spec.epoch_timeout,
+            lease_ms=lease_ms,
+        )
+        text = task.model_dump_json()
+        texts.append(message(task, text, seal(key, text), queue))
+    leases = [protocol.lease_key(trial, rank) for rank in range(len(queues))]
+    keys = (protocol.attempt_key(trial), *leases, *queues)
+    return protocol.DISPATCH.command(keys, (segment.fence, *texts))

@@ -1,0 +1,270 @@
+"""The scheduler's side of the protocol: messages in, decisions out, each in one round trip."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from typing import Any
+
+import redis
+
+from ...profiling.base.errors import BackendError
+from ...tasks.process.messages import Forged, open_body
+from ..common.ports import AttemptSeen, Message, OpenAttempt, Orders, Seen, Survey
+from . import ownership, protocol
+from .device_records import seen
+from .dropped import Dropped
+from .sending import command_of
+
+log = logging.getLogger(__name__)
+
+#: Releases that are kept for workers which have not read them yet.
+RELEASES_KEPT = 10_000
+#: How long a broker is held for a scheduler that does not renew its hold (ms).
+HOLD_MS = 10_000
+_STREAMS = (protocol.REPORTS, protocol.COMMANDS)
+_NUMBER = re.compile("[0-9]{1,18}")
+
+
+class RedisTransport:
+    """The runner's transport on Redis or Valkey. Every method raises BackendError when the broker
+    does not answer, and may then be called again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: bytes,
+        *,
+        store: str = "",
+        lease_ms: int = 5000,
+        version: str = "",
+        owner: str = "a scheduler",
+    ) -> None:
+        """``key`` signs what is sent where the broker holds no key yet; ``store`` is the
+        checkpoints' URL, ``lease_ms`` the life of a lease without a beat, and ``owner`` says whose
+        scheduler this is: a broker serves one owner at a time.
+        """
+        self._url = url
+        #: By which the installation is known as ours; another one may have been found to sign by.
+        self._own_key = key.hex()
+        self._key = key
+        self._store = store
+        self._lease_ms = lease_ms
+        self._version = version
+        self._owner = owner
+        self._client = protocol.connect(url)
+        self._boot = token_hex(8)
+        self._dropped = Dropped()
+        # Where each stream goes on reading: our own pending entries first (those that an earlier
+        # scheduler received and did not acknowledge), then what is new.
+        self._after = dict.fromkeys(_STREAMS, "0")
+
+    def open(self) -> None:
+        """Make streams, group and installation hash where they are missing. Repeatable.
+
+        ``Taken`` where another owner's scheduler serves this broker, or may come back to it.
+        """
+        said = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
+        taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), said)
+        [(holder, key, last)] = self._execute([taking])
+        if holder != self._owner:
+            raise ownership.held(self._url, holder)
+        if last != self._owner:
+            raise ownership.left(self._url, last)
+        found = protocol.key_of(key)
+        if found is None:
+            self._keep_key()
+        else:
+            self._key = found
+        commands: list[protocol.Command] = [
+            ("XGROUP CREATE", stream, protocol.GROUP, "0", "MKSTREAM") for stream in _STREAMS
+        ]
+        self._execute(commands, ignore="BUSYGROUP")
+        self._after = dict.fromkeys(_STREAMS, "0")
+
+    def receive(self, timeout: float, limit: int = 512) -> list[Message]:
+        """Entries of both streams in their order; forged and malformed ones are dropped here.
+
+        Returns at once when there are some, else after ``timeout`` seconds with none.
+        """
+        while True:
+            catching_up = any(after != ">" for after in self._after.values())
+            command: list[str | int] = ["XREADGROUP", "GROUP", protocol.GROUP, "scheduler"]
+            command += ["COUNT", limit]
+            if timeout > 0 and not catching_up:
+                block = min(timeout, protocol.SOCKET_TIMEOUT / 2)
+                command += ["BLOCK", max(1, int(block * 1000))]
+            command += ["STREAMS", *self._after, *self._after.values()]
+            try:
+                with protocol.answering(self._url), self._mending():
+                    found = protocol.command(self._client, *command)
+            except BackendError as error:
+                if "NOGROUP" not in str(error.__cause__):
+                    raise
+                log.warning("the broker has lost its streams: they are made anew")
+                self.open()
+                return []
+            received = list(self._decode(_by_stream(found)))
+            if received or not catching_up:
+                return received
+
+    def carry_out(self, orders: Orders) -> None:
+        """All of ``orders``, in one round trip; repeating it harms nothing."""
+        commands: list[protocol.Command] = []
+        for cut in orders.cuts:
+            attempt = protocol.attempt_key(cut.trial)
+            commands.append(protocol.CUT.command((attempt,), (cut.fence,)))
+        for revoke in orders.revokes:
+            leases = [protocol.lease_key(revoke.trial, rank) for rank in range(revoke.ranks)]
+            keys = (protocol.attempt_key(revoke.trial), *leases)
+            commands.append(protocol.REVOKE.command(keys, (revoke.fence,)))
+        for dispatch, spec in orders.dispatches:
+            commands.append(
+                command_of(
+                    dispatch, spec, key=self._key, store=self._store, lease_ms=self._lease_ms
+                )
+            )
+        # A ledger that was restored releases more at once than are kept of old ones.
+        kept = max(RELEASES_KEPT, 2 * len(orders.releases))
+        for release in orders.releases:
+            commands.append(
+                ("XADD", protocol.RELEASES, "MAXLEN", "~", kept, "*", "t", release.trial)
+            )
+            # A copy of an old message finds no attempt, and is stale.
+            commands.append(("DEL", protocol.attempt_key(release.trial)))
+        for name, text in orders.answers:
+            key = protocol.PREFIX + name
+            commands.append(("LPUSH", key, text))
+            commands.append(("EXPIRE", key, protocol.REPLY_EXPIRES))
+        for stream in _STREAMS:
+            ids = [ack.id for ack in orders.acks if protocol.PREFIX + ack.stream == stream]
+            commands += _forget(stream, ids)
+        if commands:
+            self._execute(commands)
+
+    def drop(self, message: Message, why: Forged) -> None:
+        """Say that ``message`` could not be used; it is counted with the next round trip."""
+        self._dropped.note(message.stream, message.id, why)
+
+    def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
+        """Devices that answer, and how each of ``attempts`` stands, in one round trip."""
+        pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
+        keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)
+        arguments = (protocol.PREFIX, self._owner, HOLD_MS, *pairs)
+        command = protocol.SURVEY.command(keys, arguments)
+        [boot, key], devices, seen, gone = self._execute([command])[0]
+        if boot is not None and key != self._key.hex():
+            self._keep_key()
+        states = {
+            attempt.trial: AttemptSeen(
+                self._fence(attempt.trial, seen[i]), seen[i + 1], tuple(seen[i + 2])
+            )
+            for i, attempt in zip(range(0, len(seen), 3), attempts, strict=True)
+        }
+        alive = {record.device.name: record for record in self._records(devices)}
+        stopped = frozenset(r.device.name for r in self._records(gone) if r.draining)
+        return Survey(alive, states, boot, stopped)
+
+    def close(self) -> None:
+        """Leave the broker to the next scheduler; one that does not answer is left as it is."""
+        with suppress(BackendError):
+            self._execute([protocol.LEAVE.command((protocol.SCHEDULER,), (self._owner,))])
+        self._client.close()
+
+    def _decode(
+        self, streams: Sequence[tuple[str, Sequence[tuple[str, Any]]]]
+    ) -> Iterator[Message]:
+        bad: dict[str, list[str]] = {stream: [] for stream in _STREAMS}
+        for stream, entries in streams:
+            if self._after[stream] != ">":
+                # The pending ones are read page by page, until a page is empty.
+                self._after[stream] = entries[-1][0] if entries else ">"
+            name = stream.removeprefix(protocol.PREFIX)
+            for entry, raw in entries:
+                try:
+                    fields = protocol.pairs(raw)
+                    body = open_body(self._key, fields.get("p"), fields.get("s"))
+                except Forged as error:
+                    self._dropped.note(name, entry, error)
+                    bad[stream].append(entry)
+                else:
+                    yield Message(entry, name, body)
+        dropped = [command for stream, ids in bad.items() for command in _forget(stream, ids)]
+        if dropped:
+            self._execute(dropped)
+
+    def _keep_key(self) -> None:
+        """Put the key that is signed by back on the broker, where another one or none lies."""
+        why = Forged("form", "it was not the key of this installation: it is written anew")
+        self._dropped.note("installation", "key", why)
+        self._execute([("HSET", protocol.INSTALLATION, "key", self._key.hex())])
+
+    def _fence(self, trial: str, text: str | None) -> int | None:
+        if text is None:
+            return None
+        if _NUMBER.fullmatch(text):
+            return int(text)
+        self._dropped.note("attempts", trial, Forged("form", f"fence = {text!r} is no number"))
+        self._execute([("DEL", protocol.attempt_key(trial))])
+        return None
+
+    def _records(self, known: Sequence[str]) -> list[Seen]:
+        """Devices by their records; what is no record is taken off the broker's list."""
+        found, bad = [], []
+        for name, text in zip(known[::2], known[1::2], strict=True):
+            try:
+                found.append(seen(name, text))
+            except Forged as error:
+                self._dropped.note("devices", name, error)
+                bad.append(name)
+        if bad:
+            self._execute([("HDEL", protocol.DEVICES, *bad)])
+        return found
+
+    @contextmanager
+    def _mending(self, commands: Sequence[protocol.Command] = ()) -> Iterator[None]:
+        """Where a key of ours holds a value of another type: remove it, and make what is lacking.
+
+        The error is raised all the same: what was asked for has not been done.
+        """
+        try:
+            yield
+        except redis.ResponseError as error:
+            if protocol.is_wrong_type(error):
+                self._dropped.mend(self._client, protocol.keys_of(commands))
+            raise
+
+    def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:
+        """The answers to ``commands``. An error of the server is ours or its state's: raised.
+
+        What was dropped meanwhile is counted by the way.
+        """
+        counts = self._dropped.counts()
+        with protocol.answering(self._url), self._mending(commands):
+            answers = protocol.execute(self._client, [*commands, *counts])
+            for answer in answers:
+                if protocol.is_wrong_type(answer):
+                    raise answer
+        for answer in answers:
+            if isinstance(answer, redis.RedisError) and not (ignore and ignore in str(answer)):
+                raise BackendError(f"the broker refuses: {answer}") from answer
+        self._dropped.sent(counts)
+        return answers[: len(commands)]
+
+
+def _by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """(stream, entries) in either form of the answer: RESP2 gives lists, RESP3 a map."""
+    if not found:
+        return []
+    return list(found.items()) if isinstance(found, dict) else list(found)
+
+
+def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
+    """Acknowledge and delete entries: what is not needed by the scheduler is needed by nobody."""
+    if not ids:
+        return []
+    return [("XACK", stream, protocol.GROUP, *ids), ("XDEL", stream, *ids)]

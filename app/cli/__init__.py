@@ -1,0 +1,1 @@
+"""The commands, each a few lines over the rooms below."""

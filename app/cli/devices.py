@@ -1,0 +1,101 @@
+"""``penstock devices``: what there is, and taking some out while studies run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...scheduler.resources.drain_choice import LONGEST_WITHIN
+from .terminal import (
+    Application,
+    Json,
+    client_of,
+    completed,
+    present,
+    reader_of,
+    say,
+    scheduler_runs,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from ..broker.client import Client
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME",
+        help="Devices: their names, or unique beginnings of them.",
+        autocompletion=completed(
+            lambda reader, _: (r.device.name for r in reader.devices() if r.state != "left")
+        ),
+    ),
+]
+_WITHIN = typer.Option(
+    metavar="SECONDS", min=0, max=LONGEST_WITHIN, help="What still runs then is revoked."
+)
+Within = Annotated[float | None, _WITHIN]
+
+capacity = Application(invoke_without_command=True)
+
+
+@capacity.callback()
+def devices(ctx: typer.Context, as_json: Json = False) -> None:
+    """List the devices of the installation, take some out, give them back."""
+    if ctx.invoked_subcommand is None:
+        list_devices(as_json)
+
+
+@capacity.command("list")
+def list_devices(as_json: Json = False) -> None:
+    """List every device, how it stands, and what runs there."""
+    from ..views.devices import device_facts, device_table
+
+    settings = settings_of()
+    facts = device_facts(reader_of(settings), served=scheduler_runs(settings))
+    present(facts, as_json, device_table)
+
+
+@capacity.command()
+def drain(names: Names, within: Within = None) -> None:
+    """Take devices out: what runs there ends its epoch, and nothing new comes.
+
+    Their workers stay up. With --within, what still runs then is revoked, and the command waits.
+    """
+    if within is None:
+        drained = client_of().drain(names)
+        say(f"taken out: {', '.join(drained)}")
+    else:
+        _wait_free(lambda client: client.drain(names, within), within)
+
+
+@capacity.command()
+def undrain(names: Names) -> None:
+    """Give devices back that were drained or freed."""
+    given = client_of().undrain(names)
+    say(f"given back: {', '.join(given)}")
+
+
+@capacity.command()
+def free(
+    n: Annotated[int, typer.Argument(metavar="N", min=1, help="How many devices.")],
+    within: Annotated[float, _WITHIN],
+) -> None:
+    """Take N devices out, of the scheduler's choice, and wait until nothing runs there.
+
+    Idle ones come first, then those that lose least. Ctrl-C ends the waiting, not the freeing.
+    """
+    _wait_free(lambda client: client.free(n, within), within)
+
+
+def _wait_free(take_out: Callable[[Client], list[str]], within: float) -> None:
+    """Take devices out and tell of each as it becomes free."""
+    from ..views.devices import wait_free
+
+    settings = settings_of()
+    reader = reader_of(settings)
+    reader.devices()  # nothing is taken out where the ledger, which says when, is out of reach
+    names = take_out(client_of(settings))
+    wait_free(reader, names, within, lambda name: say(f"{name} is free"))

@@ -1,0 +1,74 @@
+"""``penstock similar`` and ``penstock history``: what earlier tuning says, and taking it along."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .terminal import Application, Json, check_folder, client_of, present, reader_of, say
+
+history = Application(help="Take the history of tuned system parameters elsewhere, or bring one.")
+
+
+def similar(
+    trial: Annotated[
+        str, typer.Argument(metavar="STUDY/NUMBER", help="A trial, as digits-3f2a/7, or its id.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say which known workloads a trial is like, and what system parameters paid off there."""
+    from ..views.similar import likeness_facts, likeness_view, look
+    from ..views.story import find_trial
+
+    reader = reader_of()
+    study, found = find_trial(reader, trial)
+    present(look(reader, study, found), as_json, likeness_view, likeness_facts)
+
+
+@history.command("export")
+def export_history(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to.")],
+) -> None:
+    """Write the history to a JSON file. It holds rates, ratios and digests, and no user's data."""
+    from ..common.atomic_file import write_whole
+    from ..ledger.history import to_json
+
+    check_folder("FILE", file)
+    entries = reader_of().history()
+    write_whole(file, to_json(entries), "history")
+    say(f"{file}: {_entries(len(entries))}")
+
+
+@history.command("import")
+def import_history(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What penstock history export wrote.")
+    ],
+) -> None:
+    """Take in a history that was exported elsewhere. What is known already stays once."""
+    from ...profiling.similarity.history import machine_class
+    from ..ledger.history import read_file
+
+    entries = read_file(file)
+    if not entries:
+        say(f"{file}: no entries")
+        return
+    reader = reader_of()
+    before = {entry.id for entry in reader.history()}
+    client_of().remember(entries)
+    ids = {entry.id for entry in entries}
+    known = Counter(entry.machine for entry in reader.history() if entry.id in ids)
+    here = {machine_class(record.device) for record in reader.devices()}
+    again = Counter(entry.machine for entry in entries if entry.id in before)
+    for machine, n in sorted(Counter(entry.machine for entry in entries).items()):
+        apart = "" if machine in here else ": kept apart, no device here is of that class"
+        kept = "" if known[machine] == n else f", {known[machine]} of them kept"
+        old = f", {again[machine]} of them known already" if again[machine] else ""
+        say(f"{_entries(n)} of {machine}{old}{kept}{apart}")
+
+
+def _entries(n: int) -> str:
+    return "1 entry" if n == 1 else f"{n} entries"

@@ -1,0 +1,196 @@
+"""``penstock doctor``, ``up``, ``down`` and others: what runs on this machine, seen and steered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ...profiling.base.errors import BackendError
+from .terminal import BACKEND, Json, client_of, present, reader_of, say, settings_of
+
+if TYPE_CHECKING:
+    from ..status.doctor import Finding
+
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICES", help="auto, cpu:2x1 (two devices of one core), gpu:all or gpu:0,1."
+    ),
+]
+
+#: How a finding is marked, by its grade.
+GRADES = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
+
+
+def doctor(as_json: Json = False) -> None:
+    """Say what is found here, what is missing, and what to do."""
+    from dataclasses import asdict
+
+    from ..status.doctor import diagnose
+
+    findings = diagnose(settings_of())
+    present(findings, as_json, findings_view, lambda found: [asdict(f) for f in found])
+    if any(finding.grade == "fail" for finding in findings):
+        raise typer.Exit(BACKEND)
+
+
+def findings_view(findings: Sequence[Finding]) -> RenderableType:
+    """What the doctor found, a line each, with the advice below what is not well."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        what = Text(finding.what)
+        if finding.advice:
+            what.append(f"\n{finding.advice}", style="yellow")
+        table.add_row(Text(*GRADES[finding.grade]), finding.name, what)
+    return table
+
+
+def plan(as_json: Json = False) -> None:
+    """Show what the scheduler would do next: who runs until when, who waits and why."""
+    from ..views.plan import plan_view
+
+    present(client_of().plan(), as_json, plan_view)
+
+
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what there is, and how much.")
+    ] = False,
+) -> None:
+    """Delete checkpoints that the ledger does not name, and empty logs older than a week."""
+    from ..services.garbage import find, size_of
+
+    freed, files = 0, 0
+    for each in find(settings_of()):
+        if not dry_run:
+            each.remove()
+        freed, files = freed + each.size, files + 1
+        say(f"{each.shown}  {size_of(each.size)}")
+    would = "would be freed" if dry_run else "freed"
+    say(f"{files} files, {size_of(freed)} {would}")
+
+
+def backup(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Else one in the state folder.")
+    ] = None,
+) -> None:
+    """Write the ledger, as it is at this moment, to a file of its own."""
+    from ..services.backups import back_up
+
+    made, known = back_up(settings_of(), file)
+    say(f"{made}  {known.newest} events, {known.studies} studies")
+
+
+def restore(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A backup; none: list those there are.")
+    ] = None,
+) -> None:
+    """Put a backup in the ledger's place, while nothing runs here; without FILE list them."""
+    from ..services.backups import listed, put_back
+
+    settings = settings_of()
+    if file is not None:
+        say(put_back(settings, file))
+        return
+    found = listed(settings)
+    for line in found:
+        say(line)
+    if not found:
+        say(f"there is no backup in {settings.backup_folder}")
+
+
+def up(devices: Devices = None) -> None:
+    """Start broker, scheduler and workers, and keep them running."""
+    from ..services.services import ensure_up, statuses, trouble_soon
+
+    settings = settings_of(devices)
+    ensure_up(settings, devices, stays=True)
+    trouble = trouble_soon(settings)
+    for service in statuses(settings):
+        say(f"{service.name} runs as process {service.pid}, its log is {service.log}")
+    if trouble is not None:
+        raise BackendError(f"the scheduler cannot serve: {trouble}")
+
+
+def down() -> None:
+    """Stop what runs here. Studies go on when it is started again."""
+    from ..services.services import take_down
+
+    ended = take_down(settings_of())
+    say(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
+
+
+def worker(devices: Devices = None) -> None:
+    """Serve this machine's devices to the scheduler on PENSTOCK_BROKER.
+
+    Ctrl-C or SIGTERM: what runs ends its epoch, then the machine leaves.
+    """
+    from ..services import node_agent
+
+    raise typer.Exit(node_agent.main(settings_of(devices)))
+
+
+def flower(
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = None,
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+) -> None:
+    """Show queues, workers and tasks in Flower, in the browser."""
+    from ..broker.server import connect
+    from ..services import flower as flowers
+
+    settings = settings_of()
+    settings.ensure_home()
+    connect(settings).close()
+    port = port or settings.flower_port
+    say(f"http://{address}:{port}/tasks  user {flowers.USER}")
+    say(f"the password is in {flowers.password_file(settings)}")
+    flowers.become(settings, port, address)
+
+
+def metrics(
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = 9917,
+) -> None:
+    """Serve figures for Prometheus until Ctrl-C: studies, devices, epochs, how claims go."""
+    from ..exports.prometheus import serve
+
+    _, thread = serve(settings_of(), address, port)
+    say(f"http://{address}:{port}/metrics")
+    thread.join()
+
+
+def dashboard(
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="PORT", help="A free port.")
+    ] = 8080,
+) -> None:
+    """Show all studies in optuna-dashboard, in the browser, until Ctrl-C. It only reads.
+
+    It needs the extra 'dashboard' of penstock, and listens on this machine only.
+    """
+    from ..optuna_bridge.dashboard import ADDRESS, serving
+
+    reader = reader_of()
+    reader.newest()  # says so here where nothing has run yet
+    with serving(reader, port) as server:
+        say(f"http://{ADDRESS}:{port}/dashboard")
+        server.serve_forever()

@@ -1,0 +1,308 @@
+"""The command line. Each command is a few lines over a function that others can call as well.
+
+Exit codes: 0 fine; 1 the user's code or a study failed; 2 usage; 3 the infrastructure does not
+answer. What a script reads (``--json``) goes to standard output, progress and errors to standard
+error. Heavy modules are imported inside the commands: ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
+from ..host.permissions import forbid_others_to_write
+from .devices import capacity
+from .history import history, similar
+from .life import cancel, extend, pause, resume, weight
+from .machine import backup, dashboard, doctor, down, flower, gc, metrics, plan, restore, up, worker
+from .results import best, export, import_study
+from .simulate import simulate
+from .terminal import (
+    FAILED,
+    Application,
+    Commands,
+    Json,
+    Name,
+    Names,
+    TrialName,
+    present,
+    reader_of,
+    say,
+    settings_of,
+    study_of,
+)
+
+if TYPE_CHECKING:
+    from ..host.settings import Settings
+    from ..study.handle import StudyHandle
+
+#: By how its name ends a file is known to be a study's, and not a script.
+STUDY_FILES = (".yaml", ".yml")
+STUDIES, MACHINE = "Studies", "This machine"  # how --help groups the commands
+
+app = Application(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Hyperparameter tuning as a stream of epoch-sized tasks on Celery.\n\n"
+    "Begin with `penstock run SCRIPT`. Broker, scheduler and workers start by themselves.",
+    epilog="PENSTOCK_HOME is the folder where all state lies. The other settings are PENSTOCK_*"
+    " variables too: see the guide.",
+)
+#: A script's own options are the script's: nothing after its name is ours.
+_PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+Script = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCRIPT",
+        help="A Python file that calls study.optimize(...), or a study's YAML file.",
+    ),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARGUMENTS", help="All that follows is the script's own."),
+]
+
+
+@app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
+def run(script: Script, arguments: Arguments = None) -> None:
+    """Run a script or a study's YAML file, watch its studies, and print what they came to.
+
+    Ctrl-C ends the watching, not the study.
+    """
+    import psutil
+
+    since = psutil.Process().create_time()
+    studies: list[StudyHandle] = []
+    try:
+        _run(script, arguments or [], studies, detach=False)
+        _check_any(script, studies)
+    finally:
+        failed = _show_outcomes(studies, since)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+@app.command(context_settings=_PASS_ON, rich_help_panel=STUDIES)
+def submit(script: Script, arguments: Arguments = None) -> None:
+    """Submit a script's studies, or that of a YAML file, to run in the background."""
+    studies: list[StudyHandle] = []
+    try:
+        _run(script, arguments or [], studies, detach=True)
+        _check_any(script, studies)
+    except PenstockError as error:
+        from ..optuna_bridge.frozen_trials import NoTrial
+        from ..services.ledger_location import LedgerElsewhere
+
+        # It asks for the results of what was only submitted: so far it was to go.
+        if not (studies and isinstance(error, NoTrial | LedgerElsewhere)):
+            raise
+    finally:
+        where = _elsewhere(studies)
+        for study in studies:
+            if where is None:
+                say(f"submitted {study.study_name}: penstock watch {study.id}")
+            else:
+                say(f"submitted {study.study_name}, as {study.id}; {where}")
+
+
+@app.command(rich_help_panel=STUDIES)
+def watch(
+    name: Name = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Log its epochs there, also those of before."),
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Log its epochs to this tracking server or database."),
+    ] = None,
+) -> None:
+    """Watch a study until it is finished, and log it to TensorBoard or MLflow.
+
+    Ctrl-C ends the watching, not the study. Watched again, logging goes on where it ended.
+    """
+    from ..exports.epoch_callbacks import Feed
+    from ..exports.mlflow import MLflowCallback
+    from ..exports.tensorboard import TensorBoardCallback
+    from ..status.lookout import Lookout
+    from ..views.live import follow
+
+    settings = settings_of()
+    reader = reader_of(settings)
+    study = study_of(reader, name)
+    logs = (
+        *(() if tensorboard is None else (TensorBoardCallback(tensorboard),)),
+        *(() if mlflow is None else (MLflowCallback(mlflow),)),
+    )
+    with closing(Feed(logs, settings.run)) as feed:
+        lookout = Lookout(settings, reader)
+        study = follow(reader, study.id, on_look=feed.look, why=lookout.look)
+    if study.status == "failed":
+        raise TrialFailed("exception", f"study {study.name} failed: {study.message}")
+
+
+@app.command("ls", rich_help_panel=STUDIES)
+def list_studies(as_json: Json = False) -> None:
+    """List all studies and how they stand."""
+    from ..status.listing import study_facts, study_table
+
+    reader = reader_of()
+    studies = [] if reader.is_empty() else reader.studies()
+    present([study_facts(reader, row) for row in studies], as_json, study_table)
+
+
+@app.command(rich_help_panel=STUDIES)
+def status(name: Name = None, as_json: Json = False) -> None:
+    """Show how a study stands, with its failures in full."""
+    from ..status.listing import standing_facts, standing_view
+    from ..status.lookout import Lookout
+
+    settings = settings_of()
+    reader = reader_of(settings)
+    study = study_of(reader, name)
+    waits = Lookout(settings, reader).now(study)
+    present(
+        study,
+        as_json,
+        lambda s: standing_view(reader, s, settings, waits),
+        lambda s: standing_facts(reader, s, waits),
+    )
+
+
+@app.command(rich_help_panel=STUDIES)
+def story(
+    trial: TrialName,
+    as_json: Json = False,
+) -> None:
+    """Tell what happened to one trial, in order, and why."""
+    from dataclasses import asdict
+
+    from ..views.story import find_trial, render, tell
+
+    reader = reader_of()
+    told = tell(reader, *find_trial(reader, trial))
+    present(told, as_json, render, asdict)
+
+
+@app.command(rich_help_panel=STUDIES)
+def report(
+    names: Names = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; else the state folder."),
+    ] = None,
+) -> None:
+    """Write a study's report, one HTML file, and print its path. Several are compared."""
+    from ..report.compare import write_comparison
+    from ..report.report import write_report
+
+    settings = settings_of()
+    reader = reader_of(settings)
+    ids = [study_of(reader, name).id for name in names or ()] or [study_of(reader, None).id]
+    path = output or _report_path(settings, "-and-".join(ids)[:200])
+    several = len(ids) > 1
+    say(write_comparison(reader, ids, path) if several else write_report(reader, ids[0], path))
+
+
+for command, does in (
+    ("best", best),
+    ("export", export),
+    ("import", import_study),
+    ("pause", pause),
+    ("resume", resume),
+    ("weight", weight),
+    ("extend", extend),
+    ("cancel", cancel),
+    ("simulate", simulate),
+    ("similar", similar),
+):
+    app.command(command, rich_help_panel=STUDIES)(does)
+
+
+for of_machine in (doctor, plan, gc, backup, restore, up, down, worker, flower, metrics, dashboard):
+    app.command(rich_help_panel=MACHINE)(of_machine)
+app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
+app.add_typer(history, name="history", rich_help_panel=MACHINE)
+
+
+@app.command(hidden=True)
+def scheduler() -> None:
+    """Run the scheduler in the foreground."""
+    from ..services import scheduler_process
+
+    scheduler_process.main(settings_of())
+
+
+def main() -> None:
+    """The console script."""
+    forbid_others_to_write()
+    app()
+
+
+def _report_path(settings: Settings, study_id: str) -> Path:
+    return settings.home / "reports" / f"{study_id}.html"
+
+
+def _run(script: Path, arguments: list[str], studies: list[StudyHandle], *, detach: bool) -> None:
+    """Run a user's script, or a study's file; ``studies`` fills with those it submits."""
+    from ..study.handle import DETACH, SUBMITTED
+
+    runs: Callable[[Path, Sequence[str]], None]
+    if script.suffix in STUDY_FILES:
+        from ..study.study_file import run_study_file as runs
+    else:
+        from ..study.script import run_script as runs
+    detached, collected = DETACH.set(detach), SUBMITTED.set(studies)
+    try:
+        runs(script, arguments)
+    finally:
+        DETACH.reset(detached)
+        SUBMITTED.reset(collected)
+
+
+def _check_any(script: Path, studies: Sequence[StudyHandle]) -> None:
+    """Raise UsageError where a script that ran to its end has submitted nothing."""
+    if not studies:
+        raise UsageError(
+            f"{script.name} ran to its end and submitted no study: it has to call"
+            " study.optimize(...), also where it is run as __main__"
+        )
+
+
+def _elsewhere(studies: Sequence[StudyHandle]) -> str | None:
+    """Where what is submitted can be watched, if not here."""
+    if not studies:
+        return None
+    from ..services.ledger_location import elsewhere
+
+    return elsewhere(settings_of())
+
+
+def _show_outcomes(studies: list[StudyHandle], since: float) -> bool:
+    """Print what each finished study came to; whether one of them failed."""
+    from ..common.console import PlainConsole
+    from ..study.script import outcome, show
+    from ..study.study import goes_on
+
+    if not studies:
+        return False
+    settings = settings_of()
+    console, reader, failed = PlainConsole(highlight=False), reader_of(settings), False
+    for study in dict.fromkeys(studies):
+        row = reader.study(study.id)
+        if row.finished_at is None:
+            say(goes_on(row.name, row.id))
+            continue
+        path = _report_path(settings, row.id)
+        # Only the first study waited for the services to start; the others began when submitted.
+        begin = since if study is studies[0] else row.created_at
+        show(console, outcome(reader, row.id, path, begin))
+        failed = failed or row.status == "failed"
+    return failed

@@ -1,0 +1,98 @@
+"""``penstock best``, ``export``, ``import``: what a study came to, and taking it elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...profiling.base.errors import UsageError
+from .terminal import Json, Name, check_folder, client_of, present, reader_of, say, study_of
+
+
+class Format(StrEnum):
+    """What an export is written as."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def best(name: Name = None, as_json: Json = False) -> None:
+    """Show a study's best trial: value, parameters, metrics, and where its checkpoint is."""
+    from ..views.best import best_facts, best_view
+
+    reader = reader_of()
+    present(best_facts(reader, study_of(reader, name)), as_json, best_view)
+
+
+def export(
+    name: Name = None,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="json: the whole study. csv, parquet: a table. Else as FILE ends."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; else standard output."),
+    ] = None,
+    epochs: Annotated[
+        bool, typer.Option("--epochs", help="A table of epochs instead of trials.")
+    ] = False,
+) -> None:
+    """Write a study to a file: all of it as JSON, or its trials as a table.
+
+    What is written as JSON can be imported. Parquet needs the extra 'parquet' of penstock.
+    """
+    from ..common.atomic_file import write_whole
+    from ..common.versioned_file import to_text
+    from ..exports.archive import archive_of
+    from ..exports.tables import epoch_table, to_csv, to_parquet, trial_table
+
+    form = form or _form_of(output)
+    if epochs and form is Format.JSON:
+        raise UsageError.refuse("--epochs", True, "csv or parquet: JSON holds all epochs")
+    if form is Format.PARQUET and output is None:
+        raise UsageError.refuse("--output", None, "a file: Parquet is no text")
+    if output is not None:
+        check_folder("--output", output)
+    reader = reader_of()
+    archive = archive_of(reader, study_of(reader, name).id)
+    if form is Format.JSON:
+        content: str | bytes = to_text(archive)
+    else:
+        table = epoch_table(archive) if epochs else trial_table(archive)
+        content = to_csv(table) if form is Format.CSV else to_parquet(table)
+    if output is None:
+        sys.stdout.write(str(content))
+    else:
+        write_whole(output, content, "export")
+        say(output)
+
+
+def import_study(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What penstock export wrote as JSON.")
+    ],
+) -> None:
+    """Take in a finished study that was exported elsewhere, to be read here.
+
+    Its name and its id must not be taken. Its checkpoints stay where they are.
+    """
+    from ..exports.archive import read_archive, to_event
+
+    event = to_event(read_archive(file))
+    client_of().import_study(event)
+    spec = event.record.spec
+    say(f"imported {spec.name}: penstock report {spec.id}")
+
+
+def _form_of(output: Path | None) -> Format:
+    """What a file's name says; JSON where it says nothing."""
+    ending = output.suffix.removeprefix(".") if output else ""
+    return Format(ending) if ending in list(Format) else Format.JSON

@@ -1,0 +1,98 @@
+"""``penstock simulate``: what a workload would come to, under each policy, on devices one names."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...profiling.base.errors import UsageError
+from .terminal import Json, present, reader_of
+
+if TYPE_CHECKING:
+    from ..simulation.workload import Workload
+
+_STUDY, _GENERATED = "study:", "generated:"
+
+
+def simulate(
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKLOAD", help="A workload's YAML file, study:NAME, or generated:FAMILY."
+        ),
+    ],
+    *,
+    devices: Annotated[
+        str,
+        typer.Option(metavar="DEVICES", help="cpu:8x1, gpu:8 or cpu:8x1*2; they need not be here."),
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="POLICY", help="May be given several times; else all but shuffle."),
+    ] = None,
+    known: Annotated[
+        bool,
+        typer.Option("--known", help="Policies know all speed curves, instead of learning them."),
+    ] = False,
+    max_width: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="With study: its trials may have N devices."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="SEED", help="With generated: what is drawn.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With generated: N studies, in bursts.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write an HTML page: who held what when."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate a workload on other devices and under other policies, and compare what it takes.
+
+    Nothing is trained, and no time passes but the planning's.
+    """
+    from ..runner import answers
+    from ..simulation.experiment import COMPARED, run, simulated_devices
+    from ..simulation.table import Progress, simulation_view
+
+    there = simulated_devices(devices)
+    found = _workload(workload, len(there), max_width=max_width, seed=seed, count=count)
+    # What a policy of the user's did instead of a plan is told beside its figures, once.
+    logging.getLogger(answers.__name__).addHandler(logging.NullHandler())
+    with Progress() as progress:
+        simulation = run(found, there, tuple(policy or COMPARED), known=known, tell=progress.tell)
+    if report is not None:
+        from ..simulation.page import write_simulation
+
+        write_simulation(simulation, report)
+    present(simulation, as_json, simulation_view, lambda done: done.facts())
+
+
+def _workload(
+    name: str, devices: int, *, max_width: int | None, seed: int | None, count: int | None
+) -> Workload:
+    """What ``name`` means. UsageError for an option that has no meaning with it."""
+    if max_width is not None and not name.startswith(_STUDY):
+        raise UsageError.refuse("--max-width", max_width, f"nothing but with {_STUDY}NAME")
+    for option, value in (("--seed", seed), ("--count", count)):
+        if value is not None and not name.startswith(_GENERATED):
+            raise UsageError.refuse(option, value, f"nothing but with {_GENERATED}FAMILY")
+    if name.startswith(_STUDY):
+        from ..simulation.recorded import recorded
+
+        reader = reader_of()
+        return recorded(reader, reader.study(name.removeprefix(_STUDY)), max_width)
+    if name.startswith(_GENERATED):
+        from ..simulation.generated import generated
+
+        family = name.removeprefix(_GENERATED)
+        return generated(family, devices, seed=seed or 0, count=1 if count is None else count)
+    from ..simulation.workload_file import read_workload
+
+    return read_workload(Path(name))

@@ -1,0 +1,210 @@
+"""What all commands share: settings, readers, clients; errors as exit codes; JSON or a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
+from ..common.plain import plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..broker.client import Client
+    from ..host.settings import Settings
+    from ..ledger.reader import Reader
+    from ..ledger.rows import StudyRow
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+FAILED, USAGE, BACKEND = 1, 2, 3
+#: What typer raises for a command line: click's UsageError, of which it gives out a kind only.
+_Misread: Any = typer.BadParameter.__base__
+CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
+
+
+def completed(
+    names: Callable[[Reader, str], Iterable[str]],
+) -> Callable[[str], list[str]]:
+    """For shells: those of ``names`` that begin as what is typed; none where there is no ledger."""
+
+    def complete(incomplete: str) -> list[str]:
+        try:
+            found = set(names(reader_of(), incomplete))
+        except PenstockError:
+            return []
+        return sorted(name for name in found if name.startswith(incomplete))
+
+    return complete
+
+
+def _trials(reader: Reader, typed: str) -> Iterable[str]:
+    """Studies up to the slash, and behind it their trials."""
+    study, slash, _ = typed.rpartition("/")
+    if not slash:
+        return [f"{each.name}/" for each in reader.studies()]
+    return [f"{study}/{trial.number}" for trial in reader.trials(reader.study(study).id)]
+
+
+_names = completed(lambda reader, _: (study.name for study in reader.studies()))
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STUDY", help="A study's name or id; else the newest.", autocompletion=_names
+    ),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="STUDY", help="Names or ids; else the newest.", autocompletion=_names),
+]
+Known = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="A study's name or id.", autocompletion=_names),
+]
+TrialName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY/NUMBER",
+        help="A trial, as digits-3f2a/7, or its id.",
+        autocompletion=completed(_trials),
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script to read.")]
+
+
+class Command(TyperCommand):
+    """Names its arguments in the line of its usage as everywhere else, without braces."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The parts of that line."""
+        return [
+            piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)
+        ]
+
+
+class Application(typer.Typer):
+    """Commands of that kind."""
+
+    def command(self, *given: Any, **more: Any) -> Callable[[_F], _F]:
+        """As ``typer.Typer.command``."""
+        return super().command(*given, cls=Command, **more)
+
+
+class Commands(TyperGroup):
+    """Prints errors, ours and those of the command line, as one line, and gives each its code."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        """Read the options before the command."""
+        with _told():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the command's own options, and run it."""
+        with _told():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except PenstockError as error:
+        code = next((c for kind, c in CODES.items() if isinstance(error, kind)), BACKEND)
+        raise _exit(str(error), code) from error
+    except OSError as error:
+        damaged = settings_of().unusable(error)
+        if damaged is None:
+            raise
+        raise _exit(str(damaged), BACKEND) from error
+    except _Misread as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise  # the help was printed
+        ctx, words = error.ctx, error.format_message().rstrip(".")
+        help_at = "" if ctx is None else f" (see {ctx.command_path} --help)"
+        raise _exit(f"{words[:1].lower()}{words[1:]}{help_at}", USAGE) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None  # as a shell says it: ended by SIGINT
+
+
+def _exit(words: str, code: int) -> typer.Exit:
+    typer.secho(f"penstock: {plain(words)}", err=True, fg="red")
+    return typer.Exit(code)
+
+
+def say(words: object) -> None:
+    """Print a line for people."""
+    typer.echo(plain(str(words)))
+
+
+def settings_of(devices: str | None = None) -> Settings:
+    """This process's settings; ``devices`` as a command was given them."""
+    from ..host.settings import load
+
+    return load(devices=devices)
+
+
+def reader_of(settings: Settings | None = None) -> Reader:
+    """The ledger, to be read. BackendError where it is on another machine, and where."""
+    from ..services.ledger_location import ledger_reader
+
+    return ledger_reader(settings or settings_of())
+
+
+def study_of(reader: Reader, name: str | None) -> StudyRow:
+    """The study of this name or id, else the newest. UsageError where there is none."""
+    if name is not None:
+        return reader.study(name)
+    studies = reader.studies()
+    if not studies:
+        raise UsageError("no study is here yet: penstock run SCRIPT starts one")
+    return studies[-1]
+
+
+def client_of(settings: Settings | None = None) -> Client:
+    """Who sends commands, and a scheduler that hears them."""
+    from ..broker.client import Client
+    from ..services.services import ensure_up
+
+    settings = settings or settings_of()
+    if settings.broker is None and not scheduler_runs(settings):
+        ensure_up(settings)  # only a scheduler can act, and nobody else would start ours
+    return Client(settings)
+
+
+def scheduler_runs(settings: Settings) -> bool:
+    """Whether this state folder's scheduler is up, or one that an operator runs."""
+    from ..services.services import scheduler_answers
+
+    return scheduler_answers(settings)
+
+
+def check_folder(field: str, file: Path) -> None:
+    """See that ``file`` can be made without a folder of its own. Raises UsageError."""
+    if not file.parent.is_dir():
+        raise UsageError.refuse(field, str(file), "a file in a folder that is there")
+
+
+def present(
+    value: Any,
+    as_json: bool,
+    render: Callable[[Any], RenderableType],
+    facts: Callable[[Any], Any] = lambda value: value,
+) -> None:
+    """Print ``facts(value)`` as JSON, or ``render(value)`` for people."""
+    if as_json:
+        json.dump(facts(value), sys.stdout, indent=2, allow_nan=False)
+        sys.stdout.write("\n")
+        return
+    from ..common.console import PlainConsole
+
+    # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
+    PlainConsole(highlight=False).print(render(value), soft_wrap=True)

@@ -1,0 +1,76 @@
+"""Values as people read them: counts, seconds, numbers and names, and what several places say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...scheduler.engine.planning import ASIDE
+
+
+def count(n: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def number(value: object, digits: int = 4) -> str:
+    """A parameter or metric as people write it: floats to ``digits`` significant ones."""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return str(value)
+    return f"{value:.{digits}g}"
+
+
+def label(name: str) -> str:
+    """A sampler's or strategy's name as people write it; one's own name stays as it is."""
+    return {
+        "full": "full budget",
+        "halving": "successive halving",
+        "hyperband": "Hyperband",
+        "median": "median stopping",
+        "curve": "curve stopping",
+        "qmc": "quasi-random",
+        "cmaes": "CMA-ES",
+        "nsga2": "NSGA-II",
+    }.get(name, name.upper() if name in {"asha", "pasha", "pbt", "tpe", "bohb", "gp"} else name)
+
+
+def sparkline(values: Sequence[float], low: float, high: float) -> str:
+    """``values`` as little bars between ``low`` and ``high`` (those outside are clipped).
+
+    >>> sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
+    '▁▅█'
+    """
+    bars = "▁▂▃▄▅▆▇█"
+    span = high - low
+    if not math.isfinite(span) or span <= 0:
+        return bars[0] * len(values)
+    places = (min(max((value - low) / span, 0.0), 1.0) for value in values)
+    return "".join(bars[math.floor(place * (len(bars) - 1) + 0.5)] for place in places)
+
+
+def share_words(weight: float, priority: int) -> str:
+    """What of both is not the default, as *weight 2, priority 1*; nothing where all is."""
+    words = [f"weight {weight:g}"] if weight != 1.0 else []
+    return ", ".join(words + ([f"priority {priority}"] if priority else []))
+
+
+def instead(seconds: float = ASIDE) -> str:
+    """What follows where a policy gave no plan and is asked again after so long; what to do."""
+    return (
+        "the plan before stands, and who is not in it goes in order of arrival, on one device;"
+        f" correct it: after {duration(seconds)} it is asked again, a changed file imported anew"
+    )

@@ -1,0 +1,81 @@
+"""JSON files that one installation writes and another one reads.
+
+Such a file has a key that says what it is, whose value is the number of its format; one of another
+format is refused whole. ``penstock_version`` says who wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from ...profiling.base.errors import UsageError
+
+
+class Kind(NamedTuple):
+    """What a file is, the key that marks it, the only format that is read, and what writes one."""
+
+    name: str
+    mark: str
+    format: int
+    writer: str
+
+
+class Body(BaseModel):
+    """A mapping in such a file. NaN and infinities are strings, because JSON has none."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+
+File = TypeVar("File", bound=Body)
+
+
+def to_text(content: Body) -> str:
+    """The file's text: JSON that a version control system can compare line by line.
+
+    Raises UsageError where a text in it is no UTF-8: older ledgers may hold one.
+    """
+    try:
+        return content.model_dump_json(indent=1) + "\n"
+    except PydanticSerializationError as error:
+        words = "a name or a value in it holds half a character, which no text in UTF-8 can have"
+        raise UsageError(f"{words}: as a table it can be exported (--format csv)") from error
+
+
+def read_own(file: Path, kind: Kind, form: type[File]) -> File:
+    """What ``file`` holds. Raises UsageError for any other file, and for another format."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        content = json.loads(text, parse_constant=_no_json)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is no {kind.name}: it is no JSON ({error})") from error
+    if not isinstance(content, dict) or kind.mark not in content:
+        raise UsageError(f"{file} is no {kind.name}: make one with {kind.writer}")
+    if content[kind.mark] != kind.format:
+        writer = content.get("penstock_version", "an unknown version")
+        raise UsageError(
+            f"{file} has {kind.name} format {content[kind.mark]!r}, written by Penstock {writer};"
+            f" this one, {version('penstock')}, reads format {kind.format}: import it with that"
+            " version, or export it again with this one"
+        )
+    try:
+        return form.model_validate_json(text)
+    except ValidationError as error:
+        raise UsageError(f"{file} is refused: {wrong(error)}") from error
+
+
+def wrong(error: ValidationError) -> str:
+    """The first field that is wrong, and how."""
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
+
+
+def _no_json(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")

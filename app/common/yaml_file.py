@@ -1,0 +1,163 @@
+"""A YAML file as plain values, with the line of each: what is wrong is said with its place.
+
+YAML 1.2: ``1e-4`` is a number and ``no`` is a word. Only its plain types are read; a tag that asks
+for an object is refused.
+
+A file of a few lines can stand for billions of values, by aliases of aliases. So what is read is
+bounded before it is: bytes, values (each time that an alias stands for one) and how deep they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from ...profiling.base.errors import UsageError
+from ...profiling.base.wording import worded
+
+#: The longest file (bytes), the most names and values in it, and how deep one may lie. So much is
+#: read within a second.
+MOST_BYTES = 1 << 20
+MOST_VALUES = 20_000
+DEEPEST = 32
+ALLOWED = f"at most {MOST_BYTES >> 20} MiB, {MOST_VALUES} names and values, and {DEEPEST} levels"
+
+#: Where a value is: the keys and indices that lead to it.
+Place = tuple[str | int, ...]
+
+
+class _TooMuch(Exception):
+    """More values than ``MOST_VALUES``, or deeper ones than ``DEEPEST``."""
+
+
+class _Bounded(Composer):
+    """Composes no more nodes than are allowed, and none that lies too deep."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._nodes = self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._nodes += 1
+        self._depth += 1
+        if self._nodes > MOST_VALUES or self._depth > DEEPEST + 1:
+            raise _TooMuch
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+
+class YamlFile:
+    """``values`` is what ``file`` holds: mappings, lists, strings, numbers, booleans, None.
+
+    Raises UsageError for what cannot be read or is no YAML, for more than is ``ALLOWED``, and for a
+    key that is no text or is there twice.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lines: dict[Place, int] = {}
+        self._yaml = YAML(typ="safe", pure=True)
+        self._yaml.Composer = _Bounded
+        self._count = 0
+        try:
+            self.values = self._value(self._yaml.compose(_text(file)), ())
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file} cannot be read: {error}") from error
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            at = "" if mark is None else f", line {mark.line + 1}"
+            raise UsageError(f"{file}{at} is no YAML: {error.problem}") from error
+        except YAMLError as error:
+            raise UsageError(f"{file} is no YAML: {error}") from error
+        except _TooMuch as error:
+            raise UsageError(
+                f"{file} holds too much, or an alias refers to what it is part of; allowed is"
+                f" {ALLOWED}, each alias counted as what it stands for"
+            ) from error
+
+    def error(self, place: Place, words: str) -> UsageError:
+        """That ``words`` are wrong at ``place``, or in the nearest thing around it with a line."""
+        while place and place not in self._lines:
+            place = place[:-1]
+        at = f", line {self._lines[place]}" if place else ""
+        return UsageError(f"{self._file}{at}: {words}")
+
+    def has(self, place: Place) -> bool:
+        """Whether something is written at ``place``."""
+        return place in self._lines
+
+    def mapping(self, place: Place, what: str, value: Any = ...) -> dict[str, Any]:
+        """``value`` (else the whole file), where it is a mapping; else UsageError of ``what``."""
+        value = self.values if value is ... else value
+        if not isinstance(value, dict):
+            raise self.error(place, f"{what} is a mapping of names to values, not {worded(value)}")
+        return value
+
+    def check_keys(
+        self, place: Place, given: Mapping[str, Any], known: Sequence[str], what: str
+    ) -> None:
+        """Raise UsageError, with its line, for a key of ``what`` that is not ``known``."""
+        for name in given:
+            if name not in known:
+                words = f"{name} is no key of {what}{near(name, known)}"
+                raise self.error((*place, name), f"{words}; allowed is {', '.join(known)}")
+
+    def _value(self, node: Node | None, place: Place) -> Any:
+        self._count += 1
+        if self._count > MOST_VALUES or len(place) > DEEPEST:
+            raise _TooMuch
+        if isinstance(node, MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, SequenceNode):
+            return [self._item(each, (*place, at)) for at, each in enumerate(node.value)]
+        if node is None:
+            return None
+        try:
+            return self._yaml.constructor.construct_object(node)
+        except (ValueError, OverflowError) as error:  # 2024-99-99, a number of 5000 digits
+            line = node.start_mark.line + 1
+            raise UsageError(f"{self._file}, line {line}: {error}: quote what is text") from error
+
+    def _item(self, node: Node, place: Place) -> Any:
+        self._lines[place] = node.start_mark.line + 1
+        return self._value(node, place)
+
+    def _mapping(self, node: MappingNode, place: Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            name = self._value(key, place)
+            if not isinstance(name, str):
+                raise UsageError(
+                    f"{self._file}, line {line}: the key {worded(name)} is no text: quote it"
+                )
+            if name in found:
+                first = self._lines[*place, name]
+                words = f"{name} is here twice, first in line {first}"
+                raise UsageError(f"{self._file}, line {line}: {words}")
+            self._lines[*place, name] = line
+            found[name] = self._value(value, (*place, name))
+        return found
+
+
+def _text(file: Path) -> str:
+    with file.open("rb") as opened:
+        data = opened.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise _TooMuch
+    return data.decode()
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """``: did you mean ...?`` where one of ``known`` is close to ``name``, else nothing."""
+    close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
+    return f": did you mean {next(e for e in known if e.lower() == close[0])}?" if close else ""

@@ -1,0 +1,1 @@
+"""Rows of the ledger in other people's formats."""

@@ -1,0 +1,254 @@
+"""A study as one JSON file that another installation, or another tool, can read.
+
+Theory of operation. The file says all that readers of the ledger see of a study, trial by trial,
+under a format number. What is imported becomes one event (``StudyImported``), so the ledger stays
+the scheduler's alone, and a restart takes the study up like everything else.
+
+Rules of change: within a format a field may be added, with a default; an older Penstock refuses it
+by its name. Anything else is a new format. Times are seconds since 1970; NaN and infinities are the
+strings ``NaN``, ``Infinity`` and ``-Infinity``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from ...profiling.base.errors import UsageError
+from ...profiling.knobs.knobs import Value
+from ...scheduler.model.decisions import Member, Parent
+from ...scheduler.model.events import StudyImported
+from ...scheduler.model.finished import PastTrial
+from ...scheduler.model.study import Scalar, StudyRecord, number_of, trial_id
+from ...scheduler.model.trial import AcceptedEpoch, Failure, Origin, TrialState
+from ..common.versioned_file import Body, Kind, read_own
+from ..ledger.codec import spec_from_json
+from ..optuna_bridge.distributions import Drawn
+
+if TYPE_CHECKING:
+    from ..ledger.reader import Reader
+    from ..ledger.rows import TrialRow
+
+KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
+#: The most epochs that are imported at once: 100,000 keep the scheduler busy for 6 s.
+MOST_EPOCHS = 250_000
+
+
+#: What a ledger's column can hold, and a point in time that a calendar has (seconds since 1970).
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+Moment = Annotated[float, Field(ge=0, lt=2e11, allow_inf_nan=False)]
+
+
+class Epoch(Body):
+    """As ``rows.EpochRow``; ``members`` are (device, slot)."""
+
+    epoch: Whole
+    value: float
+    metrics: dict[str, float]
+    state_hash: str
+    signature: str
+    seconds: float
+    device: str
+    slot: Whole
+    members: list[tuple[str, Whole]]
+    fence: Whole
+    at: Moment
+    joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    system: list[tuple[str, Value]] = Field(default=[])
+
+
+class Checkpoint(Body):
+    """A state in the checkpoint store of the installation that trained it."""
+
+    epoch: Whole
+    state_hash: str
+    uri: str
+    at: Moment
+
+
+class TrialOrigin(Body):
+    """What a forked trial goes on from, and whose place it takes; trials by their numbers."""
+
+    trial: Whole
+    epoch: Whole
+    replaces: Whole
+
+
+class TrialFailure(Body):
+    kind: str
+    message: str
+    traceback: str
+
+
+class TrialBody(Body):
+    """As ``rows.TrialRow``. ``drawn``: the distributions that an objective asked for."""
+
+    number: Whole
+    state: TrialState
+    params: dict[str, Scalar]
+    drawn: dict[str, str]
+    epoch: Whole
+    target: Whole
+    value: float | None
+    members: list[tuple[str, Whole]]
+    created_at: Moment
+    finished_at: Moment | None
+    failure: TrialFailure | None
+    epochs: list[Epoch]
+    checkpoints: list[Checkpoint]
+    further: list[float] = Field(default=[])
+    constraints: dict[str, float] = Field(default={})
+    origin: TrialOrigin | None = None
+
+
+class Archive(Body):
+    """A study. ``spec`` is the ledger's own form (``codec``)."""
+
+    penstock_export: int = KIND.format
+    penstock_version: str
+    exported_at: Moment
+    status: str
+    message: str
+    created_at: Moment
+    finished_at: Moment | None
+    spec: dict[str, Any]
+    trials: list[TrialBody]
+
+
+def archive_of(reader: Reader, study_id: str) -> Archive:
+    """All of a study, also of one that still runs: then as far as it is."""
+    study = reader.study(study_id)
+    epochs, durables = defaultdict[str, list[Epoch]](list), defaultdict[str, list[Checkpoint]](list)
+    # Before the trials: what comes in between is then of a trial that is known.
+    for row in reader.epochs(study.id):
+        fields = {name: getattr(row, name) for name in Epoch.model_fields}
+        epochs[row.trial].append(
+            Epoch(**fields | {n: list(fields[n]) for n in ("members", "system")})
+        )
+    for state in reader.durables(study.id):
+        fields = {name: getattr(state, name) for name in Checkpoint.model_fields}
+        durables[state.trial].append(Checkpoint(**fields))
+    rows = reader.trials(study.id)
+    drawn = Drawn(reader, study.id) if spec_from_json(study.spec_json).space is None else None
+    if drawn:
+        drawn.read()
+    return Archive(
+        penstock_version=version("penstock"),
+        exported_at=time.time(),
+        status=study.status,
+        message=study.message,
+        created_at=study.created_at,
+        finished_at=study.finished_at,
+        spec=json.loads(study.spec_json),
+        trials=[
+            _trial(row, drawn.of(row.id) if drawn else {}, epochs[row.id], durables[row.id])
+            for row in rows
+        ],
+    )
+
+
+def read_archive(file: Path) -> Archive:
+    """The study in an export. Raises UsageError for any other file, and for another format."""
+    return read_own(file, KIND, Archive)
+
+
+def to_event(archive: Archive) -> StudyImported:
+    """What the scheduler is told. Raises UsageError for a malformed study."""
+    epochs = sum(len(trial.epochs) for trial in archive.trials)
+    if epochs > MOST_EPOCHS:
+        raise UsageError.refuse(
+            "epochs", epochs, f"up to {MOST_EPOCHS} in all, lest the scheduler be busy for too long"
+        )
+    spec = spec_from_json(json.dumps(archive.spec))
+    record = StudyRecord(
+        spec, archive.status, archive.created_at, archive.finished_at, archive.message
+    )
+    trials = tuple(_past(spec.id, trial) for trial in archive.trials)
+    return StudyImported(at=archive.exported_at, record=record, trials=trials)
+
+
+def _trial(
+    row: TrialRow, drawn: dict[str, str], epochs: list[Epoch], durables: list[Checkpoint]
+) -> TrialBody:
+    failure = None
+    if row.failure_kind is not None:
+        failure = TrialFailure(
+            kind=row.failure_kind,
+            message=row.failure_message or "",
+            traceback=row.failure_traceback or "",
+        )
+    given = ("number", "params", "epoch", "target", "value", "created_at", "finished_at")
+    return TrialBody(
+        **{name: getattr(row, name) for name in given},
+        further=list(row.further),
+        constraints=dict(row.constraints),
+        state=TrialState(row.state),
+        drawn=drawn,
+        members=[(row.device, row.slot)] if row.device else [],
+        failure=failure,
+        epochs=epochs,
+        checkpoints=durables,
+        origin=_origin(row),
+    )
+
+
+def _origin(row: TrialRow) -> TrialOrigin | None:
+    if row.origin_trial is None or row.origin_epoch is None or row.replaces is None:
+        return None
+    return TrialOrigin(
+        trial=number_of(row.origin_trial),
+        epoch=row.origin_epoch,
+        replaces=number_of(row.replaces),
+    )
+
+
+def _past(study: str, trial: TrialBody) -> PastTrial:
+    return PastTrial(
+        number=trial.number,
+        state=trial.state,
+        params=tuple(trial.params.items()),
+        epoch=trial.epoch,
+        target=trial.target,
+        value=trial.value,
+        members=_members(trial.members),
+        created_at=trial.created_at,
+        finished_at=trial.finished_at,
+        failure=None if trial.failure is None else Failure(**dict(trial.failure)),
+        drawn=tuple(trial.drawn.items()),
+        further=tuple(trial.further),
+        constraints=tuple(trial.constraints.items()),
+        epochs=tuple(
+            AcceptedEpoch(
+                trial=trial_id(study, trial.number),
+                **dict(epoch)
+                | {
+                    "metrics": tuple(epoch.metrics.items()),
+                    "members": _members(epoch.members),
+                    "system": tuple(epoch.system),
+                },
+            )
+            for epoch in trial.epochs
+        ),
+        durables=tuple(
+            (Parent(state.epoch, state.uri, state.state_hash), state.at)
+            for state in trial.checkpoints
+        ),
+        origin=_origin_of(study, trial.origin),
+    )
+
+
+def _origin_of(study: str, origin: TrialOrigin | None) -> Origin | None:
+    if origin is None:
+        return None
+    replaced = trial_id(study, origin.replaces)
+    return Origin(trial_id(study, origin.trial), origin.epoch, replaced)
+
+
+def _members(members: list[tuple[str, int]]) -> tuple[Member, ...]:
+    return tuple(Member(device, slot) for device, slot in members)

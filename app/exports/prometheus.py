@@ -1,0 +1,219 @@
+"""Figures for Prometheus, read from the ledger whenever it asks: what is shown is what counts.
+
+It is a process of its own beside the scheduler, and only reads. It follows the ledger's events by
+an engine of its own, which nobody obeys: so it knows what the scheduler knows, and what it counts
+is the same whenever it is started. While the ledger does not answer, ``penstock_ledger_up`` is 0
+and what the ledger would say is left out: nothing old is shown as if it were so now. Only the tasks
+in the queues are the broker's word.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.costs.outcomes import Tally
+from ...scheduler.engine.engine import Engine
+from ...scheduler.model.study import OVER
+from ...scheduler.model.trial import TrialState
+from ...scheduler.outlook.autoscale import devices_wanted
+from ...scheduler.state.state import EngineState
+from ..broker import protocol, server
+from ..broker.dropped import counted
+from ..host import locks
+from ..host.settings import Settings
+from ..ledger.codec import state_from_json, state_to_json
+from ..ledger.reader import Reader
+from ..ledger.restore import follow, restore
+
+log = logging.getLogger(__name__)
+
+#: Seconds that the broker has to say how long its queues are.
+BROKER_LIMIT = 2.0
+
+
+class Server(Protocol):
+    """What ``serve`` starts: ``server_port`` is where it listens."""
+
+    server_port: int
+
+    def shutdown(self) -> None: ...
+    def server_close(self) -> None: ...
+
+
+class Collector:
+    """The installation as metrics, at one moment."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reader = Reader(settings.ledger_url)
+        self._engine: Engine | None = None
+        #: The event after which it was asked, and the answer: an idle installation asks once.
+        self._wanted: tuple[int, int] | None = None
+        self._trouble = ""
+        # Scrapes come in threads of their own.
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterable[Metric]:
+        """All of it; where the ledger does not answer, only who is up."""
+        families: list[Metric] = []
+        queues: dict[str, list[str]] = {}
+        with self._lock:
+            try:
+                families, queues = self._ledger()
+                self._trouble = ""
+            except BackendError as error:
+                if str(error) != self._trouble:
+                    log.warning("%s", error)
+                self._trouble = str(error)
+            words = "Whether the ledger answers."
+            up = GaugeMetricFamily("penstock_ledger_up", words, value=not self._trouble)
+        return [*families, up, *self._broker(queues)]
+
+    def _ledger(self) -> tuple[list[Metric], dict[str, list[str]]]:
+        """What the ledger says, and the queues of each device that is there."""
+        state = self._newest()
+        families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
+        if self._wanted is None or self._wanted[0] != state.seq:
+            self._wanted = state.seq, devices_wanted(state_from_json(state_to_json(state)))
+        words = "Devices that would have work at once if they joined."
+        wanted = GaugeMetricFamily("penstock_devices_wanted", words, value=self._wanted[1])
+        families.append(wanted)
+        return families, {
+            name: [known.device.queue(slot) for slot in range(known.device.slots)]
+            for name, known in state.devices.items()
+        }
+
+    def _newest(self) -> EngineState:
+        engine, self._engine = self._engine, None
+        if engine is None or self._reader.newest() < engine.state.seq:  # another ledger
+            engine, self._wanted = restore(self._reader), None
+        else:
+            follow(engine, self._reader)
+        self._engine = engine
+        return engine.state
+
+    def _studies(self, state: EngineState) -> Iterable[Metric]:
+        counts = dict.fromkeys(("running", "paused", *OVER), 0) | self._reader.statuses()
+        yield _by("penstock_studies", "Studies by their status.", "status", counts)
+        over, took = self._reader.responses()
+        words = "Seconds from submission to end, of the studies that are over."
+        yield SummaryMetricFamily(
+            "penstock_study_response_seconds", words, count_value=over, sum_value=took
+        )
+        states = dict.fromkeys(map(str, TrialState), 0)
+        states |= Counter(str(trial.state) for trial in state.trials.values())
+        words = "Trials of studies that are not over, by their state."
+        yield _by("penstock_trials", words, "state", states)
+        words = "Segments that were dispatched and are not closed."
+        yield GaugeMetricFamily("penstock_open_attempts", words, value=len(state.attempts))
+
+    def _devices(self, state: EngineState) -> Iterable[Metric]:
+        gone = Counter(each.state for each in self._reader.devices() if each.gone)
+        there = Counter(state.standing(name) for name in state.devices)
+        known = dict.fromkeys(("joined", "resting", "draining", "drained", "left", "held"), 0)
+        yield _by("penstock_devices", "Devices by how they stand.", "state", known | there | gone)
+        slots = dict.fromkeys(("busy", "idle", "resting", "draining", "drained"), 0)
+        for name, device in state.devices.items():
+            free = "idle" if state.usable(name) else state.standing(name)
+            for fence in device.fences:
+                slots["busy" if fence else free] += 1
+        words = "Slots of devices that are there: busy, idle, or free and not to be used."
+        yield _by("penstock_slots", words, "state", slots)
+
+    def _broker(self, queues: dict[str, list[str]]) -> Iterable[Metric]:
+        """Whether broker and scheduler are there; and the queues, where the broker answers."""
+        served = locks.is_running(self._settings.run, "scheduler")
+        lengths: dict[str, int] | None = None
+        dropped: dict[tuple[str, str], int] = {}
+        try:
+            url = server.broker_url(self._settings)
+            with (
+                server.connect(self._settings, limit=BROKER_LIMIT) as client,
+                protocol.answering(url),
+            ):
+                dropped = counted(client, url)
+                served = served or protocol.is_served(client, url)
+                commands = [("LLEN", queue) for each in queues.values() for queue in each]
+                answers = iter(protocol.execute(client, commands))
+            # A value of another type is no queue; its worker removes it.
+            lengths = {
+                name: sum(n for n in islice(answers, len(each)) if isinstance(n, int))
+                for name, each in queues.items()
+            }
+        except BackendError:
+            pass  # said by penstock_broker_up
+        yield GaugeMetricFamily(
+            "penstock_broker_up", "Whether the broker answers.", value=lengths is not None
+        )
+        yield GaugeMetricFamily(
+            "penstock_scheduler_up", "Whether the scheduler runs.", value=served
+        )
+        words = "Tasks in a device's queues that its worker has not fetched."
+        yield _by("penstock_queued_tasks", words, "device", lengths or {})
+        words = "What lay in the broker and nobody could use, by where and by the check it failed."
+        family = CounterMetricFamily("penstock_dropped", words, labels=["place", "check"])
+        for labels, count in dropped.items():
+            family.add_metric(labels, count)
+        yield family
+
+
+def _tally(tally: Tally) -> Iterable[Metric]:
+    words = "What epochs came to. Repeated: accepted before, and computed again."
+    epochs = CounterMetricFamily("penstock_epochs", words, labels=["outcome"])
+    for outcome, count in tally.epochs.items():
+        epochs.add_metric([outcome], count)
+    yield epochs
+    words = "Seconds of training in accepted epochs."
+    yield CounterMetricFamily("penstock_epoch_seconds", words, value=tally.trained)
+    for name, words, histogram in (
+        (
+            "penstock_dispatch_to_claim_seconds",
+            "From a segment's dispatch to its claim, with the way of its first report.",
+            tally.to_claim,
+        ),
+        (
+            "penstock_claim_to_accept_seconds",
+            "From a segment's claim to its first accepted epoch.",
+            tally.to_accept,
+        ),
+    ):
+        buckets = histogram.cumulative()
+        yield HistogramMetricFamily(name, words, buckets=buckets, sum_value=histogram.total)
+
+
+def _by(name: str, words: str, label: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, words, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family
+
+
+def serve(settings: Settings, address: str, port: int) -> tuple[Server, threading.Thread]:
+    """Answer on ``http://address:port/metrics`` from now on, in a thread.
+
+    UsageError where that cannot be listened at.
+    """
+    # Nothing is described beforehand: there may be no ledger yet.
+    registry = CollectorRegistry()
+    registry.register(Collector(settings))
+    try:
+        return start_http_server(port, address, registry)
+    except OSError as error:
+        where = f"{address}:{port}"
+        allowed = f"an address and a free port ({error.strerror})"
+        raise UsageError.refuse("--address and --port", where, allowed) from error

@@ -1,0 +1,160 @@
+"""A study's trials, or its epochs, as a table: CSV, or Parquet for data frames.
+
+A column holds values of one kind. The values of a parameter that is now a number and now a word are
+words in all rows; what a trial does not have is empty, as joules that were not measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import BackendError
+from ...profiling.base.extras import lacking
+from ...profiling.knobs.knobs import words
+from ..common.plain import encodable, plain
+from ..views.energy import joules_of
+
+if TYPE_CHECKING:
+    from .archive import Archive, TrialBody
+
+#: Names of columns, and the values below each.
+Table = dict[str, list[Any]]
+
+#: How a spreadsheet's formulas begin; so do negative numbers, among words.
+_FORMULA = ("=", "+", "-", "@", "\t")
+#: What a table without a row has for columns.
+_OF_TRIALS = ("number", "state", "value", "epochs")
+_OF_EPOCHS = ("number", "epoch", "value")
+
+
+def trial_table(archive: Archive) -> Table:
+    """A row a trial; ``metrics_*`` are those of its last epoch."""
+    rows: list[dict[str, Any]] = [
+        {
+            "number": trial.number,
+            "state": str(trial.state),
+            "value": trial.value,
+            **{f"values_{k}": v for k, v in enumerate(_values(trial)) if trial.further},
+            **{f"constraints_{name}": excess for name, excess in trial.constraints.items()},
+            "epochs": trial.epoch,
+            **{f"params_{name}": value for name, value in trial.params.items()},
+            **{f"metrics_{name}": value for name, value in _last(trial).items()},
+            **({f"origin_{name}": n for name, n in trial.origin} if trial.origin else {}),
+            "energy_j": joules_of(trial.epochs),
+            "device": trial.members[0][0] if trial.members else None,
+            "slot": trial.members[0][1] if trial.members else None,
+            "created_at": _time(trial.created_at),
+            "finished_at": _time(trial.finished_at),
+            "failure_kind": trial.failure and trial.failure.kind,
+            "failure_message": trial.failure and trial.failure.message,
+        }
+        for trial in archive.trials
+    ]
+    return _table(rows, _OF_TRIALS)
+
+
+def epoch_table(archive: Archive) -> Table:
+    """A row an accepted epoch, by trial."""
+    rows: list[dict[str, Any]] = [
+        {
+            "number": trial.number,
+            "epoch": epoch.epoch,
+            "value": epoch.value,
+            **{f"metrics_{name}": value for name, value in epoch.metrics.items()},
+            "seconds": epoch.seconds,
+            "energy_j": epoch.joules,
+            "system": words(tuple(epoch.system)),
+            "device": epoch.device,
+            "slot": epoch.slot,
+            "width": max(1, len(epoch.members)),
+            "at": _time(epoch.at),
+            "state_hash": epoch.state_hash,
+            "signature": epoch.signature,
+        }
+        for trial in archive.trials
+        for epoch in trial.epochs
+    ]
+    return _table(rows, _OF_EPOCHS)
+
+
+def to_csv(table: Table) -> str:
+    """With a head; numbers with all their digits, times as ISO 8601 in UTC, the missing empty.
+
+    Texts lose their controls; one that a spreadsheet would take for a formula gets an apostrophe.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in (table, *zip(*table.values(), strict=True)):
+        writer.writerow(map(_cell, row))
+    return text.getvalue()
+
+
+def to_parquet(table: Table) -> bytes:
+    """As a Parquet file. Raises BackendError naming the extra where pyarrow is not installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise BackendError(f"{lacking('pyarrow', 'Parquet')}, or use --format csv") from error
+    sink = pa.BufferOutputStream()
+    texts = {
+        encodable(name): [encodable(value) if isinstance(value, str) else value for value in column]
+        for name, column in table.items()
+    }
+    pq.write_table(pa.table(texts), sink)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow ships no types
+
+
+def _table(rows: Sequence[Mapping[str, Any]], least: Sequence[str]) -> Table:
+    """Columns in the order in which they are met, those of one family side by side."""
+    names = list(dict.fromkeys([*least, *(name for row in rows for name in row)]))
+    families = list(dict.fromkeys(_family(name) for name in names))
+    names.sort(key=lambda name: families.index(_family(name)))
+    return {name: _column([row.get(name) for row in rows]) for name in names}
+
+
+def _family(name: str) -> str:
+    kind, mark, _ = name.partition("_")
+    return kind if mark and kind in ("values", "constraints", "params", "metrics") else name
+
+
+def _column(values: list[Any]) -> list[Any]:
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1:
+        return values
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [None if value is None else str(value) for value in values]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _values(trial: TrialBody) -> list[float]:
+    return [] if trial.value is None else [trial.value, *trial.further]
+
+
+def _last(trial: TrialBody) -> Mapping[str, float]:
+    return max(trial.epochs, key=lambda epoch: epoch.epoch).metrics if trial.epochs else {}
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)

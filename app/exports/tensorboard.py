@@ -1,0 +1,136 @@
+"""Studies as TensorBoard reads them: a folder a trial, an event an epoch.
+
+An event holds all metrics of its epoch, so it is there whole or, where its writer was killed, not
+at all: TensorBoard and we leave a torn last event out. Each watcher writes files of its own,
+because TensorBoard does not go back to one after it has found a newer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.base.extras import need
+from ..ledger.codec import spec_from_json
+from .epoch_callbacks import EpochCallback, Log, Point
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import Scalar
+    from ..ledger.rows import StudyRow, TrialRow
+
+#: The first event of a file says how the others are to be read.
+_VERSION = "brain.Event:2"
+#: What TensorBoard's HParams plugin finds a trial's parameters by.
+_PARAMS_TAG = "_hparams_/session_start_info"
+
+
+class TensorBoardCallback(EpochCallback):
+    """Logs each accepted epoch for TensorBoard, once: ``optimize(callbacks=[...])``.
+
+    A trial's events are in ``<directory>/<study's id>/<its number>``: its metrics by epoch, and its
+    parameters for the tab HParams. TensorBoard may be looking all the while.
+    """
+
+    kind = "tensorboard"
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory).absolute()
+
+    @property
+    def place(self) -> str:
+        return str(self._directory)
+
+    def check(self) -> None:
+        """UsageError where the library is not installed, or the folder cannot be made."""
+        need("tensorboard", "TensorBoardCallback")
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            allowed = f"a folder that can be written ({error.strerror})"
+            raise UsageError.refuse("directory", str(self._directory), allowed) from error
+
+    def open(self, study: StudyRow) -> Log:
+        """The folder of ``study``."""
+        known = spec_from_json(study.spec_json).space is not None
+        return _Folder(self._directory / study.id, known)
+
+
+class _Folder:
+    def __init__(self, path: Path, params_known: bool) -> None:
+        self._path = path
+        self._params_known = params_known
+        self._file = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._there: dict[str, tuple[int, bool]] = {}
+
+    def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
+        """Add what is not there. An objective's parameters are known when its trial ends."""
+        folder = self._path / f"{trial.number:04d}"
+        if trial.id not in self._there:
+            self._there[trial.id] = _read(folder)
+        epoch, has_params = self._there[trial.id]
+        events = [_event(point) for point in points if point.epoch > epoch]
+        params = not has_params and (self._params_known or over)
+        if params and trial.params and (events or epoch >= 0):
+            events.insert(0, _params_event(trial))
+            has_params = True
+        if events:
+            try:
+                _append(folder / self._file, events)
+            except OSError as error:
+                raise BackendError(f"{folder} cannot be written: {error.strerror}") from error
+            self._there[trial.id] = (max(epoch, *(p.epoch for p in points), -1), has_params)
+
+
+def _read(folder: Path) -> tuple[int, bool]:
+    """The last epoch that the events in ``folder`` have, -1 for none, and whether parameters."""
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+    epoch, has_params = -1, False
+    for file in sorted(folder.glob("events.out.tfevents.*")):
+        for event in LegacyEventFileLoader(str(file)).Load():
+            tags = [value.tag for value in event.summary.value]
+            if tags == [_PARAMS_TAG]:
+                has_params = True
+            elif tags:
+                epoch = max(epoch, event.step)
+    return epoch, has_params
+
+
+def _append(file: Path, events: Sequence[Any]) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    first = [] if file.exists() else [Event(wall_time=time.time(), file_version=_VERSION)]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as output:
+        writer = RecordWriter(output)
+        for event in itertools.chain(first, events):
+            writer.write(event.SerializeToString())
+
+
+def _event(point: Point) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    values = [Summary.Value(tag=name, simple_value=v) for name, v in point.metrics.items()]
+    return Event(wall_time=point.at, step=point.epoch, summary=Summary(value=values))
+
+
+def _params_event(trial: TrialRow) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+    params = {name: _value(value) for name, value in trial.params.items()}
+    summary = hparams_pb(params, trial_id=trial.id, start_time_secs=trial.created_at)
+    return Event(wall_time=trial.created_at, summary=summary)
+
+
+def _value(value: Scalar) -> Any:
+    """TensorBoard has no None."""
+    return "None" if value is None else value

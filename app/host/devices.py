@@ -1,0 +1,42 @@
+"""This machine's devices, as the settings and the user's own CUDA_VISIBLE_DEVICES have them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ...profiling.base.errors import UsageError
+from ...profiling.devices.device import Device
+from ...profiling.devices.discovery import Machine, find, look
+from ...profiling.devices.nvml import NoNvml, Nvml, open_nvml
+from .settings import Settings
+
+
+def machine(settings: Settings, nvml: Nvml) -> Machine:
+    """What there is here to make devices of."""
+    return look(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...]:
+    """The devices that ``spec`` (by default the settings') means here. UsageError for none such."""
+    spec = settings.devices if spec is None else spec
+    if not isinstance(spec, str):
+        raise UsageError.refuse("devices", spec, "auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1")
+    # CPU specs must not wait for a driver.
+    nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
+    return find(spec, machine(settings, nvml))
+
+
+def metered(devices: Iterable[Device], powercap: Path) -> tuple[Device, ...]:
+    """``devices`` of this machine, each with what is known of its meters (``unmetered``)."""
+    # Here, because it brings the driver's library.
+    from ...profiling.counters.energy import device_energy
+
+    now = time.monotonic()
+    return tuple(
+        replace(device, unmetered=device_energy(device.uuid, powercap, now)[1])
+        for device in devices
+    )

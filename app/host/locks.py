@@ -1,0 +1,245 @@
+"""Who is alive on this machine: a service lives exactly as long as its lock is held.
+
+Theory of operation. Each service has a file ``<run>/<name>.lock``. Whoever starts it takes the
+kernel's lock on the open file and lets the child inherit that file, then closes its own copy. The
+lock is then the child's: the kernel frees it at the very moment the child dies, however it dies,
+and nothing that anyone forgot to clean up can keep it held. A process id alone would not do: ids
+are reused, and a file that holds one outlives its process.
+
+The file's text is the holder's process id. The child writes it before it becomes the service, so
+there is no moment in which a running service has a wrong id in its file. Signals go through a
+pidfd, and the lock is looked at once more after it was opened: a process that happens to get a dead
+service's id is never hit.
+
+It is an open-file-description lock: like flock it belongs to the open file and passes to a child
+with it, and unlike flock one can ask who has it without taking it, so those who look (four times a
+second, from several processes) never stand in the way of one who takes.
+
+A service adopts the lock that it inherited (``hold``), which also keeps it from its own children.
+Started by hand, it takes the lock itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ...profiling.base.errors import BackendError, UsageError
+from .logs import open_log
+
+#: Seconds in which a process that was just started has written its id.
+PATIENCE = 1.0
+#: A kernel's ids of processes are below it (PID_MAX_LIMIT): no service has written a larger one.
+MOST_PIDS = 1 << 22
+FD_VARIABLE = "PENSTOCK_LOCK_FD"
+# struct flock, for the whole file.
+_FLOCK = "hhqqi0q"
+
+# Writes its own id into the lock's file, then becomes the service: same process, same id.
+_BECOME = 'echo $$ > "$0" && exec "$@"'
+
+
+# Our own children, kept so that they are reaped once they end (and Python does not complain).
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def spawn_service(
+    run: Path,
+    name: str,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    log: Path,
+    cwd: Path | None = None,
+    stdin: int | None = None,
+) -> subprocess.Popen[bytes] | None:
+    """Start ``argv`` detached, owning the lock ``name``; None where it is running already.
+
+    Output is appended to ``log``. ``stdin`` is a file descriptor, by default nothing.
+    """
+    _started[:] = [process for process in _started if process.poll() is None]
+    fd = _open(run, name)
+    try:
+        if not _take(fd):
+            return None
+        os.ftruncate(fd, 0)
+        with open_log(log) as output:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _BECOME, str(_path(run, name)), *argv],
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env={**env, FD_VARIABLE: str(fd)},
+                pass_fds=(fd,),
+                start_new_session=True,
+            )
+    finally:
+        os.close(fd)
+    _started.append(process)
+    return process
+
+
+@contextlib.contextmanager
+def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[None]:
+    """Own the lock ``name`` for the time of the block: the inherited one, or one taken now.
+
+    With ``wait`` a held lock is waited for; without, UsageError names the holder.
+    """
+    inherited = _inherited(run, name)
+    fd = _open(run, name) if inherited is None else inherited
+    try:
+        if inherited is None:
+            _take_over(fd, run, name, wait=wait)
+        yield
+    finally:
+        os.close(fd)
+
+
+def is_running(run: Path, name: str) -> bool:
+    """Whether a living process holds the lock ``name``."""
+    try:
+        fd = os.open(_path(run, name), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        asked = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file())
+        return bool(struct.unpack(_FLOCK, asked)[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(fd)
+
+
+def pid_of(run: Path, name: str) -> int | None:
+    """The holder's process id; None where nobody holds the lock."""
+    deadline = time.monotonic() + PATIENCE
+    while is_running(run, name) and time.monotonic() < deadline:
+        try:
+            pid = int(_path(run, name).read_text())
+        except ValueError:
+            pid = 0  # just started: it is about to write its id
+        if 0 < pid < MOST_PIDS:
+            return pid
+        time.sleep(0.001)
+    return None
+
+
+def send_signal(run: Path, name: str, signum: signal.Signals) -> bool:
+    """Send ``signum`` to the holder of ``name`` and to nobody else; False where there is none."""
+    pid = pid_of(run, name)
+    if pid is None:
+        return False
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if pid_of(run, name) != pid:
+            return False
+        signal.pidfd_send_signal(process, signum)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(process)
+    return True
+
+
+def stop(run: Path, name: str, *, grace: float) -> bool:
+    """End the holder of ``name``: SIGTERM, and SIGKILL after ``grace`` seconds.
+
+    Returns False where there was none. The lock is free afterwards.
+    """
+    if not is_running(run, name):
+        return False
+    # Just started, it may not have said its id yet.
+    while not send_signal(run, name, signal.SIGTERM) and not wait_gone(run, name, 0.01):
+        pass
+    if not wait_gone(run, name, grace):
+        send_signal(run, name, signal.SIGKILL)
+        if not wait_gone(run, name, 5.0):
+            raise BackendError(f"{name} (process {pid_of(run, name)}) does not die")
+    return True
+
+
+def wait_gone(run: Path, name: str, timeout: float) -> bool:
+    """Wait until nobody holds ``name``, at most ``timeout`` seconds; whether that came true."""
+    deadline = time.monotonic() + timeout
+    while is_running(run, name):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        # The holder's end wakes us; the short waits are for ids not yet written, and for a holder
+        # that is dead but whose lock some other process still shares.
+        _wait_for_end(pid_of(run, name), min(left, 0.5))
+    return True
+
+
+def _wait_for_end(pid: int | None, timeout: float) -> None:
+    try:
+        process = os.pidfd_open(pid) if pid is not None else None
+    except ProcessLookupError:
+        process = None
+    if process is None:
+        time.sleep(min(timeout, 0.01))
+        return
+    try:
+        if select.select([process], [], [], timeout)[0]:
+            time.sleep(min(timeout, 0.001))
+    finally:
+        os.close(process)
+
+
+def _path(run: Path, name: str) -> Path:
+    return run / f"{name}.lock"
+
+
+def _open(run: Path, name: str) -> int:
+    run.parent.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (run.parent, run):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return os.open(_path(run, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _take_over(fd: int, run: Path, name: str, *, wait: bool) -> None:
+    if wait:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _whole_file())
+    elif not _take(fd):
+        raise UsageError(f"{name} is running already in {run.parent} (process {pid_of(run, name)})")
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+
+
+def _take(fd: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file())
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _whole_file() -> bytes:
+    return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+
+def _inherited(run: Path, name: str) -> int | None:
+    """The descriptor of this very lock, if our starter left us one; it is then ours alone."""
+    text = os.environ.get(FD_VARIABLE)
+    if text is None:
+        return None
+    try:
+        fd = int(text)
+        same = os.path.samestat(os.fstat(fd), _path(run, name).stat())
+    except (ValueError, OSError):
+        return None
+    if not same:
+        return None
+    del os.environ[FD_VARIABLE]
+    os.set_inheritable(fd, False)
+    return fd

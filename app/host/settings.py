@@ -1,0 +1,253 @@
+"""Settings: read once from arguments and ``PENSTOCK_*`` variables; nobody else reads them.
+
+A process that starts another hands its settings on with ``Settings.environment()``, so that every
+process of an installation sees the same ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.base.urls import hide_password
+from . import permissions
+
+PREFIX = "PENSTOCK_"
+BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
+LEDGER_SCHEMES = ("sqlite", "postgresql")
+#: Written to a new state folder to see that it takes data (bytes). Less free space than this is
+#: as good as none: the ledger and the broker's log grow past it within a minute.
+PROBE_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+def _broker(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
+        raise ValueError("not a broker URL")
+    if scheme == "rediss" and "ssl_cert_reqs=" not in rest:
+        # Where nothing is said of it Celery's library takes any certificate.
+        url += f"{'&' if '?' in rest else '?'}ssl_cert_reqs=required"
+    return url
+
+
+def _ledger(url: str) -> str:
+    """A ledger's URL: what is wrong in the rest of it is found where it is opened."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme not in LEDGER_SCHEMES or not rest.strip("/"):
+        raise ValueError("not a ledger's URL")
+    return url
+
+
+def _store(url: str) -> str:
+    """A checkpoint store's URL; an absolute path as one.
+
+    Services run in the state folder, so a relative path would be another one there. What is in one
+    process's memory no other process sees.
+    """
+    if url.startswith("/"):
+        url = f"file://{url}"
+    scheme, mark, rest = url.partition("://")
+    known = re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)
+    if not mark or not known or scheme == "memory" or not rest.strip("/"):
+        raise ValueError("not a store that every process sees")
+    if scheme in ("file", "local") and not rest.startswith("/"):
+        raise ValueError("a relative path")
+    return url
+
+
+def _absolute(path: Path) -> Path:
+    str(path).encode()  # UnicodeEncodeError is a ValueError: URLs and messages hold text only
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow links
+
+
+def _default_home() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "penstock"
+
+
+class Settings(BaseSettings):
+    """What a process of Penstock needs to know. A field's description is what it allows."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
+    )
+
+    home: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default_factory=_default_home,
+        validate_default=True,
+        description="a folder that is yours, by a path in UTF-8",
+    )
+    broker: Annotated[str, AfterValidator(_broker)] | None = Field(
+        default=None,
+        repr=False,
+        description="redis://, rediss:// or redis+socket:// and an address, or unset: a private "
+        "broker in the state folder",
+    )
+    ledger: Annotated[str, AfterValidator(_ledger)] | None = Field(
+        default=None,
+        repr=False,
+        description="sqlite:///PATH, postgresql://USER:PASSWORD@HOST/DATABASE, or unset",
+    )
+    store: Annotated[str, AfterValidator(_store)] | None = Field(
+        default=None,
+        description="an absolute path, file:///absolute/path, s3://bucket/path or another fsspec "
+        "URL that every process sees, or unset",
+    )
+    node: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9-]{1,40}$",
+        description="1 to 40 letters, digits and hyphens, or unset: the host's name",
+    )
+    address: str | None = Field(
+        default=None,
+        min_length=1,
+        description="an address of this machine, or unset: its own on the way to the broker",
+    )
+    devices: str = Field(
+        default="auto", min_length=1, description="auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1"
+    )
+    policy: str = Field(default="waterfill", min_length=1, description="a scheduling policy's name")
+    lease_ms: int = Field(default=5000, ge=300, le=600_000, description="300 to 600000 ms")
+    claim_timeout: float = Field(
+        default=6.0, ge=0.1, le=3600.0, description="0.1 to 3600 seconds until a task is claimed"
+    )
+    idle_stop: float = Field(
+        default=60.0, ge=0.5, le=1e9, description="0.5 to 1e9 seconds of idleness"
+    )
+    powercap: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default=Path("/sys/class/powercap"), description="the folder of Linux' powercap zones"
+    )
+    log_limit: int = Field(
+        default=10_000_000, ge=1 << 16, le=10**12, description="65536 to 1e12 bytes, of each log"
+    )
+    log_age: float = Field(
+        default=14.0, ge=0.01, le=1e5, description="0.01 to 1e5 days since a log was written to"
+    )
+    flower_port: int = Field(default=5555, ge=1, le=65535, description="a port, 1 to 65535")
+
+    backups: int = Field(
+        default=3, ge=0, le=1000, description="0 to 1000 backups of the ledger that are kept"
+    )
+    backup_every: float = Field(
+        default=3600.0, ge=1.0, le=1e9, description="1 to 1e9 seconds between two backups"
+    )
+
+    @property
+    def ledger_url(self) -> str:
+        return self.ledger or f"sqlite:///{self.home / 'ledger.db'}"
+
+    @property
+    def store_url(self) -> str:
+        return self.store or f"file://{self.home / 'checkpoints'}"
+
+    @property
+    def backup_folder(self) -> Path:
+        return self.home / "backups"
+
+    @property
+    def restored(self) -> Path:
+        """A file that is there from when an older ledger was restored until a scheduler knows."""
+        return self.home / "restored"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def run(self) -> Path:
+        """Locks, sockets and the desired state of the services: what only lives while they do."""
+        return self.home / "run"
+
+    def ensure_home(self) -> None:
+        """Make the state folder, private to this user, and see that it takes data.
+
+        Raises UsageError naming ``PENSTOCK_HOME`` when it is read-only, full, not a folder or
+        another user's. What others could write to until now is logged.
+        """
+        if (open_to := self.close_home()) is not None:
+            log.warning("%s", open_to)
+        with self._of_home():
+            _probe(self.run / f"probe.{os.getpid()}")
+
+    def close_home(self) -> str | None:
+        """Make the state folder, and let nobody else write to it; what was wrong in words.
+
+        Raises UsageError as ``ensure_home``.
+        """
+        with self._of_home():
+            permissions.check(self.home)  # nothing is put into another one's
+            self.home.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (self.home, self.run, self.logs):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            return permissions.close(self.home, self.run, self.logs)
+
+    def check_home(self) -> None:
+        """See that the state folder, where there is one, is this user's. UsageError else."""
+        with self._of_home():
+            permissions.check(self.home)
+
+    @contextlib.contextmanager
+    def _of_home(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = "it is full" if permissions.is_full(error) else error.strerror
+            raise UsageError.refuse(
+                f"{PREFIX}HOME", str(self.home), f"a folder that can be written ({why})"
+            ) from error
+        except permissions.NotOurs as error:
+            allowed = f"a folder that is yours ({error})"
+            raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None
+
+    def unusable(self, error: OSError) -> BackendError | None:
+        """``error`` for the user where it is about a file of the state folder; None for others."""
+        words = permissions.unusable(error, self.home)
+        return None if words is None else BackendError(words)
+
+    def environment(self) -> dict[str, str]:
+        """These settings as variables, for a process that we start."""
+        given = self.model_dump(exclude_none=True)
+        return {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
+
+
+def _probe(path: Path) -> None:
+    try:
+        with path.open("wb") as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def load(**overrides: Any) -> Settings:
+    """The settings of this process; an override that is None counts as not given.
+
+    Raises UsageError with the field (or its variable), the value, and what is allowed.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        field = Settings.model_fields.get(name)
+        if field is None:
+            known = ", ".join(Settings.model_fields)
+            raise UsageError.refuse("setting", name, known) from None
+        where = name if name in given else f"{PREFIX}{name.upper()}"
+        value = first["input"]
+        shown = hide_password(value) if isinstance(value, str) else value
+        # from None: pydantic's own text shows the value, which may be a URL with a password.
+        raise UsageError.refuse(where, shown, field.description or first["msg"]) from None

@@ -1,0 +1,1 @@
+"""The durable record of studies: what is written, read, replayed and restored."""

@@ -1,0 +1,211 @@
+"""Events and studies as JSON text: what the ledger keeps, and what it can still read years later.
+
+Every kind of event has one pydantic adapter over its frozen dataclass, so the classes themselves
+say what a body holds. The rules of change: a new field needs a default, then old bodies still
+decode; a field is never renamed or given another meaning, the event gets a new kind instead. A body
+with a field that this version does not know was written by a newer one, and is an error: dropping
+the field would replay another history than the one that happened.
+
+Numbers keep their type (``1``, ``1.0`` and ``true`` stay apart), and infinities and NaN are written
+as Python's JSON module does. A character that UTF-8 cannot hold (a lone surrogate in a traceback)
+becomes ``?``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...scheduler.model import events
+from ...scheduler.model.events import Event
+from ...scheduler.model.snapshot import Plan, Snapshot
+from ...scheduler.model.study import StudySpec
+
+if TYPE_CHECKING:
+    from ...scheduler.state.state import EngineState
+
+#: Version of the bodies; it grows when a kind of event or a field is added.
+VERSION = 10
+
+_CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
+
+#: Every kind of event under the name that the ledger keeps: names stay, classes may move.
+KINDS: dict[str, type[Event]] = {
+    "StudySubmitted": events.StudySubmitted,
+    "StudyCancelled": events.StudyCancelled,
+    "StudyPaused": events.StudyPaused,
+    "StudyResumed": events.StudyResumed,
+    "StudyWeighed": events.StudyWeighed,
+    "StudyExtended": events.StudyExtended,
+    "StudyFailed": events.StudyFailed,
+    "StudyImported": events.StudyImported,
+    "TrialEnqueued": events.TrialEnqueued,
+    "TrialAsked": events.TrialAsked,
+    "TrialTold": events.TrialTold,
+    "StudyClosed": events.StudyClosed,
+    "Proposed": events.Proposed,
+    "Suggested": events.Suggested,
+    "DeviceJoined": events.DeviceJoined,
+    "DeviceDraining": events.DeviceDraining,
+    "DeviceLeft": events.DeviceLeft,
+    "DevicesTakenOut": events.DevicesTakenOut,
+    "DevicesGivenBack": events.DevicesGivenBack,
+    "EpochReported": events.EpochReported,
+    "Durable": events.Durable,
+    "Undurable": events.Undurable,
+    "Replayed": events.Replayed,
+    "TrialReturned": events.TrialReturned,
+    "AttemptFailed": events.AttemptFailed,
+    "AttemptLost": events.AttemptLost,
+    "LedgerRestored": events.LedgerRestored,
+    "Planned": events.Planned,
+    "PolicyFailed": events.PolicyFailed,
+    "PolicyChosen": events.PolicyChosen,
+    "WindowsMeasured": events.WindowsMeasured,
+    "Profiled": events.Profiled,
+    "Advised": events.Advised,
+    "ConfigsProposed": events.ConfigsProposed,
+    "Tick": events.Tick,
+}
+_NAMES = {cls: name for name, cls in KINDS.items()}
+
+
+def encode(event: Event) -> tuple[str, str]:
+    """The kind and the JSON body of ``event``."""
+    return _NAMES[type(event)], _dump(event)
+
+
+def decode(kind: str, text: str) -> Event:
+    """The event of ``kind`` in ``text``. Raises ``BackendError`` where this version cannot read."""
+    cls = KINDS.get(kind)
+    if cls is None:
+        raise BackendError(
+            f"the ledger holds an event of kind {kind!r}, which event format {VERSION} does not"
+            " know: it was written by a newer Penstock"
+        )
+    try:
+        event: Event = _load(cls, text)
+    except ValueError as error:
+        raise BackendError(
+            f"an event of kind {kind} cannot be read as event format {VERSION}: {_why(error)}"
+        ) from error
+    return event
+
+
+def spec_to_json(spec: StudySpec) -> str:
+    """``spec`` as JSON text."""
+    return _dump(spec)
+
+
+def spec_from_json(text: str) -> StudySpec:
+    """The study in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
+    try:
+        spec: StudySpec = _load(StudySpec, text)
+    except ValueError as error:
+        raise UsageError(f"a malformed study is refused: {_why(error)}") from error
+    return spec
+
+
+def state_to_json(state: EngineState) -> str:
+    """The engine's whole state as JSON text: a snapshot."""
+    return _dump(state)
+
+
+def state_from_json(text: str) -> EngineState:
+    """The state in a snapshot. Raises ``BackendError`` where this version cannot read it."""
+    # Here, because it brings NumPy: who reads studies and events needs none.
+    from ...scheduler.state.state import EngineState
+
+    try:
+        state: EngineState = _load(EngineState, text)
+    except ValueError as error:
+        raise BackendError(
+            f"a snapshot cannot be read as event format {VERSION}: {_why(error)}"
+        ) from error
+    return state
+
+
+def snapshot_to_json(snapshot: Snapshot) -> str:
+    """What a policy of the user's is shown, as JSON text of one line."""
+    return _dump(snapshot)
+
+
+def snapshot_from_json(text: str) -> Snapshot:
+    """The snapshot in ``text``, which this version has written."""
+    found: Snapshot = _load(Snapshot, text)
+    return found
+
+
+def plan_to_json(plan: Plan) -> str:
+    """A plan as JSON text."""
+    return _dump(plan)
+
+
+def plan_from_json(text: str) -> Plan:
+    """The plan in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
+    try:
+        plan: Plan = _load(Plan, text)
+    except ValueError as error:
+        raise UsageError(f"gave a malformed plan: {_why(error)}") from error
+    return plan
+
+
+def subject(event: Event) -> tuple[str | None, str | None]:
+    """The ids of the study and of the trial that ``event`` is about; None where there is none."""
+    if isinstance(event, events.StudySubmitted | events.StudyExtended):
+        return event.study.id, None
+    if isinstance(event, events.StudyImported):
+        return event.record.spec.id, None
+    trial: str | None = getattr(event, "trial", None)
+    if trial is not None:
+        return trial.rpartition("-")[0], trial
+    return getattr(event, "study", None), None
+
+
+def storable(text: str) -> str:
+    """``text`` with every character that a ledger cannot hold replaced by ``?``.
+
+    These are the ones that UTF-8 has no form for, and NUL, which PostgreSQL refuses.
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text.replace("\0", "?")
+
+
+class _Adapters(dict[Any, "TypeAdapter[Any]"]):
+    """The adapter of each class, made when it is first wanted: making one costs a millisecond."""
+
+    def __missing__(self, cls: Any) -> TypeAdapter[Any]:
+        # The union is what lets the configuration in: pydantic takes none for a bare dataclass.
+        self[cls] = TypeAdapter(cls | None, config=_CONFIG)
+        return self[cls]
+
+
+_ADAPTERS = _Adapters()
+
+
+def _load(cls: type[Any], text: str) -> Any:
+    value = _ADAPTERS[cls].validate_json(text)
+    if value is None:
+        raise ValueError("the body is null")
+    return value
+
+
+def _dump(value: Any) -> str:
+    adapter = _ADAPTERS[type(value)]
+    try:
+        return adapter.dump_json(value).decode()
+    except PydanticSerializationError:
+        fields = adapter.dump_python(value)
+        return storable(json.dumps(fields, ensure_ascii=False, separators=(",", ":")))
+
+
+def _why(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problem = error.errors(include_url=False)[-1]
+    return f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}"

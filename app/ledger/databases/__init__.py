@@ -1,0 +1,1 @@
+"""The databases that hold a ledger: tables, digests, SQLite, PostgreSQL, migrations."""

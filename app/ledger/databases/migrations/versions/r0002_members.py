@@ -1,0 +1,16 @@
+"""Trials know on which devices they run and since when, epochs on which they were trained."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+from penstock.app.ledger.databases.tables import TEXT
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("trial", sa.Column("members", TEXT, nullable=False, server_default="[]"))
+    op.add_column("trial", sa.Column("dispatched_at", sa.Float))
+    op.add_column("epoch", sa.Column("members", TEXT, nullable=False, server_default="[]"))

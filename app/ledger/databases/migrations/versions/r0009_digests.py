@@ -1,0 +1,27 @@
+"""Every row has a digest, and the ledger says which version of Penstock wrote it.
+
+The digests themselves are made by ``database.migrate``, for the tables as they are in the end.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+from penstock.app.ledger.databases.tables import INTEGER, TEXT
+
+revision = "0009"
+down_revision = "0008"
+
+TABLES = ["event", "study", "trial", "epoch", "durable", "device", "command", "snapshot", "history"]
+
+
+def upgrade() -> None:
+    for table in TABLES:
+        op.add_column(table, sa.Column("digest", INTEGER, nullable=False, server_default="0"))
+    op.create_table(
+        "writer",
+        sa.Column("version", TEXT),
+        sa.Column("schema", TEXT, nullable=False),
+        sa.Column("digest", INTEGER, nullable=False, server_default="0"),
+        sa.PrimaryKeyConstraint("version", name="pk_writer"),
+    )

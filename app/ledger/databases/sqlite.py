@@ -1,0 +1,175 @@
+"""The ledger as an SQLite file.
+
+The writer's connection: WAL, so that readers and the writer never wait for each other; synchronous
+FULL, so that a commit outlives a power cut; and transactions that begin IMMEDIATE, so that a second
+writer is noticed at once. Readers open the file read-only and so cannot take a write lock.
+
+Damage. SQLite checks its own structure when it is asked to (``integrity_check``: 0.2 s for 100,000
+epochs), and so it is before a ledger is taken up, by each reader before its first query, and later
+when the file has changed, at most so often that it costs a fiftieth of the time. Of the write-ahead
+log SQLite reads what is whole and drops the rest without a word. So the newest event is noted in a
+file beside the ledger (``ledger.db-mark``) after each commit: what is noted there must be in it.
+That file is not synced. After a power cut it may say less than there is, never more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, NullPool, create_engine
+from xxhash import xxh3_64_hexdigest
+
+from ....profiling.base.errors import BackendError, UsageError
+from ....profiling.base.urls import hide_password
+from . import base
+from .base import ALLOWED, BUSY, Database, Newest, begin_by
+
+_MEANINGS = {
+    "FULL": "its disk is full: free some space",
+    "READONLY": "it is read-only: check the owner and the mount of its folder",
+    "BUSY": BUSY,
+    "LOCKED": BUSY,
+    "CANTOPEN": "its folder is not there, or may not be written",
+    "IOERR": "its disk reports an error, or is full",
+}
+#: What SQLite says of a damaged file, by its code, or by its words where it has no code for it:
+#: our statements and our texts are as they should be.
+_DAMAGED = {
+    "CORRUPT": "SQLite finds its structure broken",
+    "NOTADB": "it is not an SQLite file",
+    "TOOBIG": "SQLite finds its structure broken",
+}
+_DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
+#: A reader checks the structure again after so many times the seconds that it took.
+EASE = 50.0
+
+
+class SqliteDatabase(Database):
+    """The file of a ledger's URL.
+
+    Its path is what follows ``sqlite:///``, letter by letter: folders' names hold all sorts.
+    """
+
+    file: Path
+    # Python reads what SQLite quotes in an error from the damaged place itself.
+    errors = (sqlite3.Error, UnicodeDecodeError)
+    contradictions = (sqlite3.IntegrityError, OverflowError)
+    restoring = (
+        "Nothing of it is shown or changed. `penstock restore` lists its backups, and puts one in"
+        " its place when nothing runs here (penstock down)"
+    )
+
+    def __init__(self, url: str) -> None:
+        scheme, _, path = url.partition(":///")
+        if scheme != "sqlite" or path in ("", ":memory:"):
+            raise UsageError.refuse("ledger", hide_password(url), ALLOWED)
+        self.file = Path(path)
+        self._mark = Path(f"{path}-mark")
+        self._seen: tuple[int, ...] = ()
+        self._look_again = 0.0
+        self.shown = path
+
+    def check(self) -> None:
+        if not self.file.parent.is_dir():
+            raise self.unusable(_MEANINGS["CANTOPEN"])
+
+    def is_absent(self) -> bool:
+        return not self.file.exists()
+
+    def writer(self) -> Engine:
+        def connect() -> sqlite3.Connection:
+            connection = self._connect("rwc")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            return connection
+
+        engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+        return begin_by(engine, "BEGIN IMMEDIATE")
+
+    def reader(self) -> Engine:
+        # Each query opens the file anew, so it may come and go.
+        return create_engine("sqlite://", creator=lambda: self._connect("ro"), poolclass=NullPool)
+
+    @contextmanager
+    def transaction(self, driver: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        driver.execute("BEGIN IMMEDIATE")
+        try:
+            yield driver
+            driver.execute("COMMIT")
+        except BaseException:
+            # A full disk may have ended the transaction already; then this does nothing.
+            driver.rollback()
+            raise
+
+    def meaning(self, error: BaseException | None) -> str:
+        name = _code(error)
+        return f"{_MEANINGS.get(name.partition('_')[0], str(error))} (SQLITE_{name})"
+
+    def trouble(self, error: BaseException | None) -> BackendError:
+        words = _DAMAGED.get(_code(error).partition("_")[0])
+        if words is None and _DAMAGED_WORDS.search(str(error)):
+            words = "SQLite finds its structure broken"
+        return super().trouble(error) if words is None else self.damaged(f"{words} ({error})")
+
+    def structure_fault(self, connection: Connection) -> str | None:
+        said = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+        return None if said == "ok" else " ".join(said.split())
+
+    def structure_fault_now_and_then(self, connection: Connection) -> str | None:
+        now = time.monotonic()
+        if self._look_again > now:
+            return None
+        try:
+            file = self.file.stat()
+        except FileNotFoundError:  # it has gone since it was opened
+            return None
+        seen = file.st_ino, file.st_size, file.st_mtime_ns
+        if seen == self._seen:
+            return None
+        found = self.structure_fault(connection)
+        if found is None:
+            took = time.monotonic() - now
+            self._seen, self._look_again = seen, now + EASE * took
+        return found
+
+    def note(self, newest: Newest) -> None:
+        # What was committed stays committed, whether or not it can be noted.
+        with suppress(OSError):
+            said = f"{newest.seq:020d} {newest.digest:020d}"
+            mark = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(mark, f"{said} {xxh3_64_hexdigest(said.encode())}\n".encode())
+            finally:
+                os.close(mark)
+
+    def noted(self) -> Newest | None:
+        try:
+            said, _, check = self._mark.read_text("ascii").rstrip("\n").rpartition(" ")
+            if check != xxh3_64_hexdigest(said.encode()):
+                return None
+            seq, digest = said.split()
+            return Newest(int(seq), int(digest))
+        except (OSError, ValueError):
+            return None  # it was never written, or not whole: then it says nothing
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        # isolation_level None: Python opens no transactions behind SQLAlchemy's back.
+        return sqlite3.connect(
+            f"file:{quote(str(self.file.absolute()))}?mode={mode}",
+            uri=True,
+            timeout=base.PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+
+def _code(error: BaseException | None) -> str:
+    return str(getattr(error, "sqlite_errorname", "")).removeprefix("SQLITE_")

@@ -1,0 +1,100 @@
+"""A study that is over as the engine had it, read back from the ledger's tables.
+
+When a study ends the engine forgets it. An extension (``StudyExtended``) brings it back with what
+its samplers, its strategy and its trials that may still be promoted need; other readers use
+``queries``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Row, select
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.decisions import Member, Parent
+from ...scheduler.model.events import Proposed, StudyImported
+from ...scheduler.model.finished import Past
+from ...scheduler.model.study import StudySpec
+from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
+from . import codec
+from .databases.digests import EVENTS
+from .databases.tables import DURABLE, EPOCH, EVENT, STUDY, TRIAL
+from .event_log import of_kind
+from .history import Rows
+
+
+def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, Past]:
+    """The study with this id: what it was, its status, and its trials.
+
+    UsageError for one that was imported: its states in the store are another installation's.
+    """
+    [head] = rows(STUDY, select(STUDY).where(STUDY.c.id == study))
+    if any(row.study == study for row in rows(EVENT, EVENTS.where(of_kind(StudyImported)))):
+        raise UsageError(f"{head.name} was imported: it is over and stays so")
+    of_study = TRIAL.c.study == study
+    epochs, parents = defaultdict[str, list[Row[Any]]](list), defaultdict[str, list[Parent]](list)
+    known = select(EPOCH).join(TRIAL).where(of_study).order_by(EPOCH.c.epoch)
+    for row in rows(EPOCH, known):
+        epochs[row.trial].append(row)
+    durable = select(DURABLE).join(TRIAL).where(of_study).order_by(DURABLE.c.epoch.desc())
+    for row in rows(DURABLE, durable):
+        parents[row.trial].append(Parent(row.epoch, row.uri, row.state_hash))
+    notes: list[str] = []
+    for row in rows(EVENT, EVENTS.where(of_kind(Proposed)).order_by(EVENT.c.seq)):
+        if row.study != study:
+            continue
+        event = codec.decode(row.kind, row.body)
+        assert isinstance(event, Proposed)
+        notes += event.notes or [""] * len(event.trials)
+    trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
+    past = Past(
+        created_at=head.created_at,
+        trials=tuple(
+            replace(_trial(row, epochs[row.id], parents[row.id]), notes=notes[row.number])
+            for row in trials
+        ),
+    )
+    return codec.spec_from_json(head.spec), head.status, past
+
+
+def _trial(row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent]) -> Trial:
+    failure = None
+    if row.failure_kind is not None:
+        failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback or "")
+    last = epochs[-1] if epochs else None
+    origin = None
+    if row.origin_trial is not None:
+        origin = Origin(row.origin_trial, row.origin_epoch, row.replaces)
+    return Trial(
+        id=row.id,
+        study=row.study,
+        number=row.number,
+        params=tuple(json.loads(row.params).items()),
+        created_at=row.created_at,
+        state=TrialState(row.state),
+        target=row.target,
+        epoch=row.epoch,
+        value=row.value,
+        state_hash=last.state_hash if last else "",
+        signature=last.signature if last else "",
+        members=tuple(Member(device, slot) for device, slot in json.loads(row.members)),
+        failure=failure,
+        finished_at=row.finished_at,
+        further=tuple(json.loads(row.further)),
+        constraints=tuple(json.loads(row.constraints).items()),
+        system=tuple((name, value) for name, value in json.loads(row.system)),
+        parents=tuple(parents),
+        origin=origin,
+        values={each.epoch: _value(each.value) for each in epochs},
+        hashes={each.epoch: each.state_hash for each in epochs},
+    )
+
+
+def _value(stored: float | None) -> float:
+    return math.nan if stored is None else stored

@@ -1,0 +1,165 @@
+"""The history of tuned system parameters: rows of the ledger, and a file to take it elsewhere.
+
+The scheduler alone writes the table, in the transaction of a batch; what a batch adds may push out
+older entries (``profiling.similarity.history.trimmed``). A file says a format number and is read
+whole or refused; entries of other machines are kept apart by their class of machine, never mixed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, ValidationError
+from sqlalchemy import Row, Select, Table, select
+
+from ...profiling.base.errors import UsageError
+from ...profiling.knobs.knobs import SystemConfig
+from ...profiling.similarity.history import HistoryEntry, Knob, check, source_of, trimmed
+from ...scheduler.model.decisions import Remember
+from ..common.versioned_file import Body, Kind, read_own, to_text, wrong
+from .databases.tables import HISTORY
+from .rows import readable
+
+KIND = Kind("history", "penstock_history", 1, "penstock history export")
+
+#: Reads whole rows of a table, and refuses those that are damaged.
+Rows = Callable[[Table, Select[Any]], Sequence[Row[Any]]]
+
+
+class _Body(Body):
+    model_config = ConfigDict(strict=True)
+
+
+class EntryBody(_Body):
+    """As ``profiling.similarity.history.HistoryEntry``."""
+
+    workload: str
+    machine: str
+    source: str
+    profile: dict[str, float]
+    config: dict[str, Knob]
+    speedup: float
+    joules: float | None
+    windows: int
+    at: float
+    infeasible: bool
+
+
+class HistoryFile(_Body):
+    """All of a history, or one machine's."""
+
+    penstock_history: int = KIND.format
+    penstock_version: str
+    exported_at: Annotated[float, Field(ge=0)]
+    entries: list[EntryBody]
+
+
+def read_history(rows: Rows, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+    """The entries of one class of machine, or all, oldest first."""
+    query = select(HISTORY).order_by(HISTORY.c.at, HISTORY.c.id)
+    if machine is not None:
+        query = query.where(HISTORY.c.machine == machine)
+    return tuple(_from_row(row) for row in rows(HISTORY, query))
+
+
+def merged(
+    new: Iterable[HistoryEntry], known: Iterable[HistoryEntry]
+) -> tuple[list[HistoryEntry], list[str]]:
+    """Which of ``new`` are to be written, and the ids of ``known`` that these push out."""
+    before = {entry.id: entry for entry in known}
+    kept = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
+    written = [entry for name, entry in kept.items() if name not in before]
+    return written, [name for name in before if name not in kept]
+
+
+def entries_of(told: Remember, at: float) -> list[HistoryEntry]:
+    """What a race came to as entries of the history, with those that cannot be run."""
+    source = source_of(told.study)
+
+    def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
+        return HistoryEntry(
+            workload=told.workload,
+            machine=told.machine,
+            source=source,
+            profile=told.profile,
+            config=config,
+            speedup=speedup,
+            joules=None,
+            windows=max(1, told.windows),
+            at=at,
+            infeasible=infeasible,
+        )
+
+    failed = [entry(config, 1.0, infeasible=True) for config in told.infeasible]
+    return [entry(told.config, told.speedup), *failed]
+
+
+def to_row(entry: HistoryEntry) -> dict[str, Any]:
+    """``entry`` as a row of the table."""
+    body = _body(entry).model_dump()
+    return body | {
+        "id": entry.id,
+        "profile": json.dumps(body["profile"]),
+        "config": json.dumps(body["config"]),
+    }
+
+
+def to_json(entries: Iterable[HistoryEntry]) -> str:
+    """``entries`` as a file's text."""
+    file = HistoryFile(
+        penstock_version=version("penstock"),
+        exported_at=time.time(),
+        entries=[_body(entry) for entry in entries],
+    )
+    return to_text(file)
+
+
+def read_file(path: Path) -> list[HistoryEntry]:
+    """The entries in a file. Raises ``UsageError`` for what is no history of this format."""
+    return [_from_body(body) for body in read_own(path, KIND, HistoryFile).entries]
+
+
+def entries_to_bodies(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
+    """``entries`` as a message carries them."""
+    return [_body(entry).model_dump() for entry in entries]
+
+
+def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
+    """The entries in a message. Raises ``UsageError`` naming the field that is wrong."""
+    if not isinstance(bodies, list):
+        raise UsageError.refuse("entries", bodies, "a list")
+    try:
+        return [_from_body(EntryBody.model_validate_json(json.dumps(body))) for body in bodies]
+    except ValidationError as error:
+        raise UsageError(f"an entry of the history is refused: {wrong(error)}") from error
+
+
+def _from_body(body: EntryBody) -> HistoryEntry:
+    fields = body.model_dump()
+    fields["profile"], fields["config"] = _pairs(body.profile), _pairs(body.config)
+    entry = HistoryEntry(**fields)
+    check(entry)
+    return entry
+
+
+@readable
+def _from_row(row: Row[Any]) -> HistoryEntry:
+    fields = {name: getattr(row, name) for name in EntryBody.model_fields}
+    fields["profile"] = _pairs(json.loads(row.profile))
+    fields["config"] = _pairs(json.loads(row.config))
+    return HistoryEntry(**fields)
+
+
+def _body(entry: HistoryEntry) -> EntryBody:
+    fields = {name: getattr(entry, name) for name in EntryBody.model_fields}
+    return EntryBody(**fields | {"profile": dict(entry.profile), "config": dict(entry.config)})
+
+
+def _pairs(mapping: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """In the order of names: equal configurations are equal values."""
+    return tuple(sorted(mapping.items()))

@@ -1,0 +1,192 @@
+"""The ledger: the durable record of everything that happened, written by one scheduler.
+
+Theory of operation. The event table is the truth: the engine replays it. Everything else is a
+projection of it for readers (studies, trials, epochs, durable states, devices), the replies to
+commands, and snapshots that shorten a replay. One ``Batch`` is one transaction, so a reader or a
+restarted scheduler sees all of a batch or nothing of it, whenever the writer was killed. Sequence
+numbers only grow and an epoch is accepted once: a batch that would break either is refused whole
+(``IllegalTransition``), because then a second writer is at work or the engine is wrong.
+
+``MemoryLedger`` keeps the same promises without a file, for the simulator and for tests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, Protocol, Self
+
+from sqlalchemy import Connection, Row, Select, select
+
+from ...profiling.base.errors import IllegalTransition
+from ...profiling.similarity.history import HistoryEntry
+from ...scheduler.model.events import Event
+from ...scheduler.model.finished import Past
+from ...scheduler.model.study import StudyRecord, StudySpec
+from ...scheduler.model.trial import AcceptedEpoch, Trial
+from .databases.base import Database, Newest, migrate, verify
+from .databases.digests import NONE
+from .databases.open import database_at
+from .databases.tables import COMMAND
+from .event_log import EventLog
+from .finished import read_past
+from .history import merged, read_history
+from .writes import Batch, writes_for
+
+#: Seconds between two notes of which event is the newest (``Database.note``).
+NOTE_EVERY = 1.0
+
+
+class Ledger(Protocol):
+    """What the runner needs of a ledger. ``BackendError`` when the storage does not answer."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write ``batch`` in one transaction; when this returns, it is durable."""
+
+    def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
+        """The events with a sequence number above ``after``, in order."""
+
+    def latest_snapshot(self) -> tuple[int, str] | None:
+        """The newest snapshot: the last event that it covers, and its text."""
+
+    def reply_to(self, command: str) -> str | None:
+        """The reply that command ``command`` was given, None when it was never accepted."""
+
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        """A study that is over, by id: what it was, its status, and its trials."""
+
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        """What is known of tuned system parameters, of one class of machine or of all."""
+
+    def close(self) -> None:
+        """Let go of the storage."""
+
+
+class MemoryLedger:
+    """A ledger that lives as long as its process. It keeps the values themselves, unencoded."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, Event]] = []
+        self.studies: dict[str, StudyRecord] = {}
+        self.epochs: dict[tuple[str, int], AcceptedEpoch] = {}
+        self.trials: dict[str, Trial] = {}
+        self._history: dict[str, HistoryEntry] = {}
+        self._snapshot: tuple[int, str] | None = None
+        self._replies: dict[str, str] = {}
+
+    def commit(self, batch: Batch) -> None:
+        seqs = [self.events[-1][0] if self.events else 0, *(seq for seq, _ in batch.events)]
+        keys = [(epoch.trial, epoch.epoch) for epoch in batch.epochs]
+        ordered = all(before < after for before, after in pairwise(seqs))
+        if not ordered or len(set(keys)) < len(keys) or not self.epochs.keys().isdisjoint(keys):
+            raise IllegalTransition("an event or an epoch would be written twice")
+        self.events.extend(batch.events)
+        self.studies.update((record.spec.id, record) for record in batch.studies)
+        self.epochs.update(zip(keys, batch.epochs, strict=True))
+        self.trials.update((trial.id, trial) for trial in batch.trials)
+        self._replies.update(batch.commands)
+        written, forgotten = merged(batch.history, self._history.values())
+        self._history.update((entry.id, entry) for entry in written)
+        for name in forgotten:
+            del self._history[name]
+        self._snapshot = batch.snapshot or self._snapshot
+
+    def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
+        return iter([(seq, event) for seq, event in self.events if seq > after])
+
+    def latest_snapshot(self) -> tuple[int, str] | None:
+        return self._snapshot
+
+    def reply_to(self, command: str) -> str | None:
+        return self._replies.get(command)
+
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        record = self.studies[study]
+        trials = sorted(
+            (t for t in self.trials.values() if t.study == study), key=attrgetter("number")
+        )
+        return record.spec, record.status, Past(record.created_at, tuple(trials))
+
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        of_it = [e for e in self._history.values() if machine in (None, e.machine)]
+        return tuple(sorted(of_it, key=lambda entry: (entry.at, entry.id)))
+
+    def close(self) -> None:
+        """Nothing to let go of: the record stays readable."""
+
+
+class SqlLedger(EventLog):
+    """The ledger in a database, by one connection that stays open. Not for several threads.
+
+    After a ``BackendError`` of ``commit`` it is open whether the batch was written. A connection
+    that is lost stays lost: open the ledger anew, and see what is there.
+    """
+
+    def __init__(self, database: Database, connection: Connection, newest: Newest) -> None:
+        self._database = database
+        self._newest = newest
+        self._note_due = 0.0
+        self._connection = connection
+        self._driver: Any = connection.connection.driver_connection
+        self._writes = writes_for(connection.dialect.name)
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """The ledger at ``url``, with its lock; made or migrated where that is needed.
+
+        All of it is read. Raises ``LedgerDamaged`` where it is not as it was written.
+        """
+        database = database_at(url)
+        if database.is_absent():
+            database.note(Newest(0, NONE))  # whoever deletes it begins anew
+        with database.answering():
+            connection = database.writer().connect()
+            try:
+                migrate(database, connection)
+                newest = verify(database, connection)
+            except BaseException:
+                connection.close()
+                raise
+        database.note(newest)
+        return cls(database, connection, newest)
+
+    def commit(self, batch: Batch) -> None:
+        forgotten: Sequence[str] = ()
+        if batch.history:
+            written, forgotten = merged(batch.history, self.history())
+            batch = replace(batch, history=written)
+        statements = self._writes.of(batch, forgotten, self._newest.digest)
+        with self._database.answering(), self._database.transaction(self._driver) as cursor:
+            for statement, rows in statements:
+                cursor.executemany(statement, rows)
+        if batch.events:
+            newest = statements[0][1][-1]
+            self._newest = Newest(newest["seq"], newest["digest"])
+            if time.monotonic() >= self._note_due:
+                self._note()
+
+    def _note(self) -> None:
+        # Now and then: another file that has changed makes the next commit's sync dearer.
+        self._database.note(self._newest)
+        self._note_due = time.monotonic() + NOTE_EVERY
+
+    def reply_to(self, command: str) -> str | None:
+        query = select(COMMAND).where(COMMAND.c.id == command)
+        return next((row.reply for row in self._whole(COMMAND, query)), None)
+
+    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+        return read_past(self._whole, study)
+
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        return read_history(self._whole, machine)
+
+    def close(self) -> None:
+        self._note()
+        self._connection.close()
+
+    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        with self._database.answering(), self._connection.begin():
+            return self._connection.execute(query).all()

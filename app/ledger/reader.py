@@ -1,0 +1,251 @@
+"""What readers see of the ledger: studies, trials, epochs, devices, and the story of a trial.
+
+Readers open the ledger read-only while the scheduler writes it, and take no lock that it would wait
+for. Each call sees the ledger as of one moment. ``BackendError`` where there is none yet, and
+``LedgerDamaged`` where something is not as it was written: nothing wrong is shown. So rows are read
+whole, each with its digest, and what a query finds by, an index has, which the database checks; or
+else a value that it does not know is let through to the digest.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import ColumnElement, Row, Select, func, select
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.similarity.history import HistoryEntry
+from ...scheduler.model.events import (
+    AttemptFailed,
+    AttemptLost,
+    EpochReported,
+    Event,
+    PolicyFailed,
+    StudyImported,
+    TrialReturned,
+)
+from ...scheduler.model.trial import TrialState
+from ...scheduler.state.state import DeviceRecord
+from . import codec
+from .databases.base import check_empty, check_not_newer, check_noted, revision
+from .databases.digests import EVENTS
+from .databases.open import database_at
+from .databases.tables import DEVICE, DURABLE, EPOCH, EVENT, HEAD, STUDY, TRIAL
+from .event_log import EventLog, of_kind
+from .history import read_history
+from .rows import (
+    DurableRow,
+    EpochRow,
+    StudyRow,
+    TrialRow,
+    Work,
+    device_of,
+    durable_of,
+    epoch_of,
+    places_of,
+    study_of,
+    trial_of,
+)
+
+#: So many names of studies are listed where one is not found.
+NAMED = 5
+
+_Kind = TypeVar("_Kind", bound=Event)
+
+
+class Reader(EventLog):
+    """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
+
+    def __init__(self, url: str) -> None:
+        self._database = database_at(url)
+        self._engine = self._database.reader()
+        weakref.finalize(self, self._engine.dispose)
+
+    def is_empty(self) -> bool:
+        """Whether no scheduler has opened this ledger so far. LedgerDamaged where one has."""
+        if self._database.is_absent():
+            return True
+        with self._database.answering(), self._engine.connect() as connection:
+            if revision(connection) is not None:
+                return False
+            check_empty(self._database, connection)
+            return True
+
+    def studies(self) -> list[StudyRow]:
+        """All studies, oldest first."""
+        query = select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id)
+        return [study_of(row) for row in self._whole(STUDY, query)]
+
+    def study(self, name_or_id: str) -> StudyRow:
+        """One study, the newest of that name. Raises ``UsageError`` with near names if absent."""
+        newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
+        given = codec.storable(name_or_id)
+        known = (STUDY.c.id == given) | (STUDY.c.name == given)
+        query = select(STUDY).order_by(*newest_first)
+        for row in self._whole(STUDY, query.where(known).limit(1)):
+            return study_of(row)
+        names = self._whole(STUDY, query)
+        raise UsageError(_no_study(name_or_id, [row.name for row in names]))
+
+    def statuses(self) -> dict[str, int]:
+        """How many studies there are, by their status."""
+        return dict(Counter(row.status for row in self._whole(STUDY, select(STUDY))))
+
+    def responses(self) -> tuple[int, float]:
+        """How many studies are over, and the seconds from submission to end of all of them."""
+        ended = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
+        return len(ended), sum(study.finished_at - study.created_at for study in ended)
+
+    def trials(self, study_id: str) -> list[TrialRow]:
+        """The trials of a study by number."""
+        query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
+        return [trial_of(row) for row in self._whole(TRIAL, query)]
+
+    def running(self) -> dict[tuple[str, int], Work]:
+        """What is at work, by (device, slot)."""
+        running = str(TrialState.RUNNING)
+        known = [str(state) for state in TrialState]
+        query = (
+            select(TRIAL, STUDY.c.name, STUDY.c.finished_at.label("study_finished_at"))
+            .join(STUDY, STUDY.c.id == TRIAL.c.study)
+            .where((TRIAL.c.state == running) | TRIAL.c.state.not_in(known))
+        )
+        return {
+            (device, slot): Work(row.name, row.id, row.number, row.epoch + 1, row.dispatched_at)
+            for row in self._whole(TRIAL, query)
+            if row.study_finished_at is None
+            for device, slot in places_of(row)
+        }
+
+    def epochs(self, study_id: str, after_rowid: int = 0) -> list[EpochRow]:
+        """The accepted epochs of a study with a ``rowid`` above ``after_rowid``, in its order."""
+        query = (
+            select(EPOCH)
+            .join(TRIAL, TRIAL.c.id == EPOCH.c.trial)
+            .where(TRIAL.c.study == study_id, EPOCH.c.id > after_rowid)
+            .order_by(EPOCH.c.id)
+        )
+        return [epoch_of(row) for row in self._whole(EPOCH, query)]
+
+    def durables(self, study_id: str) -> list[DurableRow]:
+        """The durable states of a study by trial and epoch."""
+        query = (
+            select(DURABLE)
+            .join(TRIAL, TRIAL.c.id == DURABLE.c.trial)
+            .where(TRIAL.c.study == study_id)
+            .order_by(TRIAL.c.number, DURABLE.c.epoch)
+        )
+        return [durable_of(row) for row in self._whole(DURABLE, query)]
+
+    def imported(self, study_id: str) -> tuple[int, StudyImported] | None:
+        """The event that brought a study here from an export, and its number; else None."""
+        for seq, event in self._of_kind(StudyImported):
+            if event.record.spec.id == study_id:
+                return seq, event
+        return None
+
+    def events(self, trial_id: str) -> list[tuple[int, Event]]:
+        """What happened to a trial: (sequence number, event), in order."""
+        query = EVENTS.where(EVENT.c.trial == trial_id).order_by(EVENT.c.seq)
+        rows = self._whole(EVENT, query)
+        return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
+
+    def of_trials(
+        self, study_id: str, kind: type[_Kind], after: int = 0
+    ) -> list[tuple[int, _Kind]]:
+        """The events of a kind about a study's trials since event ``after``, with their numbers."""
+        mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
+        return self._of_kind(kind, EVENT.c.trial.in_(mine), EVENT.c.seq > after)
+
+    def last_attempts(self, study_id: str, after: int, limit: int) -> list[Event | None]:
+        """How a study's attempts went since event ``after``, newest first, at most ``limit``.
+
+        None stands for what was accepted of one, else it is the event of its failure or loss.
+        """
+        mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
+        ends = of_kind(EpochReported, TrialReturned, AttemptFailed, AttemptLost)
+        query = (
+            EVENTS.where(EVENT.c.seq > after, ends, EVENT.c.trial.in_(mine))
+            .order_by(EVENT.c.seq.desc())
+            .limit(limit)
+        )
+        events = [codec.decode(row.kind, row.body) for row in self._whole(EVENT, query)]
+        return [
+            event if isinstance(event, AttemptFailed | AttemptLost) else None for event in events
+        ]
+
+    def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
+        """Each time a policy of the user's gave no plan, with its number."""
+        return self._of_kind(PolicyFailed)
+
+    def _of_kind(self, kind: type[_Kind], *where: ColumnElement[bool]) -> list[tuple[int, _Kind]]:
+        query = EVENTS.where(of_kind(kind), *where).order_by(EVENT.c.seq)
+        rows = self._whole(EVENT, query)
+        return [(row.seq, cast(_Kind, codec.decode(row.kind, row.body))) for row in rows]
+
+    def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
+        """The events of these sequence numbers: what other events name as their cause."""
+        rows = self._whole(EVENT, EVENTS.where(EVENT.c.seq.in_(seqs)))
+        return {row.seq: codec.decode(row.kind, row.body) for row in rows}
+
+    def newest(self) -> int:
+        """The number of the newest event, 0 before the first: where it is the same, all is."""
+        [row] = self._rows(select(func.max(EVENT.c.seq)))
+        return row[0] or 0
+
+    def named(self, uris: Sequence[str]) -> set[str]:
+        """Those of ``uris``, some hundreds at most, that a durable state names: they are in use.
+
+        Not by the digest: what names one of them and is damaged is missed.
+        """
+        rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
+        return {row.uri for row in rows}
+
+    def all_named(self) -> set[str]:
+        """All files that a durable state names."""
+        return {row.uri for row in self._whole(DURABLE, select(DURABLE))}
+
+    def devices(self) -> list[DeviceRecord]:
+        """Every device that ever joined, by name."""
+        query = select(DEVICE).order_by(DEVICE.c.name)
+        return [device_of(row) for row in self._whole(DEVICE, query)]
+
+    def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+        """What is known of tuned system parameters, of one class of machine or of all."""
+        return read_history(self._whole, machine)
+
+    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        shown = self._database.shown
+        if self._database.is_absent():
+            raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
+        noted = self._database.noted()  # first: what is written meanwhile is newer
+        with self._database.answering(), self._engine.connect() as connection:
+            if found := self._database.structure_fault_now_and_then(connection):
+                raise self._database.damaged(found)
+            at = revision(connection)
+            if at is None:
+                check_empty(self._database, connection)
+                raise BackendError(f"nothing has run here yet: the ledger {shown} is empty")
+            if at != HEAD:
+                check_not_newer(self._database, connection, at)
+                raise BackendError(
+                    f"the ledger {shown} was written by an older Penstock (schema {int(at)}, this"
+                    f" one reads {int(HEAD)}): start its scheduler once (penstock up)"
+                )
+            check_noted(self._database, connection, noted)
+            return connection.execute(query).all()
+
+
+def _no_study(name: str, known: Sequence[str]) -> str:
+    """That none of the ``known`` studies (newest first) has this name, and which may be meant."""
+    near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
+    names = list(dict.fromkeys([*near, *known]))
+    if not names:
+        return f"there is no study {name!r}: no study is here yet"
+    more = f" and {len(names) - NAMED} more (penstock ls)" if len(names) > NAMED else ""
+    verb = "is" if len(names) == 1 else "are"
+    return f"there is no study {name!r}; there {verb}: {', '.join(names[:NAMED])}{more}"

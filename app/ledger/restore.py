@@ -1,0 +1,39 @@
+"""An engine rebuilt from the ledger: the newest snapshot, and the events since."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...profiling.base.errors import IllegalTransition, LedgerRefused
+from ...scheduler.engine.engine import Engine, Refused
+from .codec import state_from_json
+
+if TYPE_CHECKING:
+    from .event_log import EventLog
+    from .ledger import Ledger
+
+
+def restore(ledger: Ledger | EventLog) -> Engine:
+    """The engine as the ledger has it: the newest snapshot, and the events since.
+
+    Raises LedgerRefused when the events do not fit this version's engine.
+    """
+    found = ledger.latest_snapshot()
+    engine = Engine(state_from_json(found[1]) if found else None)
+    follow(engine, ledger)
+    return engine
+
+
+def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
+    """Have an engine that was restored take in the events since. Errors as ``restore``."""
+    for seq, event in ledger.replay(engine.state.seq):
+        try:
+            engine.handle(event)
+        except (Refused, IllegalTransition) as error:
+            raise LedgerRefused(
+                f"event {seq} of the ledger does not fit this version of Penstock: {error}. "
+                "Use the version that wrote it, or start with another PENSTOCK_HOME"
+            ) from error
+        if engine.state.seq != seq:
+            raise LedgerRefused(f"event {seq} of the ledger follows {engine.state.seq - 1}")
+    engine.take_changes()

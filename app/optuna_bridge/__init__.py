@@ -1,0 +1,1 @@
+"""Everything that speaks Optuna's language: samplers, spaces, frozen trials, its storage."""

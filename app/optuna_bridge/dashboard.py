@@ -1,0 +1,81 @@
+"""optuna-dashboard over the ledger, on this machine only. It reads; what would write is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from ...profiling.base.errors import UsageError
+from ...profiling.base.extras import need
+
+if TYPE_CHECKING:
+    from ..ledger.reader import Reader
+
+ADDRESS = "127.0.0.1"
+#: What a browser of this machine calls it. Another name leads here only by a web page that had its
+#: own name point here, to read what it is not given.
+HOSTS = (ADDRESS, "localhost", "::1")
+READING = ("GET", "HEAD")
+#: What the dashboard shows its user where a button of its would write.
+REFUSAL = json.dumps({"reason": "Penstock's studies are read-only here"}).encode()
+
+WRONG_HOST = json.dumps(
+    {"reason": f"the dashboard answers only to its own address: open http://{ADDRESS} at its port"}
+).encode()
+
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+
+def serving(reader: Reader, port: int) -> WSGIServer:
+    """A server at ``port`` (0: a free one), to be run by ``serve_forever``.
+
+    UsageError where optuna-dashboard is not installed or the port is taken.
+    """
+    need("optuna_dashboard", "penstock dashboard")
+    import optuna_dashboard
+
+    from .storage import LedgerStorage
+
+    app = _guarded(optuna_dashboard.wsgi(LedgerStorage(reader)))
+    try:
+        return make_server(ADDRESS, port, app, _Server, _Handler)
+    except OSError as error:
+        raise UsageError.refuse("--port", port, f"a free port ({error.strerror})") from error
+
+
+def _guarded(app: Application) -> Application:
+    """``app`` for those who call it by a name of this machine, and only to read."""
+
+    def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        if not _is_ours(environ.get("HTTP_HOST", "")):
+            start("400 Bad Request", [("Content-Type", "application/json")])
+            return [WRONG_HOST]
+        if environ["REQUEST_METHOD"] in READING:
+            return app(environ, start)
+        start("405 Method Not Allowed", [("Content-Type", "application/json")])
+        return [REFUSAL]
+
+    return answer
+
+
+def _is_ours(host: str) -> bool:
+    """Whether a ``Host`` header, with or without a port, names this machine."""
+    try:
+        return urlsplit(f"//{host}").hostname in HOSTS and "@" not in host
+    except ValueError:
+        return False
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a request: one that draws a large study does not hold up the others."""
+
+    daemon_threads = True
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
+        """Requests are not written to the terminal; errors are, by optuna-dashboard itself."""

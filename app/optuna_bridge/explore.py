@@ -1,0 +1,71 @@
+"""How a forked trial's configuration differs from its source's: ``explore`` of PBT.
+
+Jaderberg et al. 2017, section 4.1.1: a hyperparameter is multiplied by 0.8 or 1.2, or drawn anew
+from its range with some probability. Each by itself, and as a pure function of the study's seed and
+the trial's number, so a scheduler that was killed comes to the same one again.
+
+A number stays in its range and on its ladder; one that has steps moves by one at least. Of choices
+the next one up or down is taken where all are numbers in rising order; others have no neighbours,
+and change only where they are drawn anew. So does a zero, which no factor changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..spec.space import Categorical, Float, Int, Parameter, parameter
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import Params, Scalar, StudySpec
+
+FACTORS = (0.8, 1.2)
+
+
+def explored(spec: StudySpec, number: int, source: Params, drawn: Mapping[str, Scalar]) -> Params:
+    """The configuration of trial ``number``: the ``source``'s, changed.
+
+    ``drawn`` is a configuration of the space at random.
+    """
+    names = spec.strategy.explore
+    return tuple(
+        (
+            name,
+            _changed(spec, parameter(text), f"{number} {name}", dict(source)[name], drawn[name])
+            if names is None or name in names
+            else dict(source)[name],
+        )
+        for name, text in spec.space or ()
+    )
+
+
+def _changed(spec: StudySpec, given: Parameter, key: str, value: Scalar, drawn: Scalar) -> Scalar:
+    digest = hashlib.sha256(f"{spec.seed} explore {key}".encode()).digest()
+    anew = int.from_bytes(digest[:8], "big") < spec.strategy.resample * 2**64
+    up = digest[8] % 2 == 1
+    if isinstance(given, Categorical):
+        return drawn if anew else _neighbour(given.choices, value, up=up)
+    if anew or value == 0:
+        return drawn
+    return _scaled(given, float(value), FACTORS[up])  # type: ignore[arg-type]  # a number's range
+
+
+def _neighbour(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar:
+    numbers = [c for c in choices if isinstance(c, (int, float)) and not isinstance(c, bool)]
+    if len(numbers) < len(choices) or numbers != sorted(numbers):
+        return value
+    place = choices.index(value) + (1 if up else -1)
+    return choices[min(max(place, 0), len(choices) - 1)]
+
+
+def _scaled(given: Float | Int, value: float, factor: float) -> float | int:
+    """``value`` times ``factor``, on the ladder if there is one, at most at an end of the range."""
+    new = value * factor
+    if given.step is not None:
+        steps = round((new - value) / given.step) or (1 if new > value else -1)
+        # Counted from the low end, as the ladder is: 0.1 + 2 * 0.1 is not 0.3 in binary.
+        new = given.low + (round((value - given.low) / given.step) + steps) * given.step
+        new = round(new, 12)
+    new = min(max(new, given.low), given.high)
+    return int(new) if isinstance(given, Int) else new

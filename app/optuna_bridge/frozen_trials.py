@@ -1,0 +1,242 @@
+"""A study's results as Optuna's ``FrozenTrial``, which its users and its plots know to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from optuna.distributions import json_to_distribution
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.pareto import front
+from ...scheduler.model.study import number_of
+from ...scheduler.model.trial import TrialState
+from ..ledger.codec import spec_from_json
+from .distributions import Drawn
+
+if TYPE_CHECKING:
+    import optuna
+    import pandas
+
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, TrialRow
+
+STATES = {
+    TrialState.PROPOSED: OptunaState.WAITING,
+    TrialState.WAITING: OptunaState.WAITING,
+    TrialState.RUNNING: OptunaState.RUNNING,
+    TrialState.PAUSED: OptunaState.RUNNING,
+    TrialState.COMPLETED: OptunaState.COMPLETE,
+    TrialState.STOPPED: OptunaState.PRUNED,
+    TrialState.FAILED: OptunaState.FAIL,
+    TrialState.CANCELLED: OptunaState.FAIL,
+}
+
+
+class NoTrial(UsageError, ValueError):
+    """No trial is complete yet. A ValueError too, because that is what Optuna raises here."""
+
+
+class SeveralObjectives(UsageError, RuntimeError):
+    """No trial is the best one. A RuntimeError too, because that is what Optuna raises here."""
+
+
+class Results:
+    """The trials of one study in the ledger; epochs are read once and kept.
+
+    ``first`` is Optuna's id of trial 0; the others count on from there.
+    """
+
+    def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
+        self._reader = reader
+        self._study = study
+        self._first = first
+        self._values: dict[str, dict[int, float]] = {}
+        self._metrics: dict[str, Mapping[str, float]] = {}
+        self._began: dict[str, float] = {}
+        self._joules: dict[str, float | None] = {}
+        self._rowid = 0
+        self._space: dict[str, Any] | None = None
+        self._drawn = Drawn(reader, study)
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials by number. Raises BackendError where the ledger does not answer."""
+        rows = self._reader.trials(self._study)
+        return self.frozen(rows, self._reader.epochs(self._study, self._rowid))
+
+    def frozen(self, rows: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[FrozenTrial]:
+        """The trials of ``rows``; ``epochs`` are those since the last call."""
+        self._take(epochs)
+        return [self._freeze(row) for row in rows]
+
+    def trial(self, row: TrialRow) -> FrozenTrial:
+        """The trial of one row, with all epochs until now."""
+        [trial] = self.frozen([row], self._reader.epochs(self._study, self._rowid))
+        return trial
+
+    def _take(self, epochs: Sequence[EpochRow]) -> None:
+        if not self.space():
+            self._drawn.read()
+        for epoch in epochs:
+            self._rowid = epoch.rowid
+            self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
+            self._metrics[epoch.trial] = epoch.metrics
+            self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
+            before = self._joules.get(epoch.trial, 0.0)
+            whole = None if before is None or epoch.joules is None else before + epoch.joules
+            self._joules[epoch.trial] = whole
+
+    def _freeze(self, row: TrialRow) -> FrozenTrial:
+        state = STATES[TrialState(row.state)]
+        ended = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
+        known = self._distributions(row)
+        began = self._began.get(row.id, row.created_at)  # its first epoch's, where it has one
+        attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
+        if row.id in self._metrics:
+            attrs["metrics"] = dict(self._metrics[row.id])
+        if (joules := self._joules.get(row.id)) is not None:
+            attrs["energy_j"] = joules
+        if row.constraints:
+            attrs["constraints"] = dict(row.constraints)
+        if row.device:
+            attrs |= {"device": row.device, "slot": row.slot}
+        if row.origin_trial is not None:
+            attrs["origin"] = {"trial": number_of(row.origin_trial), "epoch": row.origin_epoch}
+        if row.failure_kind is not None:
+            attrs |= {"failure_kind": row.failure_kind, "failure": row.failure_message}
+        return FrozenTrial(
+            number=row.number,
+            trial_id=self._first + row.number,
+            state=state,
+            value=None,
+            values=row.values if ended and row.values else None,
+            datetime_start=None if state is OptunaState.WAITING else _local(began),
+            datetime_complete=None if row.finished_at is None else _local(row.finished_at),
+            params=dict(row.params),
+            distributions={name: known[name] for name in row.params if name in known},
+            user_attrs=attrs,
+            # In Optuna's form, so that its own tools see what is feasible.
+            system_attrs={"constraints": list(row.constraints.values())} if row.constraints else {},
+            intermediate_values=dict(self._values.get(row.id, {})),
+        )
+
+    def space(self) -> dict[str, Any]:
+        """The study's distributions; none where its objective says them."""
+        if self._space is None:
+            space = spec_from_json(self._reader.study(self._study).spec_json).space
+            self._space = {name: json_to_distribution(text) for name, text in space or ()}
+        return self._space
+
+    def _distributions(self, row: TrialRow) -> dict[str, Any]:
+        """What the parameters were drawn from; in define-by-run each trial says so itself."""
+        if (space := self.space()) or not row.params:
+            return space
+        drawn = self._drawn.of(row.id)
+        return {name: json_to_distribution(text) for name, text in drawn.items()}
+
+
+class KeptResults(Results):
+    """The same, but a trial is made once for each of its states: for those who change none."""
+
+    def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
+        super().__init__(reader, study, first)
+        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+
+    def _freeze(self, row: TrialRow) -> FrozenTrial:
+        key = (row, len(self._values.get(row.id, ())))
+        kept = self._kept.get(row.id)
+        if kept is None or kept[0] != key:
+            kept = self._kept[row.id] = (key, super()._freeze(row))
+        return kept[1]
+
+
+def best(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> FrozenTrial:
+    """The complete trial with the best value, the earliest of equals; one that is feasible.
+
+    A small ASHA study may be over without one; then it is the best of those that were trained
+    longest (values of different training are not compared). NoTrial where there is none, and
+    SeveralObjectives in a study of several.
+    """
+    if len(directions) > 1:
+        raise SeveralObjectives(
+            f"a study of {len(directions)} objectives has no single best trial: see best_trials"
+        )
+    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
+    if not found:
+        stopped = [t for t in trials if t.state is OptunaState.PRUNED and t.values and _feasible(t)]
+        longest = max((t.user_attrs["epoch"] for t in stopped), default=0)
+        found = [t for t in stopped if t.user_attrs["epoch"] == longest]
+    if not found:
+        failures = [t.user_attrs["failure"] for t in trials if "failure" in t.user_attrs]
+        why = f"; the first failure was: {failures[0]}" if failures else ""
+        if not all(map(_feasible, trials)):
+            why = f"; {sum(not _feasible(trial) for trial in trials)} violate a constraint{why}"
+        raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
+    return max(found, key=lambda trial: _scores(trial, directions))
+
+
+def best_trials(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> list[FrozenTrial]:
+    """The Pareto front of the complete and feasible trials, by number."""
+    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
+    return [found[place] for place in front([_scores(trial, directions) for trial in found])]
+
+
+def to_optuna(
+    trials: Sequence[FrozenTrial], name: str, directions: Sequence[str], storage: Any
+) -> optuna.Study:
+    """An Optuna study of those trials that have ended, in ``storage`` (None: in memory).
+
+    Raises UsageError where the storage has a study of this name.
+    """
+    import optuna
+
+    try:
+        study = optuna.create_study(
+            storage=storage,
+            study_name=name,
+            directions=[optuna.study.StudyDirection[each.upper()] for each in directions],
+        )
+    except optuna.exceptions.DuplicatedStudyError as error:
+        raise UsageError(f"{storage} has a study {name}: give another storage") from error
+    study.add_trials([trial for trial in trials if trial.state.is_finished()])
+    return study
+
+
+def to_dataframe(trials: Sequence[FrozenTrial], n_objectives: int) -> pandas.DataFrame:
+    """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
+    import pandas as pd
+
+    rows = []
+    for trial in trials:
+        values = trial.values or [None] * n_objectives
+        names = ["value"] if n_objectives == 1 else [f"values_{k}" for k in range(n_objectives)]
+        row: dict[str, Any] = {"number": trial.number, **dict(zip(names, values, strict=True))}
+        row |= {"datetime_start": trial.datetime_start}
+        row |= {"datetime_complete": trial.datetime_complete, "duration": trial.duration}
+        row |= {f"params_{name}": value for name, value in trial.params.items()}
+        row |= {f"user_attrs_{name}": value for name, value in trial.user_attrs.items()}
+        rows.append(row | {"state": trial.state.name})
+    frame = pd.DataFrame(rows)
+    # A name that only some trials have would otherwise follow where it was first met.
+    order = ("number", "value", "datetime", "duration", "params_", "user_attrs_", "state")
+    return frame[
+        sorted(frame, key=lambda c: next(i for i, o in enumerate(order) if c.startswith(o)))
+    ]
+
+
+def _scores(trial: FrozenTrial, directions: Sequence[str]) -> tuple[float, ...]:
+    """Its values, each so that larger is better."""
+    pairs = zip(trial.values, directions, strict=True)
+    return tuple(value if way == "maximize" else -value for value, way in pairs)
+
+
+def _feasible(trial: FrozenTrial) -> bool:
+    return all(excess <= 0 for excess in trial.user_attrs.get("constraints", {}).values())
+
+
+def _local(at: float) -> datetime:
+    """Optuna's times are local and carry no zone."""
+    return datetime.fromtimestamp(at, tz=UTC).astimezone().replace(tzinfo=None)

@@ -1,0 +1,301 @@
+"""What to try next: Optuna's samplers, told from the engine's trials.
+
+Theory of operation. The engine's trials are the only record; what is kept here is kept for speed
+and changes no answer. For every ask the trials are shown to a fresh Optuna sampler (``optuna_view``
+says as what), so a host rebuilt after a crash answers as the old one would have. CMA-ES and NSGA-II
+keep with each trial the generation that it belongs to. It goes with the answer, into the ledger,
+and is shown again.
+
+What learns compares equals: results at the highest rung that has enough of them; but a generation
+is only full where all of it arrives, so CMA-ES and NSGA-II compare at the lowest one. ``bohb``
+is TPE in the terms of Falkner et al. 2018, section 4.1: with d parameters a model where d + 3
+results are, and every third configuration at random. How many of them count as good is Optuna's
+rule, not the paper's 15 %.
+
+Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so that
+they give the same table however the asks were cut. The others depend on what has arrived anyway
+and are seeded by (study seed, ask index). Parameters drawn while an objective runs are seeded by
+(study seed, trial number, name) and drawn each by itself, as Optuna does where a space is
+conditional. So are those of a space that are not always there; they are drawn in any case and left
+out afterwards, so that they do not shift the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    json_to_distribution,
+)
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import (
+    BaseSampler,
+    GPSampler,
+    NSGAIISampler,
+    RandomSampler,
+    TPESampler,
+)
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+from threadpoolctl import threadpool_limits
+
+from ...scheduler.model.study import Condition, Params, Scalar, StudySpec
+from ...scheduler.model.trial import Trial
+from ...scheduler.strategies.base import rungs_of
+from ..common.ports import Answer
+from ..spec.conditions import is_active, without_inactive
+from ..spec.space import Space, grid_values
+from .cmaes import ReplayedCmaEs
+from .explore import explored
+from .quasi_random import quasi_random
+from .study_view import View
+
+#: Trials that a Gaussian process reads, the newest ones: its time grows with their cube, and the
+#: scheduler waits for it. One more configuration takes it about a second here.
+GP_MOST = 100
+#: Samplers that keep something with each trial.
+NOTING = ("cmaes", "nsga2")
+
+
+class SamplerHost:
+    """Answers ``Ask`` and define-by-run suggestions for any number of studies."""
+
+    def __init__(self) -> None:
+        # One view a study for asks, and in define-by-run one for each (name, range) drawn.
+        self._views: dict[str, dict[tuple[str, str] | None, View]] = {}
+
+    def ask(
+        self,
+        spec: StudySpec,
+        index: int,
+        n: int,
+        trials: Sequence[Trial],
+        enqueued: Sequence[Params] = (),
+    ) -> Answer:
+        """Up to ``n`` configurations for new trials.
+
+        ``trials`` are all trials of the study so far, ``index`` counts its asks. ``enqueued``
+        configurations of the user come first; names that they leave out are drawn.
+        """
+        fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
+        wanted = fixed + [{} for _ in range(n - len(fixed))]
+        if spec.space is None and spec.sampler != "nsga2":
+            return Answer(tuple(tuple(params.items()) for params in wanted), exhausted=False)
+        if spec.space is not None and spec.sampler == "grid":
+            return _grid(spec, spec.space, wanted, trials)
+        dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
+        view = self._views.setdefault(spec.id, {}).setdefault(None, View(spec, dists))
+        model = _model(spec, len(dists), "ask", index)
+        if model is not None:
+            _show(spec, view, trials)
+        answers = []
+        for number, params in enumerate(wanted, start=len(trials)):
+            sampler = model
+            if sampler is None or (spec.sampler == "bohb" and number % 3 == 0):
+                sampler = _random(spec, "trial", number)
+            if spec.space is None:  # drawn as its objective runs, in this generation
+                assert isinstance(model, NSGAIISampler)
+                model.get_trial_generation(view.study(), view.running(number))
+                answers.append(tuple(params.items()))
+                continue
+            # Drawn whole even where the user fixed a part: his values do not shift the others.
+            if spec.sampler == "qmc":
+                drawn = quasi_random(dists, spec.seed, number) | params
+            else:
+                drawn = _draw(spec, sampler, view, view.running(number)) | params
+            drawn = without_inactive(drawn, spec.conditions)
+            if model is not None:
+                view.shown.append(view.running(number, drawn))
+            answers.append(tuple(drawn.items()))
+        notes = [view.notes_of(number) for number in range(len(trials), len(trials) + n)]
+        return Answer(tuple(answers), False, tuple(notes) if spec.sampler in NOTING else ())
+
+    def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
+        """The configuration of trial ``number``, which is forked from one with ``params``."""
+        dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
+        view = View(spec, dists)
+        drawn = _draw(spec, _random(spec, "trial", number), view, view.running(number))
+        return explored(spec, number, params, drawn)
+
+    def suggest(
+        self, spec: StudySpec, trial: Trial, name: str, distribution: str, trials: Sequence[Trial]
+    ) -> Scalar:
+        """A value for ``name`` of a running define-by-run ``trial``; ``trials`` are all so far.
+
+        Of the others only this parameter matters, and only where it is within this range.
+        """
+        dists = {name: json_to_distribution(distribution)}
+        key = (name, distribution)
+        view = self._views.setdefault(spec.id, {}).setdefault(key, View(spec, dists))
+        if spec.sampler == "qmc":
+            return quasi_random(dists, _number(spec, name), trial.number)[name]
+        sampler = _model(spec, 1, trial.number, name)
+        if sampler is not None:
+            _show(spec, view, [other for other in trials if other.id != trial.id])
+        if sampler is None or (spec.sampler == "nsga2" and not _ancestors(view, name, trial)):
+            sampler = _random(spec, trial.number, name)
+        return _draw(spec, sampler, view, view.running(trial.number, notes=trial.notes))[name]
+
+    def forget(self, study: str) -> None:
+        """The study is over: drop what was kept for speed."""
+        self._views.pop(study, None)
+
+
+def _grid(
+    spec: StudySpec, space: Space, wanted: Sequence[Mapping[str, Scalar]], trials: Sequence[Trial]
+) -> Answer:
+    """The first points, in the order of the space, that no trial has; and whether none are left."""
+    tried = {trial.params for trial in trials}
+    whole = partial(_points, space, spec.conditions)
+    rest = (point for point in whole({}) if point not in tried)
+    answers: list[Params] = []
+    for fixed in wanted:
+        if fixed:
+            # A value of the user's narrows the grid, even if it is not on it; and what he wants
+            # again he gets again.
+            first = next(whole(fixed))
+            point = next((p for p in whole(fixed) if p not in tried), first)
+        else:
+            found = next(rest, None)
+            if found is None:
+                return Answer(tuple(answers), exhausted=True)
+            point = found
+        tried.add(point)
+        answers.append(point)
+    return Answer(tuple(answers), next(rest, None) is None)
+
+
+def _points(
+    space: Space, conditions: Sequence[Condition], fixed: Mapping[str, Scalar]
+) -> Iterator[Params]:
+    """The grid's points, the last name turning fastest; one by one, because an axis may be long."""
+    axes = [
+        (name, [fixed[name]] if name in fixed else grid_values(name, text)) for name, text in space
+    ]
+
+    def below(depth: int, above: dict[str, Scalar]) -> Iterator[Params]:
+        if depth == len(axes):
+            yield tuple(above.items())
+            return
+        name, axis = axes[depth]
+        if not is_active(name, conditions, above):
+            yield from below(depth + 1, above)
+            return
+        for value in axis:
+            yield from below(depth + 1, {**above, name: value})
+
+    return below(0, {})
+
+
+def _number(spec: StudySpec, *seed: object) -> int:
+    """32 bits that depend on the study's seed and on ``seed``."""
+    digest = hashlib.sha256(json.dumps([spec.seed, *seed]).encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def _random(spec: StudySpec, *seed: object) -> RandomSampler:
+    return RandomSampler(seed=_number(spec, *seed))
+
+
+def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | None:
+    """The sampler that learns from results; None where the study's does not."""
+    number, given = _number(spec, *seed), json.loads(spec.sampler_options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        match spec.sampler:
+            case "tpe":
+                # Two said outright, for their defaults differ between releases of Optuna.
+                return TPESampler(
+                    **{"multivariate": True, "constant_liar": True} | given, seed=number
+                )
+            case "bohb":
+                least = dimensions + 3
+                return TPESampler(multivariate=True, n_startup_trials=least, seed=number)
+            case "gp":
+                return GPSampler(**given, seed=number)
+            case "cmaes":
+                return ReplayedCmaEs(**given, seed=number, warn_independent_sampling=False)
+            case "nsga2":
+                return NSGAIISampler(**given, seed=number)
+    return None
+
+
+def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
+    """Show the sampler what it may compare: a rung counts from so many results on."""
+    given: dict[str, int] = json.loads(spec.sampler_options)
+    least = given.get("n_startup_trials", 10)
+    if spec.sampler == "bohb":
+        least = len(view.dists) + 3
+    known = spec.observations
+    if spec.sampler in NOTING and rungs_of(spec.strategy):
+        view.show(trials, None, known)
+        return
+    if spec.sampler == "gp":
+        trials = trials[-GP_MOST:]
+        known = known[-(GP_MOST - len(trials)) :] if len(trials) < GP_MOST else ()
+    view.show(trials, max(1, least), known)
+
+
+def _ancestors(view: View, name: str, trial: Trial) -> bool:
+    """Leave those of earlier generations that have ``name``; whether two are there, for a child."""
+    key = NSGAIISampler._get_generation_key()
+    generation = json.loads(trial.notes or "{}").get(key, 0)
+    view.shown = [
+        other
+        for other in view.shown
+        if name in other.params
+        and other.system_attrs.get(key, generation) < generation
+        and other.state is OptunaState.COMPLETE
+    ]
+    return len(view.shown) > 1
+
+
+def _draw(
+    spec: StudySpec, sampler: BaseSampler, view: View, trial: FrozenTrial
+) -> dict[str, Scalar]:
+    """One configuration: drawn jointly where the sampler can and should, else name by name."""
+    joint = json.loads(spec.sampler_options).get("multivariate", True)
+    study = view.study()
+    free = {name: dist for name, dist in view.dists.items() if not dist.single()}
+    left_out = {each.name for each in spec.conditions}
+    together = {
+        name: dist
+        for name, dist in free.items()
+        if name not in left_out
+        and not (spec.sampler == "cmaes" and isinstance(dist, CategoricalDistribution))
+    }
+    # One thread: the scheduler's machine mostly trains as well, and threads that wait for each
+    # other on busy cores take a GP ten times as long.
+    with threadpool_limits(1) if spec.sampler == "gp" else nullcontext():
+        drawn = sampler.sample_relative(study, trial, together) if joint and together else {}
+    for name, dist in free.items():
+        if name not in drawn:
+            drawn[name] = sampler.sample_independent(study, trial, name, dist)
+    return {
+        name: _plain(dist, drawn[name]) if name in free else _only(dist)
+        for name, dist in view.dists.items()
+    }
+
+
+def _only(dist: BaseDistribution) -> Scalar:
+    if isinstance(dist, CategoricalDistribution):
+        return dist.choices[0]
+    assert isinstance(dist, FloatDistribution | IntDistribution)
+    return dist.low
+
+
+def _plain(dist: BaseDistribution, value: Any) -> Scalar:
+    """``value`` as JSON knows it: NumPy's numbers are not Python's."""
+    if isinstance(dist, CategoricalDistribution):
+        return dist.choices[dist.choices.index(value)]
+    return int(value) if isinstance(dist, IntDistribution) else float(value)

@@ -1,0 +1,207 @@
+"""A study's trials as Optuna's samplers read them, kept up to date from the engine's own.
+
+What Optuna calls COMPLETE, FAIL and RUNNING is decided by the results at hand:
+
+* under a strategy with rungs, results are shown of one rung only: the highest that enough trials
+  have reached (CMA-ES, NSGA-II: the lowest). Those are COMPLETE with their value there, also while
+  they are paused, promoted or stopped; so values of equal training are compared, and a sampler
+  learns from them at once;
+* without rungs a completed trial is COMPLETE;
+* a failed or cancelled one is FAIL, and one without a result yet RUNNING: TPE keeps away from it
+  (constant liar).
+
+Optuna's own way, PRUNED at the last rung, has TPE take any trial of a higher rung for a better one.
+With promotions that is the few that came first, and TPE stays with them (docs/measured.md).
+
+A trial goes from one rung to another, which no storage of Optuna's allows: therefore one of our
+own, that stores nothing and shows what the engine's trials say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import RandomSampler
+from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from ...scheduler.model.study import Observation, Scalar, StudySpec
+from ...scheduler.model.trial import Trial, TrialState
+from ...scheduler.strategies.base import looks_of
+
+Distributions = Mapping[str, BaseDistribution]
+
+_GONE = (TrialState.FAILED, TrialState.CANCELLED)
+
+
+class View:
+    """The trials of one study over ``dists``, each converted once for each of its results."""
+
+    def __init__(self, spec: StudySpec, dists: Distributions) -> None:
+        self.dists = dists
+        self.directions = [StudyDirection[each.direction.upper()] for each in spec.objectives]
+        self.shown: list[FrozenTrial] = []
+        #: What the sampler noted since the trials were shown: with a trial, and of the study.
+        self.noted: dict[int, dict[str, Any]] = {}
+        self.noted_of_study: dict[str, Any] = {}
+        self._looks = looks_of(spec.strategy)
+        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+
+    def show(
+        self,
+        trials: Sequence[Trial],
+        least: int | None,
+        others: Sequence[Observation] = (),
+    ) -> None:
+        """Show these trials; of the rungs the highest that ``least`` of them have reached.
+
+        None: the lowest. Results of ``others`` count and are shown where they have a value there.
+        """
+        counts = Counter(epoch for trial in trials for epoch in trial.values)
+        counts += Counter(epoch for each in others for epoch in self._values(each))
+        reached = (epoch for epoch in self._looks if least is not None and counts[epoch] >= least)
+        rung = max(reached, default=self._looks[0] if least is None else 0)
+        self.shown = []
+        self.noted, self.noted_of_study = {}, {}
+        for number, each in enumerate(others, start=-len(others)):  # they are the oldest
+            value = self._values(each).get(rung)
+            if value is not None:
+                params = {name: v for name, v in each.params if self._fits(name, v)}
+                self.shown.append(self._frozen(number, OptunaState.COMPLETE, (value,), params, {}))
+        for trial in trials:
+            value = trial.values.get(rung) if self._looks else trial.value
+            if trial.state in _GONE:
+                state, value = OptunaState.FAIL, None
+            elif value is None or not (self._looks or trial.state is TrialState.COMPLETED):
+                state, value = OptunaState.RUNNING, None
+            else:
+                state = OptunaState.COMPLETE
+            values = None if value is None else (value, *trial.further)
+            key = (state, values, trial.params, trial.constraints)
+            kept = self._kept.get(trial.id)
+            if kept is None or kept[0] != key:
+                known = {name: v for name, v in trial.params if self._fits(name, v)}
+                kept = (key, self._frozen(trial.number, state, values, known, _attributes(trial)))
+                self._kept[trial.id] = kept
+            self.shown.append(kept[1])
+
+    def running(
+        self, number: int, params: Mapping[str, Scalar] | None = None, notes: str = ""
+    ) -> FrozenTrial:
+        """A trial without results; its parameters as far as they are known."""
+        known = json.loads(notes) if notes else {}
+        return self._frozen(number, OptunaState.RUNNING, None, params or {}, known)
+
+    def notes_of(self, number: int) -> str:
+        """What the sampler noted with a trial (JSON); empty where it noted nothing."""
+        return json.dumps(self.noted[number], sort_keys=True) if number in self.noted else ""
+
+    def study(self) -> optuna.Study:
+        """What samplers take for the study. Made anew for each draw, because Optuna's caches."""
+        # A Study wants a sampler of its own; ours are handed the study instead.
+        return optuna.Study("view", _Storage(self), sampler=_UNUSED)
+
+    def _values(self, known: Observation) -> dict[int, float]:
+        """By rung; the whole training is the last one, or 0 where there are no rungs."""
+        whole = {} if known.value is None else {max(self._looks, default=0): known.value}
+        return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
+
+    def _fits(self, name: str, value: Scalar) -> bool:
+        """Another trial may have drawn the name from another range, or be the user's own idea."""
+        if name not in self.dists:
+            return False
+        dist = self.dists[name]
+        try:
+            return dist._contains(dist.to_internal_repr(value))
+        except ValueError:  # not one of the choices, or no number at all
+            return False
+
+    def _frozen(
+        self,
+        number: int,
+        state: OptunaState,
+        values: Sequence[float] | None,
+        params: Mapping[str, Scalar],
+        attributes: dict[str, Any],
+    ) -> FrozenTrial:
+        return FrozenTrial(
+            number=number,
+            trial_id=number,
+            state=state,
+            value=None,
+            values=values,
+            datetime_start=None,
+            datetime_complete=None,
+            params=dict(params),
+            distributions={name: self.dists[name] for name in params},
+            user_attrs={},
+            system_attrs=attributes,
+            intermediate_values={},
+        )
+
+
+def _attributes(trial: Trial) -> dict[str, Any]:
+    """What the sampler noted with a trial, and its constraints as Optuna has them."""
+    found: dict[str, Any] = json.loads(trial.notes) if trial.notes else {}
+    if trial.constraints:
+        found["constraints"] = [excess for _, excess in trial.constraints]
+    return found
+
+
+class OneStudy(InMemoryStorage):
+    """The trials that it is given as a storage that samplers and evaluators read.
+
+    Making a study in Optuna's own costs a line in the log.
+    """
+
+    def __init__(self, trials: list[FrozenTrial], directions: list[StudyDirection]) -> None:
+        super().__init__()
+        self._shown = trials
+        self._directions = directions
+
+    def get_study_id_from_name(self, study_name: str) -> int:
+        """There is one study."""
+        return 0
+
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        """Its directions."""
+        return self._directions
+
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[OptunaState] | None = None,
+    ) -> list[FrozenTrial]:
+        """All of them, or those in these states."""
+        return [trial for trial in self._shown if states is None or trial.state in states]
+
+
+class _Storage(OneStudy):
+    """What a sampler reads and notes, over a view."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view.shown, view.directions)
+        self._view = view
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        """CMA-ES and NSGA-II need this again. TPE notes its joint draw here, which nobody reads."""
+        self._view.noted.setdefault(trial_id, {})[key] = value
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        """NSGA-II remembers a generation's parents, for as long as the same trials are shown."""
+        self._view.noted_of_study[key] = value
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        """What it remembers."""
+        return self._view.noted_of_study
+
+
+_UNUSED = RandomSampler(seed=0)

@@ -1,0 +1,62 @@
+"""System configurations worth trying, by Optuna's TPE over the space of knobs.
+
+The same question has the same answer: the model is made anew from what the question says, and its
+random numbers are seeded by it. Knobs have a few values each, so the space is one of choices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import TPESampler
+from optuna.trial import TrialState, create_trial
+
+from ...profiling.knobs.knobs import SystemConfig
+from ...scheduler.model.decisions import AskConfigs
+
+#: Configurations that one answer has at most: as many race at a time.
+TOGETHER = 4
+#: Draws for each of them: TPE proposes again what it likes.
+DRAWS = 8
+
+
+def propose(ask: AskConfigs) -> tuple[SystemConfig, ...]:
+    """Up to ``TOGETHER`` configurations that were not tried; none where nothing new is proposed.
+
+    What was seen is shown as a minimisation of mean log ratios, the default as 0 (it is what all
+    others are relative to), and what cannot be run as a failed trial.
+    """
+    space: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution((None, *values)) for name, values in ask.choices
+    }
+    seed = hashlib.sha256(f"{ask.workload}/{ask.index}".encode()).digest()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)  # group= of TPE
+        sampler = TPESampler(
+            n_startup_trials=TOGETHER,
+            multivariate=True,
+            constant_liar=True,
+            seed=int.from_bytes(seed[:4], "big"),
+        )
+    model = optuna.create_study(sampler=sampler)
+    for config, ratio in (((), 0.0), *ask.seen):
+        known = dict(config)
+        params = {name: known.get(name) for name in space}
+        if ratio is None:
+            model.add_trial(create_trial(state=TrialState.FAIL, params=params, distributions=space))
+        else:
+            model.add_trial(create_trial(value=ratio, params=params, distributions=space))
+    tried = {(), *(config for config, _ in ask.seen)}
+    found: dict[SystemConfig, None] = {}
+    for _ in range(TOGETHER * DRAWS):
+        drawn = model.ask(space).params
+        config = tuple(sorted((n, value) for n, value in drawn.items() if value is not None))
+        if config not in tried:
+            found[config] = None
+        if len(found) == TOGETHER:
+            break
+    return tuple(found)

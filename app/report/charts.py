@@ -1,0 +1,88 @@
+"""What all charts share: figures as plain JSON values, colours, axes, units and lanes.
+
+Colours of text, grid and background are the page's business (light or dark); a trial's own colour
+is set here, and is the same in every chart: from sand (worst) over green to blue (best), by rank.
+Text of the user is escaped for Plotly, which reads a little HTML in labels.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..common.text import count, number
+from ..views.progress import ranked
+
+if TYPE_CHECKING:
+    from ..ledger.rows import StudyRow, TrialRow
+
+Figure = dict[str, Any]
+
+#: Colour stops from the worst trial to the best; told apart by colour-blind readers, and on both
+#: light and dark paper.
+SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
+UNRANKED = "#98a2ad"
+#: Studies side by side, told apart by colour-blind readers (M. Okabe, K. Ito).
+STUDIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+#: Heights in pixels: a lane where there are many, another lane, what is around them, the least.
+NARROW_LANE, LANE, MARGIN, LEAST_HEIGHT = 18, 34, 96, 170
+#: With more lanes than this each is a narrow one.
+WIDE_LANES = 16
+#: An axis is logarithmic when its values are positive and span more than this factor.
+LOG_SPAN = 50.0
+
+
+def escape(text: object) -> str:
+    """Text for a Plotly label, where it reads as it stands."""
+    return html.escape(str(text), quote=False)
+
+
+def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
+    """Each trial's colour by its rank; trials without a value are grey."""
+    order = ranked(study, trials)
+    chosen = {trial.id: UNRANKED for trial in trials}
+    for place, trial in enumerate(order):
+        chosen[trial.id] = shade(1.0 - place / max(1, len(order) - 1))
+    return chosen
+
+
+def shade(share: float) -> str:
+    """The colour at ``share`` of the way from worst (0) to best (1)."""
+    for (low, dark), (high, light) in itertools.pairwise(SCALE):
+        if share <= high:
+            part = (share - low) / (high - low)
+            mixed = (round(a + (b - a) * part) for a, b in zip(dark, light, strict=True))
+            return "#{:02x}{:02x}{:02x}".format(*mixed)
+    raise ValueError(f"{share} is no share between 0 and 1")
+
+
+def unit_of(span: float) -> tuple[float, str]:
+    """The unit that makes ``span`` seconds readable: seconds in it, and its name."""
+    for seconds, name in ((3600.0, "h"), (60.0, "min")):
+        if span >= 3 * seconds:
+            return seconds, name
+    return 1.0, "s"
+
+
+def is_log(values: Sequence[float]) -> bool:
+    """Whether an axis of ``values`` is logarithmic."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_SPAN
+
+
+def lanes_height(lanes: int) -> int:
+    """Pixels that a chart of so many lanes is high."""
+    return max(LEAST_HEIGHT, MARGIN + lanes * (LANE if lanes <= WIDE_LANES else NARROW_LANE))
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """An axis called ``title``, with ``more`` of Plotly's settings."""
+    return {"title": {"text": escape(title)}, **more}
+
+
+def summary(trial: TrialRow) -> str:
+    """Hover text: the trial, its state and parameters, a line each."""
+    lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {count(trial.epoch, 'epoch')}"]
+    lines += [f"{escape(name)} = {escape(number(v))}" for name, v in trial.params.items()]
+    return "<br>".join(lines)

@@ -1,0 +1,203 @@
+"""Several studies on one page: who was better when, what was set otherwise, and their best trials.
+
+The page's frame (style, charts, footer) is the report's. Only studies of one metric and one
+direction are compared: other values cannot be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import StudySpec
+from ...scheduler.model.trial import TrialState
+from ..common.atomic_file import write_whole
+from ..common.text import duration, label, number
+from ..ledger.codec import spec_from_json
+from ..spec.space import parameter
+from ..views.progress import Standing, final_metrics, reached, standing
+from . import figures
+from .charts import STUDIES
+from .html import NOTHING
+from .page import moment, page
+from .report import code_name, strategy_words
+
+if TYPE_CHECKING:
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+
+#: Not settings, or shown in words of their own.
+_NOT_SETTINGS = {"id", "name", "code", "space", "strategy", "sampler"}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A study with all that is compared; ``colour`` is its own in the charts."""
+
+    study: StudyRow
+    spec: StudySpec
+    trials: Sequence[TrialRow]
+    epochs: Sequence[EpochRow]
+    stand: Standing
+    colour: str
+
+
+def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Path:
+    """Write the comparison to ``path`` (its folder is made) and return the path.
+
+    UsageError where the studies cannot be compared, are unknown, or the file cannot be written.
+    """
+    rows = [reader.study(each) for each in study_ids]
+    check_comparable(rows)
+    studies = []
+    for place, row in enumerate(rows):
+        trials, epochs = reader.trials(row.id), reader.epochs(row.id)
+        spec = spec_from_json(row.spec_json)
+        stand = standing(row, spec.strategy, trials, epochs)
+        colour = STUDIES[place % len(STUDIES)]
+        studies.append(Compared(row, spec, trials, epochs, stand, colour))
+    write_whole(path, render(studies, datetime.now(UTC)), "report")
+    return path
+
+
+def check_comparable(rows: Sequence[StudyRow]) -> None:
+    """Raise UsageError where one study is named twice, or they were not after the same."""
+    ids = [row.id for row in rows]
+    if len(set(ids)) < len(ids):
+        raise UsageError.refuse("STUDY", ", ".join(ids), "each study once")
+    several = [row.name for row in rows if row.further]
+    if several:
+        raise UsageError(f"studies of several objectives cannot be compared: {', '.join(several)}")
+    if len({(row.metric, row.direction) for row in rows}) > 1:
+        after = ", ".join(f"{row.name} to {row.direction} {row.metric}" for row in rows)
+        raise UsageError(f"studies of different metrics or directions cannot be compared: {after}")
+
+
+def render(studies: Sequence[Compared], now: datetime) -> str:
+    """The page as text; ``now`` is when it was made."""
+    first = studies[0].study
+    curves = [(s.study, s.colour, _progress(s)) for s in studies]
+    names = ", ".join(escape(s.study.name) for s in studies)
+    parts = {
+        "title": f"{names} · Penstock",
+        "names": names,
+        "lead": f"{len(studies)} studies, to {escape(first.direction)}"
+        f" <b>{escape(first.metric)}</b>.",
+        "legend": _legend(studies),
+        "results": _table(studies, {s.study.id: _results(s) for s in studies}),
+        "settings": _differing(studies),
+        "best": _table(studies, {s.study.id: _best(s) for s in studies}),
+    }
+    charts = {
+        "epochs": figures.best_so_far(curves, by="epochs"),
+        "time": figures.best_so_far(curves, by="time"),
+    }
+    return page("compare.html", parts, charts, now)
+
+
+def _progress(of: Compared) -> list[tuple[int, float, float]]:
+    """(epochs accepted so far, seconds since submission, value), in order.
+
+    Trials that failed or violate a constraint are left out: they are nobody's best. An objective
+    that reports nothing has its trials' values.
+    """
+    out = {t.id for t in of.trials if t.state == TrialState.FAILED or not t.feasible}
+    if of.epochs:
+        found = [
+            (place, row.at, row.value)
+            for place, row in enumerate(sorted(of.epochs, key=lambda row: row.rowid), start=1)
+            if row.trial not in out
+        ]
+    else:
+        ended = [t for t in of.trials if t.finished_at is not None and t.id not in out]
+        found = [
+            (0, t.finished_at or 0.0, math.nan if t.value is None else t.value)
+            for t in sorted(ended, key=lambda t: t.finished_at or 0.0)
+        ]
+    return [(n, at - of.study.created_at, value) for n, at, value in found if math.isfinite(value)]
+
+
+def _results(of: Compared) -> dict[str, str]:
+    study, stand = of.study, of.stand
+    end = study.finished_at
+    states = ", ".join(
+        f"{stand.counts[state]} {state}" for state in TrialState if stand.counts[state]
+    )
+    return {
+        "Status": escape(study.status),
+        "Trials": escape(states),
+        "Epochs": str(stand.epochs),
+        "Training": duration(stand.busy),
+        "On the clock": "not over" if end is None else duration(end - study.created_at),
+        "Submitted": moment(study.created_at),
+    }
+
+
+def _differing(studies: Sequence[Compared]) -> str:
+    settings = {each.study.id: _settings(each.spec) for each in studies}
+    names = dict.fromkeys(name for each in settings.values() for name in each)
+    differ = [n for n in names if len({each.get(n) for each in settings.values()}) > 1]
+    if not differ:
+        return '<p class="none">None: they differ in their names only.</p>'
+    return _table(
+        studies,
+        {of: {n: each[n] for n in differ if n in each} for of, each in settings.items()},
+    )
+
+
+def _settings(spec: StudySpec) -> dict[str, str]:
+    """What was set, by a readable name."""
+    found = {
+        "strategy": strategy_words(spec),
+        "sampler": escape(label(spec.sampler)),
+        "code": f"<code>{escape(code_name(spec.code.target))}</code> {spec.code.digest[:8]}",
+    }
+    for field in fields(StudySpec):
+        if field.name not in _NOT_SETTINGS:
+            found[field.name] = escape(str(getattr(spec, field.name)))
+    for name, text in spec.space or ():
+        found[f"space: {escape(name)}"] = escape(str(parameter(text)))
+    return found
+
+
+def _best(of: Compared) -> dict[str, str]:
+    best = of.stand.best
+    if best is None:
+        return {}
+    params = {escape(name): escape(number(value)) for name, value in best.params.items()}
+    metrics = final_metrics(best, of.epochs)
+    others = {escape(n): escape(number(v)) for n, v in metrics.items() if n != of.study.metric}
+    return {
+        escape(of.study.metric): f"<b>{number(best.value, 5)}</b>",
+        "trial": f"{best.number}, {escape(reached(best))}",
+        **params,
+        **others,
+    }
+
+
+def _legend(studies: Sequence[Compared]) -> str:
+    return "".join(f'<span class="legend">{_named(each)}</span>' for each in studies)
+
+
+def _named(of: Compared) -> str:
+    swatch = f'<b class="swatch" style="background:{of.colour}"></b>'
+    return f"<span>{swatch}{escape(of.study.name)}</span>"
+
+
+def _table(studies: Sequence[Compared], cells: Mapping[str, Mapping[str, str]]) -> str:
+    """A column a study; ``cells`` are HTML by study and row. What one does not have is a dash."""
+    names = dict.fromkeys(name for each in cells.values() for name in each)
+    head = "".join(f"<th>{_named(each)}</th>" for each in studies)
+    rows = "".join(
+        f"<tr><td>{name}</td>"
+        + "".join(f"<td>{cells[each.study.id].get(name, NOTHING)}</td>" for each in studies)
+        + "</tr>"
+        for name in names
+    )
+    return f'<div class="scroll"><table><tr><th></th>{head}</tr>{rows}</table></div>'

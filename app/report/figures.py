@@ -1,0 +1,269 @@
+"""The report's charts: rows of the ledger in, Plotly figures (plain JSON values) out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..views.progress import best_of, front_of, ranked, scores, sign
+from .charts import Figure, axis, colours, escape, is_log, lanes_height, summary, unit_of
+
+if TYPE_CHECKING:
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+
+
+def history(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], *, by: str
+) -> Figure | None:
+    """Each trial's value and the best so far, by ``time`` of its last epoch or by ``trial``.
+
+    None when no trial has a value.
+    """
+    last_at = {row.trial: row.at for row in epochs}
+    scale, unit = unit_of(max((at - study.created_at for at in last_at.values()), default=0.0))
+    points = [
+        (
+            (last_at.get(t.id, t.created_at) - study.created_at) / scale
+            if by == "time"
+            else t.number,
+            t,
+        )
+        for t in ranked(study, trials)
+    ]
+    if not points:
+        return None
+    points.sort(key=lambda point: (point[0], point[1].number))
+    values = [float(trial.value or 0.0) for _, trial in points]
+    best = _running_best(study, [t.value if t.feasible else None for _, t in points])
+    colour = colours(study, trials)
+    places = [place for place, _ in points]
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "trial",
+        "x": places,
+        "y": values,
+        "text": [summary(trial) for _, trial in points],
+        "hovertemplate": f"%{{text}}<br>{escape(study.metric)} = %{{y:.5g}}<extra></extra>",
+        "marker": {"color": [colour[t.id] for _, t in points], "size": 10},
+    }
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "best so far",
+        "x": places,
+        "y": best,
+        "line": {"shape": "hv", "width": 2, "color": "ink"},
+        "hovertemplate": "best so far %{y:.5g}<extra></extra>",
+    }
+    x_axis = axis(f"time since submission ({unit})") if by == "time" else axis("trial")
+    y_axis = axis(study.metric, type="log" if is_log(values) else "linear")
+    return {"data": [line, dots], "layout": {"xaxis": x_axis, "yaxis": y_axis, "height": 380}}
+
+
+def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
+    """The trials by their first two objectives, the Pareto front joined; hollow: not feasible.
+
+    None with one objective, and where no trial has values. Of more than two objectives the others
+    are in the hover text: a trial of the front may then look as if another one beat it.
+    """
+    order = ranked(study, trials)
+    if not study.further or not order:
+        return None
+    first, second = study.objectives[:2]
+    colour, ahead = colours(study, trials), front_of(study, trials)
+    places = [[trial.values[axis] for trial in order] for axis in (0, 1)]
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "trial",
+        "x": places[0],
+        "y": places[1],
+        "text": [f"{summary(trial)}<br>{escape(scores(study, trial))}" for trial in order],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {
+            "color": [colour[trial.id] for trial in order],
+            "size": [13 if trial in ahead else 8 for trial in order],
+            "symbol": ["circle" if trial.feasible else "circle-open" for trial in order],
+        },
+    }
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "Pareto front",
+        "x": [trial.values[0] for trial in ahead],
+        "y": [trial.values[1] for trial in ahead],
+        "line": {"shape": "hv", "width": 2, "color": "ink"},
+        "hoverinfo": "skip",
+    }
+    axes = []
+    for objective, values in zip((first, second), places, strict=True):
+        title = f"{objective.metric} ({objective.direction})"
+        axes.append(axis(title, type="log" if is_log(values) else "linear"))
+    lines = [line] if len(study.objectives) == 2 else []
+    layout = {"xaxis": axes[0], "yaxis": axes[1], "height": 420, "hovermode": "closest"}
+    return {"data": [*lines, dots], "layout": layout}
+
+
+def best_so_far(
+    curves: Sequence[tuple[StudyRow, str, Sequence[tuple[int, float, float]]]], *, by: str
+) -> Figure | None:
+    """Each study's best value by ``epochs`` of training or by ``time``, a line each in its colour.
+
+    A curve's points are (epochs so far, seconds, value) in order. None where none can be drawn.
+    """
+    if by == "epochs":
+        scale, title = 1.0, "epochs of training"
+    else:
+        scale, unit = unit_of(max((p[1] for _, _, points in curves for p in points), default=0.0))
+        title = f"time since submission ({unit})"
+    traces, drawn = [], []
+    for study, colour, points in curves:
+        shown = [point for point in points if by != "epochs" or point[0]]
+        best = _running_best(study, [value for _, _, value in shown])
+        if best:
+            drawn += [value for value in best if value is not None]
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": escape(study.name),
+                    "x": [n if by == "epochs" else at / scale for n, at, _ in shown],
+                    "y": best,
+                    "line": {"shape": "hv", "width": 2.5, "color": colour},
+                    "hovertemplate": f"{escape(study.name)}: %{{y:.5g}}<extra></extra>",
+                }
+            )
+    if not traces:
+        return None
+    y_axis = axis(curves[0][0].metric, type="log" if is_log(drawn) else "linear")
+    return {"data": traces, "layout": {"xaxis": axis(title), "yaxis": y_axis, "height": 380}}
+
+
+def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float | None]:
+    """The best of ``values`` up to each of them; None is nobody's best."""
+    best: float | None = None
+    found = []
+    for value in values:
+        if value is not None and (best is None or sign(study) * value > sign(study) * best):
+            best = value
+        found.append(best)
+    return found
+
+
+def learning_curves(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> Figure | None:
+    """The metric over epochs, a line a trial; the best one is drawn last and thickest."""
+    curves: dict[str, list[EpochRow]] = {}
+    for row in sorted(epochs, key=lambda row: row.epoch):
+        if math.isfinite(row.value):
+            curves.setdefault(row.trial, []).append(row)
+    if not curves:
+        return None
+    colour = colours(study, trials)
+    rank = {trial.id: place for place, trial in enumerate(ranked(study, trials))}
+    winner = best_of(study, trials)
+    top = winner.id if winner else ""
+    worst_first = sorted(
+        (trial for trial in trials if trial.id in curves),
+        key=lambda trial: (trial.id == top, -rank.get(trial.id, len(trials))),
+    )
+    traces = []
+    for trial in worst_first:
+        rows, best = curves[trial.id], trial.id == top
+        traces.append(
+            {
+                "type": "scatter",
+                # A curve of one point is no line: the dot is all there is to see.
+                "mode": "lines+markers",
+                "name": f"trial {trial.number}",
+                "x": [row.epoch for row in rows],
+                "y": [row.value for row in rows],
+                "text": summary(trial),
+                "hovertemplate": f"%{{text}}<br>epoch %{{x}}: {escape(study.metric)} = %{{y:.5g}}"
+                "<extra></extra>",
+                "line": {"color": colour[trial.id], "width": 3.5 if best else 1.4},
+                "marker": {"size": 8 if best else 5},
+                "opacity": 1.0 if best else 0.75,
+            }
+        )
+    everything = [row.value for rows in curves.values() for row in rows]
+    longest = max(rows[-1].epoch for rows in curves.values())
+    x_axis = axis("epoch", **({"dtick": 1} if longest <= 12 else {}))
+    y_axis = axis(study.metric, type="log" if is_log(everything) else "linear")
+    layout = {"xaxis": x_axis, "yaxis": y_axis, "height": 420, "hovermode": "closest"}
+    return {"data": traces, "layout": layout}
+
+
+def timeline(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> Figure | None:
+    """Which device and slot ran which trial when: a bar for epochs that ran on without a gap."""
+    if not epochs:
+        return None
+    known = {trial.id: trial for trial in trials}
+    colour = colours(study, trials)
+    runs: list[list[EpochRow]] = []
+    # By end time within a trial; ties (epochs reported together) in the order of the epochs.
+    for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
+        before = runs[-1][-1] if runs else None
+        if before and (before.trial, before.fence) == (row.trial, row.fence):
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    # A gang's epochs are on the lanes of all its members.
+    placed = [(place, bar) for bar in runs for place in bar[0].places]
+    bars = [bar for _, bar in placed]
+    places = {place for row in epochs for place in row.places}
+    several = {device for device, slot in places if slot > 0}
+    lane_of = {
+        (device, slot): f"{device} · {slot}" if device in several else device
+        for device, slot in places
+    }
+    lanes = [lane_of[key] for key in sorted(lane_of)]
+    scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
+    spans = [(bar[0].at - bar[0].seconds, bar[-1].at) for bar in bars]
+    names = [known[bar[0].trial] for bar in bars]
+    # From the first epoch on: services that took long to start would press the rest together.
+    begin = (min(start for start, _ in spans) - study.created_at) / scale
+    end = (max(end for _, end in spans) - study.created_at) / scale
+    edge = (end - begin) / 60
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "base": [(start - study.created_at) / scale for start, _ in spans],
+        "x": [(end - start) / scale for start, end in spans],
+        "y": [escape(lane_of[place]) for place, _ in placed],
+        "text": [str(trial.number) for trial in names],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "customdata": [
+            [
+                summary(trial),
+                f"epoch {bar[0].epoch}" + (f" to {bar[-1].epoch}" if len(bar) > 1 else ""),
+                " to ".join(f"{(at - study.created_at) / scale:.4g}" for at in span),
+                f"attempt {bar[0].fence}",
+            ]
+            for trial, bar, span in zip(names, bars, spans, strict=True)
+        ],
+        "hovertemplate": "%{customdata[0]}<br>%{customdata[1]}, %{customdata[3]}<br>"
+        f"%{{customdata[2]}} {unit}<extra></extra>",
+        "marker": {"color": [colour[trial.id] for trial in names]},
+    }
+    layout = {
+        "xaxis": axis(f"time since submission ({unit})", range=[begin - edge, end + edge]),
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": [escape(lane) for lane in reversed(lanes)],
+        },
+        "height": lanes_height(len(lanes)),
+        "bargap": 0.22,
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "uniformtext": {"minsize": 9, "mode": "hide"},
+    }
+    return {"data": [trace], "layout": layout}

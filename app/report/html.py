@@ -1,0 +1,175 @@
+"""Pieces of the report's HTML: lists of facts and the table of trials. Text is escaped here."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from ...scheduler.model.trial import TrialState
+from ..common.text import count, duration, number
+from ..views.energy import joules_of
+from ..views.progress import front_of, ranked, violated
+from .charts import colours
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import Objective, Scalar
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+
+NOTHING = '<span class="stopped">—</span>'
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Names and values as a definition list."""
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{_html(v)}</dd>" for name, v in values.items())
+    return f"<dl>{rows}</dl>"
+
+
+def _html(value: object) -> str:
+    return value if isinstance(value, Markup) else escape(number(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table: its head, what a trial sorts by (None: last), and the cell's HTML.
+
+    ``first`` is the direction of a first click; ``kind`` the CSS class, ``n`` for numbers.
+    """
+
+    title: str
+    key: Callable[[TrialRow], object]
+    show: Callable[[TrialRow], str]
+    kind: str = ""
+    first: str = "ascending"
+
+    def head(self, *, chosen: bool) -> str:
+        sort = f' aria-sort="{self.first}"' if chosen else ""
+        return (
+            f'<th tabindex="0" class="{self.kind}" data-first="{self.first}"{sort}>'
+            f"{escape(self.title)}</th>"
+        )
+
+    def cell(self, trial: TrialRow) -> str:
+        key = self.key(trial)
+        absent = key is None or (isinstance(key, float) and not math.isfinite(key))
+        sortable = "" if absent else escape(str(key))
+        return f'<td class="{self.kind}" data-key="{sortable}">{self.show(trial)}</td>'
+
+
+def table(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> str:
+    """All trials, best first, those without a result last; with its tools to filter and sort."""
+    if not trials:
+        return '<p class="none">No trial was proposed yet.</p>'
+    order = ranked(study, trials)
+    listed = {trial.id for trial in order}
+    columns = _columns(study, trials, epochs)
+    heads = "".join(
+        column.head(chosen=bool(listed) and place == 2) for place, column in enumerate(columns)
+    )
+    best = front_of(study, trials)
+    rows = [_row(trial, columns, best=trial in best) for trial in order]
+    rows += [_row(trial, columns) for trial in trials if trial.id not in listed]
+    states = [state for state in TrialState if any(trial.state == state for trial in trials)]
+    chips = "".join(
+        f'<button data-state="{state}" aria-pressed="false">{state}</button>'
+        for state in (states if len(states) > 1 else ())
+    )
+    return (
+        '<div class="tools"><input type="search" aria-label="filter trials"'
+        ' placeholder="Filter by any text in a row">'
+        '<span class="choice" role="group" aria-label="state">'
+        f'<button data-state="" aria-pressed="true">all</button>{chips}</span>'
+        f'<span class="count">{count(len(trials), "trial")}</span></div>'
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _row(trial: TrialRow, columns: Sequence[Column], *, best: bool = False) -> str:
+    top = ' class="top"' if best else ""
+    cells = "".join(column.cell(trial) for column in columns)
+    return f'<tr{top} data-of="{trial.state}">{cells}</tr>'
+
+
+def _columns(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> list[Column]:
+    seconds: defaultdict[str, float] = defaultdict(float)
+    of_trial: defaultdict[str, list[EpochRow]] = defaultdict(list)
+    for row in epochs:
+        seconds[row.trial] += row.seconds
+        of_trial[row.trial].append(row)
+    joules = {name: joules_of(rows) for name, rows in of_trial.items()}
+    colour = colours(study, trials)
+
+    def named(trial: TrialRow) -> str:
+        return f'<i class="swatch" style="background:{colour[trial.id]}"></i>{trial.number}'
+
+    def trained(trial: TrialRow) -> str:
+        return duration(seconds[trial.id]) if trial.id in seconds else NOTHING
+
+    columns = [
+        Column("Trial", lambda t: t.number, named, "n"),
+        Column("State", lambda t: t.state, lambda t: f'<i class="{t.state}">{t.state}</i>'),
+        *(_objective(place, each) for place, each in enumerate(study.objectives)),
+        Column("Epochs", lambda t: t.epoch, lambda t: str(t.epoch), "n", "descending"),
+    ]
+    for name in dict.fromkeys(name for trial in trials for name in trial.params):
+        numeric = all(_numeric(trial.params.get(name)) for trial in trials)
+        columns.append(_parameter(name, "n" if numeric else ""))
+    columns += [
+        Column("Training", lambda t: seconds.get(t.id), trained, "n", "descending"),
+        Column("Device", lambda t: t.device or None, lambda t: escape(t.device) or NOTHING),
+    ]
+    if any(each is not None for each in joules.values()):
+        columns.append(
+            Column("J", lambda t: joules.get(t.id), lambda t: _value(joules.get(t.id)), "n")
+        )
+    if any(trial.constraints for trial in trials):
+        columns.append(Column("Violates", lambda t: violated(t) or None, _violated))
+    if any(trial.failure_kind for trial in trials):
+        columns.append(Column("Failure", lambda t: t.failure_kind, _failure, "why"))
+    return columns
+
+
+def _objective(place: int, objective: Objective) -> Column:
+    def value(trial: TrialRow) -> float | None:
+        return trial.values[place] if trial.values else None
+
+    better = "descending" if objective.direction == "maximize" else "ascending"
+    return Column(objective.metric, value, lambda t: _value(value(t)), "n", better)
+
+
+def _violated(trial: TrialRow) -> str:
+    return escape(violated(trial)) or NOTHING
+
+
+def _parameter(name: str, kind: str) -> Column:
+    return Column(name, lambda t: t.params.get(name), lambda t: _value(t.params.get(name)), kind)
+
+
+def _value(value: Scalar) -> str:
+    return NOTHING if value is None else escape(number(value))
+
+
+def _failure(trial: TrialRow) -> str:
+    if not trial.failure_kind:
+        return ""
+    text = f"<b>{escape(trial.failure_kind)}</b> {escape(trial.failure_message or '')}"
+    if not trial.failure_traceback:
+        return text
+    trace = f"<pre>{escape(trial.failure_traceback)}</pre>"
+    return f"<details><summary>{text}</summary>{trace}</details>"
+
+
+def _numeric(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

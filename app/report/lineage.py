@@ -1,0 +1,71 @@
+"""Where forked trials come from (population based training): a chart for the report.
+
+A lane a trial, along the epochs that are its own. An arrow leads from the trial whose state was
+taken over, after the epoch where it was, to the one that goes on from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...scheduler.model.study import number_of
+from .charts import Figure, colours, lanes_height, summary
+
+if TYPE_CHECKING:
+    from ..ledger.rows import StudyRow, TrialRow
+
+SECTION = (
+    '<section id="lineage"><div class="head"><h2>Lineage</h2>'
+    "<p>A lane a trial, along its own epochs. An arrow leads from the trial whose state was taken"
+    " over to the one that goes on from it.</p>"
+    '<span class="legend">worst <i></i> best</span></div>'
+    '<div class="chart" data-figure="lineage"></div></section>'
+)
+
+
+def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
+    """The chart of a study with forked trials, None of another one."""
+    forked = [trial for trial in trials if trial.origin_trial is not None]
+    if not forked:
+        return None
+    colour = colours(study, trials)
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "x": [trial.origin_epoch or 0, trial.epoch],
+            "y": [trial.number, trial.number],
+            "text": summary(trial),
+            "hovertemplate": "%{text}<br>epoch %{x}<extra></extra>",
+            "line": {"color": colour[trial.id], "width": 4},
+            "marker": {"size": 6},
+        }
+        for trial in trials
+    ]
+    arrows: list[dict[str, Any]] = [
+        {
+            "x": trial.origin_epoch,
+            "y": trial.number,
+            "ax": trial.origin_epoch,
+            "ay": number_of(trial.origin_trial or ""),
+            "xref": "x",
+            "yref": "y",
+            "axref": "x",
+            "ayref": "y",
+            "text": "",
+            "showarrow": True,
+            "arrowhead": 2,
+            "arrowwidth": 1.3,
+            "arrowcolor": colour[trial.id],
+        }
+        for trial in forked
+    ]
+    layout = {
+        "xaxis": {"title": {"text": "epoch"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "trial"}, "autorange": "reversed"},
+        "height": lanes_height(len(trials)),
+        "annotations": arrows,
+        "hovermode": "closest",
+    }
+    return {"data": traces, "layout": layout}

@@ -1,0 +1,59 @@
+"""The frame of the pages that we write: style, charts and footer around the body of each.
+
+A page carries its style, its code and, for charts, plotly.js in itself, and forbids itself any
+network access. Text of the user reaches it in two ways only: through ``html.escape`` into the page,
+and as JSON into the charts; so a study may be named ``<script>``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..common.plain import encodable
+from .charts import SCALE
+
+
+def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:
+    """The page whose header and main are in the file ``template`` beside this one.
+
+    ``parts`` are HTML by the name of their placeholder. Without ``charts`` it needs no plotly.js.
+    """
+    library, size = "", ""
+    if charts:
+        from plotly.offline import get_plotlyjs
+
+        library = get_plotlyjs()
+        size = (
+            f" This file is about {len(library) / 1e6 + 0.1:.1f} MB, nearly all of it plotly.js,"
+            " so that it opens without a network."
+        )
+    known = {
+        "scale": ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in SCALE),
+        "figures": script_json(charts),
+        "plotly": library,
+        "footer": f"Made by Penstock on {moment(now.timestamp())}.{size}",
+        **parts,
+    }
+    frame, body = (
+        Path(__file__).with_name(name).read_text(encoding="utf-8")
+        for name in ("frame.html", template)
+    )
+    # One pass: what is put in is never searched for placeholders again.
+    whole = frame.replace("{{body}}", body)
+    return encodable(re.sub(r"\{\{(\w+)\}\}", lambda match: known[match[1]], whole))
+
+
+def script_json(value: Any) -> str:
+    """JSON that is safe inside a script element: no text in it can close the element."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def moment(at: float) -> str:
+    """``at`` (seconds since 1970) as a date and time of UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y, %H:%M:%S UTC")

@@ -1,0 +1,100 @@
+"""The report's charts of parameters: what each matters, and which values went with which result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..common.text import number
+from ..views.progress import ranked
+from .charts import LANE, MARGIN, SCALE, Figure, axis, escape, is_log, shade
+
+if TYPE_CHECKING:
+    from ..ledger.rows import StudyRow, TrialRow
+    from ..optuna_bridge.importances import Importances
+
+#: So few different numbers are drawn as places of their own, evenly spaced (32, 64, 128, 256).
+FEW = 6
+
+
+def importances(found: Importances) -> Figure:
+    """A bar a parameter, the most important one on top."""
+    names = [escape(name) for name in reversed(found.shares)]
+    shares = list(reversed(found.shares.values()))
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "x": shares,
+        "y": names,
+        "text": [f"{100 * share:.0f} %" for share in shares],
+        "textposition": "auto",
+        "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
+        "marker": {"color": shade(1.0)},
+    }
+    layout = {
+        "xaxis": axis("share", range=[0, 1], tickformat=".0%"),
+        "yaxis": {"type": "category"},
+        "height": MARGIN + len(names) * LANE,
+        "bargap": 0.3,
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
+    """Parameters and result of every trial with a value, a line each. None below two of them."""
+    order = ranked(study, trials)[::-1]
+    if len(order) < 2:
+        return None
+    names = dict.fromkeys(name for trial in trials for name in trial.params)
+    dimensions = [
+        _dimension(name, [trial.params.get(name) for trial in order])
+        # A parameter that was the same everywhere explains nothing.
+        for name in names
+        if len({repr(trial.params.get(name)) for trial in order}) > 1
+    ]
+    for place, objective in enumerate(study.objectives):
+        dimensions.append(_dimension(objective.metric, [trial.values[place] for trial in order]))
+    shares = [place / (len(order) - 1) for place in range(len(order))]
+    stops = [[at, "rgb({},{},{})".format(*rgb)] for at, rgb in SCALE]
+    trace = {
+        "type": "parcoords",
+        "dimensions": dimensions,
+        "line": {"color": shares, "colorscale": stops, "cmin": 0, "cmax": 1},
+    }
+    return {"data": [trace], "layout": {"height": 430}}
+
+
+def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    """One axis: places for choices and for few numbers, powers of ten where numbers span far."""
+    numbers = [float(v) for v in values if _is_number(v)]
+    if len(numbers) < len(values) or len(set(numbers)) <= FEW:
+        texts = {number(v): v for v in values}
+        order = sorted(texts, key=lambda text: (not _is_number(texts[text]), _place(texts[text])))
+        places = {text: place for place, text in enumerate(order)}
+        return {
+            "label": escape(name),
+            "values": [places[number(v)] for v in values],
+            "tickvals": list(places.values()),
+            "ticktext": [escape(text) for text in order],
+            "range": [-0.15, len(order) - 0.85],
+        }
+    if is_log(numbers):
+        low, high = math.log10(min(numbers)), math.log10(max(numbers))
+        powers = range(math.ceil(low), math.floor(high) + 1)
+        return {
+            "label": escape(name),
+            "values": [math.log10(value) for value in numbers],
+            "tickvals": list(powers),
+            "ticktext": [f"{10.0**power:g}" for power in powers],
+            "range": [low, high],
+        }
+    return {"label": escape(name), "values": numbers}
+
+
+def _place(value: Any) -> tuple[float, str]:
+    return (float(value), "") if _is_number(value) else (0.0, str(value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

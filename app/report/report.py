@@ -1,0 +1,282 @@
+"""The report of a study: one HTML file that opens anywhere, also off line and years later.
+
+A running, failed or empty study has a report too: it says what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...scheduler.model.trial import TrialState
+from ...scheduler.strategies.base import RULES
+from ..common.atomic_file import write_whole
+from ..common.text import count, duration, label, number
+from ..ledger.codec import spec_from_json
+from ..optuna_bridge.importances import LEAST, Importances, importances
+from ..views import device_sharing
+from ..views.energy import energy_words
+from ..views.progress import (
+    Standing,
+    aim,
+    best_words,
+    breaks,
+    final_metrics,
+    reached,
+    scores,
+    standing,
+)
+from ..views.utilisation import beside, usage_of, words
+from . import figures, lineage, parameter_figures
+from .html import Markup, pairs, table
+from .page import moment, page
+from .system_section import SystemSection, system_section, turned
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StrategySpec, StudySpec
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+    from ..views.utilisation import Usage
+
+
+#: So many trials of a front are listed; the table has all.
+FRONT_SHOWN = 8
+#: The section of a study with several objectives.
+PARETO = (
+    '<section id="pareto"><div class="head"><h2>Pareto front</h2><p>Each dot is a trial at its last'
+    " values. Those on the line are beaten by none in every objective; a hollow one violates a"
+    ' constraint.</p><span class="legend">worst <i></i> best</span></div>'
+    '<div class="chart" data-figure="pareto"></div></section>'
+)
+
+
+def write_report(reader: Reader, study_id: str, path: Path) -> Path:
+    """Write the report of ``study_id`` to ``path`` (its folder is made) and return the path.
+
+    The file appears whole or not at all. Raises UsageError when the study is unknown or the file
+    cannot be written.
+    """
+    study = reader.study(study_id)
+    trials, epochs = reader.trials(study.id), reader.epochs(study.id)
+    shares = _importances(reader, study, trials, epochs)
+    used = usage_of(reader, study)
+    sharing = _shared(reader, study, epochs)
+    system = system_section(reader, spec_from_json(study.spec_json), trials)
+    energy = energy_words(epochs, reader.devices())
+    text = render(study, trials, epochs, shares, datetime.now(UTC), used, system, energy, sharing)
+    write_whole(path, text, "report")
+    return path
+
+
+def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:
+    """HTML of who shared a device with whom: trials of this study and of those beside it."""
+    if not epochs:
+        return ""
+    others = beside(reader, study, study.finished_at or max(row.at for row in epochs))
+    rows = [*epochs, *(row for other in others for row in reader.epochs(other.id))]
+    return device_sharing.section(study, rows, {other.id: other.name for other in others})
+
+
+def _importances(
+    reader: Reader, study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> Importances | None:
+    if len(trials) < LEAST:
+        return None
+    # Here, because it imports Optuna, which takes a second.
+    from ..optuna_bridge.frozen_trials import Results
+
+    plan = spec_from_json(study.spec_json).strategy
+    return importances(Results(reader, study.id).frozen(trials, epochs), plan)
+
+
+def render(  # noqa: PLR0917 - what the page is of, and when
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    shares: Importances | None,
+    now: datetime,
+    used: Usage | None = None,
+    system: SystemSection | None = None,
+    energy: str = "",
+    sharing: str = "",
+) -> str:
+    """The page as text; ``now`` is when it was made, ``sharing`` HTML of who shared a device."""
+    spec = spec_from_json(study.spec_json)
+    stand = standing(study, spec.strategy, trials, epochs)
+    system = system or SystemSection()
+    charts = {
+        **system.charts,
+        "history_time": figures.history(study, trials, epochs, by="time"),
+        "history_trial": figures.history(study, trials, epochs, by="trial"),
+        "pareto": figures.pareto(study, trials),
+        "curves": figures.learning_curves(study, trials, epochs),
+        "timeline": figures.timeline(study, trials, epochs),
+        "importances": shares and parameter_figures.importances(shares),
+        "parallel": parameter_figures.parallel(study, trials),
+        "lineage": lineage.lineage(study, trials),
+    }
+    end = study.finished_at or now.timestamp()
+    parts = {
+        "title": f"{escape(study.name)} · Penstock",
+        "name": escape(study.name),
+        "status": escape(study.status),
+        "lead": _lead(study, spec),
+        "message": f'<p class="message">{escape(study.message)}</p>' if study.message else "",
+        "tiles": _tiles(study, spec.strategy, stand, epochs, end),
+        "best_title": best_words(study).capitalize(),
+        "best": _front(study, stand.front) if study.further else _best(study, stand.best, epochs),
+        "pareto": PARETO if study.further else "",
+        "facts": _facts(study, spec, trials, epochs, used, energy),
+        "shares": _shares(study, shares),
+        "lineage": lineage.SECTION if charts["lineage"] else "",
+        "sections": system.html + sharing,
+        "table": table(study, trials, epochs),
+    }
+    return page("report.html", parts, charts, now)
+
+
+def _lead(study: StudyRow, spec: StudySpec) -> str:
+    """One sentence: what the study did."""
+    words = [
+        f"{study.n_trials} configurations by {_sampler(spec)},",
+        f"{strategy_words(spec)},",
+        "to "
+        + ", ".join(f"{each.direction} <b>{escape(each.metric)}</b>" for each in study.objectives)
+        + ".",
+    ]
+    return " ".join(words)
+
+
+def _sampler(spec: StudySpec) -> str:
+    return escape(label(spec.sampler)) + " sampling"
+
+
+def strategy_words(spec: StudySpec) -> str:
+    plan = spec.strategy
+    name = escape(label(plan.name))
+    if plan.max_epochs is None:
+        return f"{name}, as many epochs as the objective runs"
+    if plan.name == "full":
+        return f"{name} of {plan.max_epochs} epochs each"
+    if plan.name in RULES:
+        return f"{name} of up to {plan.max_epochs} epochs, looked at every {plan.min_epochs}"
+    if plan.name == "pbt":
+        return f"{name} over {plan.max_epochs} epochs, compared every {plan.min_epochs}"
+    return f"{name} from {plan.min_epochs} to {plan.max_epochs} epochs (eta {plan.eta})"
+
+
+def _tiles(
+    study: StudyRow, plan: StrategySpec, stand: Standing, epochs: Sequence[EpochRow], end: float
+) -> str:
+    """Four numbers: trials, epochs, time on the clock, time spent training."""
+    states = ", ".join(f"{stand.counts[s]} {s}" for s in TrialState if stand.counts[s])
+    full = study.n_trials * plan.max_epochs if plan.max_epochs else None
+    share = f"{100 * stand.epochs / full:.0f} % of the full budget of {full}" if full else ""
+    slots = len({(row.device, row.slot) for row in epochs})
+    training = end - (stand.started or end)
+    busy = f"{100 * stand.busy / (slots * training):.0f} %" if training > 0 else ""
+    since = f", {busy} of their time since then" if busy else ""
+    tiles = (
+        (str(stand.counts.total()), "trials", states or f"of {study.n_trials}"),
+        (str(stand.epochs), "epochs", share),
+        (duration(end - study.created_at), "on the clock", _waited(study, stand)),
+        (duration(stand.busy), "of training", f"on {count(slots, 'slot')}{since}"),
+    )
+    return "".join(
+        f"<div class='tile'><b>{value}</b><span>{label}</span><small>{more}</small></div>"
+        for value, label, more in (tiles if stand.epochs else tiles[:3])
+    )
+
+
+def _waited(study: StudyRow, stand: Standing) -> str:
+    if stand.started is None:
+        return "no epoch has begun"
+    return f"first epoch began after {duration(max(0.0, stand.started - study.created_at))}"
+
+
+def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) -> str:
+    if best is None:
+        return '<p class="none">No trial has a result.</p>'
+    metrics = final_metrics(best, epochs)
+    others = {name: value for name, value in metrics.items() if name != study.metric}
+    text = (
+        f'<p class="value">{number(best.value, 5)}</p>'
+        f'<p class="what">{escape(study.metric)} of trial {best.number}'
+        f", {escape(reached(best))}</p>"
+    )
+    text += "<h3>Parameters</h3>" + pairs(best.params) if best.params else ""
+    return text + ("<h3>Other metrics</h3>" + pairs(others) if others else "")
+
+
+def _front(study: StudyRow, best: Sequence[TrialRow]) -> str:
+    """The trials of the front, best by the first objective first; those there is room for."""
+    if not best:
+        return '<p class="none">No trial has a result.</p>'
+    shown = {f"trial {trial.number}": scores(study, trial) for trial in best[:FRONT_SHOWN]}
+    more = len(best) - len(shown)
+    text = pairs(shown) + (f'<p class="none">and {more} more</p>' if more else "")
+    return f'<p class="value">{len(best)}</p><p class="what">trials that none beats</p>{text}'
+
+
+def _shares(study: StudyRow, shares: Importances | None) -> str:
+    """What the chart of importances is of."""
+    if shares is None:
+        return f"They need {LEAST} trials with results after the same epoch."
+    when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
+    return (
+        f"The share of each parameter in how {escape(study.metric)}{when} varies, over"
+        f" {shares.trials} trials. Functional ANOVA: what parameters do together is left out."
+    )
+
+
+def _facts(  # noqa: PLR0917 - all that it tells of
+    study: StudyRow,
+    spec: StudySpec,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    used: Usage | None,
+    energy: str,
+) -> str:
+    devices = sorted({row.device for row in epochs})
+    shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
+    facts: dict[str, object] = {
+        "Objective": aim(study),
+        **({"Constraints": _constraints(spec)} if spec.constraints else {}),
+        "Strategy": Markup(strategy_words(spec)),
+        "Sampler": Markup(_sampler(spec)),
+        "Seed": study.seed,
+        "Code": Markup(f"<code>{escape(code_name(spec.code.target))}</code>"),
+        **_exactness(spec, epochs),
+        "Submitted": moment(study.created_at),
+        "Finished": moment(study.finished_at) if study.finished_at else "not yet",
+        "Devices": shown or "none yet",
+        **({"Use": words(used)} if used is not None else {}),
+        **({"System parameters": turned(spec, trials)} if spec.contract == "torch" else {}),
+        **({"Energy": energy} if energy else {}),
+        "Id": Markup(f"<code>{escape(study.id)}</code>"),
+    }
+    return pairs(facts)
+
+
+def _constraints(spec: StudySpec) -> str:
+    return ", ".join(f"{name} at most {bound:g}" for name, bound in spec.constraints)
+
+
+def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]:
+    """What is promised of the bits, and where the signature that they depend on has changed."""
+    if spec.contract == "objective":
+        return {}
+    facts: dict[str, object] = {"Exactness": spec.exactness}
+    if broken := breaks(epochs):
+        places = [f"trial {int(row.trial.rpartition('-')[2])} epoch {row.epoch}" for row in broken]
+        more = f" and {len(places) - 6} more" if len(places) > 6 else ""
+        facts["Signature breaks"] = ", ".join(places[:6]) + more
+    return facts
+
+
+def code_name(target: str) -> str:
+    """``/a/b/script.py:attr`` as ``script.py:attr``: a report is passed on, folders stay home."""
+    return target.rpartition("/")[2]

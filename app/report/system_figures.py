@@ -1,0 +1,151 @@
+"""The pictures of system parameters: profiles over epochs, workloads, batch sizes, what was bought.
+
+PipeTune's figures 2 (events over epochs), 8 (clusters) and 3 (a knob against the batch size), from
+what the ledger has of one study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log10
+from statistics import geometric_mean
+from typing import TYPE_CHECKING
+
+from ...profiling.knobs.knobs import SystemConfig, words
+from ...scheduler.model.study import number_of
+from ..common.text import count, number
+from .charts import LANE, MARGIN, STUDIES, UNRANKED, Figure, axis, escape, lanes_height, shade
+
+if TYPE_CHECKING:
+    from ...profiling.similarity.service import Similarity
+    from ...scheduler.model.events import Profiled
+    from ..views.system_configurations import Tried
+
+
+def heat(profiles: Sequence[Profiled]) -> Figure | None:
+    """A row a counter, a column a profiled epoch, each by its part of the row's largest value."""
+    if not profiles:
+        return None
+    names = sorted({name for each in profiles for name, _ in each.values}, reverse=True)
+    values = [[dict(each.values).get(name) for each in profiles] for name in names]
+    most = [max((abs(v) for v in row if v is not None), default=0.0) or 1.0 for row in values]
+    trace = {
+        "type": "heatmap",
+        "x": [f"trial {number_of(each.trial)}<br>epoch {each.epoch}" for each in profiles],
+        "y": [escape(name) for name in names],
+        "z": [
+            [None if v is None else v / top for v in row]
+            for row, top in zip(values, most, strict=True)
+        ],
+        "zmin": 0,
+        "zmax": 1,
+        "text": [["" if v is None else number(v) for v in row] for row in values],
+        "hovertemplate": "%{x}<br>%{y} %{text}<extra></extra>",
+        "colorscale": [[0, shade(0.0)], [0.5, shade(0.5)], [1, shade(1.0)]],
+        "xgap": 2,
+        "ygap": 1,
+        "showscale": False,
+    }
+    layout = {
+        "xaxis": {"type": "category"},
+        "yaxis": {"type": "category"},
+        "height": lanes_height(len(names)),
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
+    """A dot a workload of the history by its cluster, those in ``own`` as squares."""
+    places = service.plane()
+    if len(places) < 2:
+        return None
+    of = [service.clusters.get(name) for name in places]
+    trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x for x, _ in places.values()],
+        "y": [y for _, y in places.values()],
+        "text": [
+            f"workload {name[:12]}{' of this study' if name in own else ''}<br>"
+            + ("in no cluster" if label is None else f"cluster {label}")
+            for name, label in zip(places, of, strict=True)
+        ],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {
+            "size": 12,
+            "symbol": ["square" if name in own else "circle" for name in places],
+            "color": [UNRANKED if n is None else STUDIES[n % len(STUDIES)] for n in of],
+        },
+    }
+    layout = {
+        "xaxis": axis("first principal component"),
+        "yaxis": axis("second principal component"),
+        "height": 360,
+        "hovermode": "closest",
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Figure | None:
+    """Speed over the default's against the batch size, a line a configuration; None for one size.
+
+    ``ratios`` are windows' seconds a step over the default's, by configuration and batch size.
+    """
+    sizes = sorted({size for found in ratios.values() for size in found})
+    if len(sizes) < 2:
+        return None
+    traces = []
+    for place, (config, found) in enumerate(ratios.items()):
+        there = sorted(found)
+        colour = STUDIES[place % len(STUDIES)]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers+text",
+                "x": there,
+                "y": [1 / geometric_mean(found[size]) for size in there],
+                "text": [""] * (len(there) - 1) + [escape(words(config))],
+                "textposition": "top center",
+                "customdata": [count(len(found[size]), "window") for size in there],
+                "hovertemplate": f"{escape(words(config))}<br>batch size %{{x}}: %{{y:.2f}}"
+                ", %{customdata}<extra></extra>",
+                "line": {"color": colour, "width": 2},
+                "marker": {"size": 8, "color": colour},
+            }
+        )
+    low, high = log10(sizes[0]), log10(sizes[-1])
+    room = (high - low) / 6  # for the names at the ends of the lines
+    ticks = {"tickvals": sizes, "ticktext": [str(n) for n in sizes]}
+    layout = {
+        "xaxis": axis("batch size", type="log", range=[low - room, high + room], **ticks),
+        "yaxis": axis("speed over the default's", type="log"),
+        "height": 360,
+        "hovermode": "closest",
+    }
+    return {"data": traces, "layout": layout}
+
+
+def bought(found: Sequence[Tried]) -> Figure | None:
+    """A bar a configuration: its speed over the default's; what could not be measured has none."""
+    speeds = {words(each.config): each.speed for each in found if each.speed is not None}
+    if not speeds:
+        return None
+    names = list(reversed(speeds))
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "base": 1,
+        "x": [speeds[name] - 1 for name in names],
+        "y": [escape(name) for name in names],
+        "text": [f"{speeds[name]:.2f}" for name in names],
+        "textposition": "auto",
+        "hovertemplate": "%{y}: %{text}<extra></extra>",
+        "marker": {"color": [shade(1.0) if speeds[name] > 1 else shade(0.0) for name in names]},
+    }
+    layout = {
+        "xaxis": axis("speed over the default's"),
+        "yaxis": {"type": "category"},
+        "height": MARGIN + len(names) * LANE,
+        "bargap": 0.3,
+    }
+    return {"data": [trace], "layout": layout}

@@ -1,0 +1,153 @@
+"""What was done with system parameters in a study: the report's section, with its pictures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+from ...profiling.knobs.knobs import SystemConfig, words
+from ...profiling.knobs.racing import decisive
+from ...profiling.similarity.history import machine_class, source_of
+from ...scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
+from ..common.text import count, duration
+from ..views.system_configurations import Tried, crashed, tried, tried_by_epoch
+from .charts import Figure
+from .system_figures import bought, by_batch, clusters, heat
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StudySpec
+    from ..ledger.reader import Reader
+    from ..ledger.rows import TrialRow
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSection:
+    """HTML of the section, and the charts that its places are filled with, by name."""
+
+    html: str = ""
+    charts: dict[str, Figure | None] = field(default_factory=dict)
+
+
+#: The section's pictures, each with what it is of.
+PICTURES = {
+    "system_bought": "Steps an hour under each configuration over those under the default.",
+    "system_batch": "The same against the batch size.",
+    "system_heat": "What was counted in each profiled epoch; a row by its largest value.",
+    "system_clusters": "Workloads of this installation's history, a dot each, by cluster; squares"
+    " are this study's. Profiles in the plane in which they differ most.",
+}
+
+
+def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
+    """In a line: what trials ran with."""
+    with_what = Counter(trial.system for trial in trials if trial.epoch)
+    told = [f"{words(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()]
+    how = f"{spec.system} by {spec.probing}" if spec.system == "tune" else spec.system
+    return f"{how}: {'; '.join(told) or 'no trial yet'}"
+
+
+def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> SystemSection:
+    """What was profiled and tried; where nothing was, a line that says so."""
+    windows = [event for _, event in reader.of_trials(spec.id, WindowsMeasured)]
+    profiles = [event for _, event in reader.of_trials(spec.id, Profiled)]
+    failures = [event for _, event in reader.of_trials(spec.id, AttemptFailed)]
+    by_epoch = spec.system == "tune" and spec.probing == "grid"
+    epochs = reader.epochs(spec.id)
+    if by_epoch:
+        windows += tried_by_epoch(epochs)
+    found = tried(windows, crashed(failures, epochs))
+    if not found and not profiles:
+        why = f"system={spec.system}" if spec.contract == "torch" else "the loop is the user's own"
+        return SystemSection(
+            _head("")
+            + f'<p class="none">No epoch was profiled and nothing was tried: {why}.</p></section>'
+        )
+    charts = {
+        "system_bought": bought(found),
+        "system_batch": by_batch(_by_batch(windows, spec, trials)),
+        "system_heat": heat(profiles),
+        "system_clusters": _clusters(reader, spec, trials) if profiles else None,
+    }
+    wasted = sum(window.wasted for event in windows for window in event.windows)
+    lead = "Profiled; nothing was tried."
+    if found and by_epoch:
+        lead = (
+            "Measured one configuration an epoch, beside the trial's own first epochs: the shortest"
+            " is used. Intervals are of 95 % for all of them together."
+        )
+    elif found:
+        lead = (
+            "Measured side by side in windows of a few steps; what of that was no training took"
+            f" {duration(wasted)}. Used is what is faster for sure among all that raced with it;"
+            " intervals are of 95 % for what is shown here and all looks together. Where too little"
+            " of the study is left to pay for more windows, it stays undecided, and the default."
+        )
+    shown = "".join(
+        f'<p>{PICTURES[name]}</p><div class="chart" data-figure="{name}"></div>'
+        for name, chart in charts.items()
+        if chart
+    )
+    table = _table(found, "epochs" if by_epoch else "windows")
+    return SystemSection(_head(lead) + shown + table + "</section>", charts)
+
+
+def _head(lead: str) -> str:
+    head = '<section id="system"><div class="head"><h2>System parameters</h2>'
+    return f"{head}<p>{lead}</p></div>" if lead else f"{head}</div>"
+
+
+def _table(found: Sequence[Tried], unit: str) -> str:
+    if not found:
+        return ""
+    energy, alpha = any(each.joules for each in found), decisive(len(found))
+    titles = ("configuration", unit, "speed", *(["joules"] if energy else []), "cannot be run")
+    rows = "".join(
+        f"<tr><td>{escape(words(each.config))}</td><td>{len(each.ratios) or ''}</td>"
+        f"<td>{_ratio(each.speed)}{_between(each.interval(alpha))}</td>"
+        + (f"<td>{_ratio(each.energy)}</td>" if energy else "")
+        + f"<td>{escape(each.failed)}</td></tr>"
+        for each in found
+    )
+    heads = "".join(f"<th>{title}</th>" for title in titles)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _by_batch(
+    events: Sequence[WindowsMeasured], spec: StudySpec, trials: Sequence[TrialRow]
+) -> dict[SystemConfig, dict[int, list[float]]]:
+    """Windows' ratios by configuration and by the batch size of the trial that measured."""
+    params = {trial.id: trial.params for trial in trials}
+    found: dict[SystemConfig, dict[int, list[float]]] = {}
+    for event in events:
+        size = params.get(event.trial, {}).get("batch_size", spec.batch_size)
+        if not isinstance(size, (int, float)):
+            continue
+        for window in event.windows:
+            found.setdefault(window.config, {}).setdefault(int(size), []).append(window.ratio)
+    return found
+
+
+def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Figure | None:
+    """The history of the class of machine that most of the study's trials were on."""
+    where = Counter(trial.device for trial in trials if trial.device)
+    devices = {record.device.name: record.device for record in reader.devices()}
+    there = [devices[name] for name, _ in where.most_common() if name in devices]
+    if not there:
+        return None
+    # Here, because they bring scikit-learn, which takes a second.
+    from ...profiling.similarity.service import Similarity
+
+    entries = reader.history(machine_class(there[0]))
+    own = frozenset(entry.workload for entry in entries if entry.source == source_of(spec.id))
+    return clusters(Similarity.fit(entries), own)

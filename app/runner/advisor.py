@@ -1,0 +1,109 @@
+"""What the history says of a workload, asked in a process of its own.
+
+A service is fitted to the history for each question, which takes two seconds of a core and
+libraries that a scheduler does without otherwise. So its process has what trials leave of the
+cores, and a history in which nothing was faster than the default is answered for at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from subprocess import SubprocessError
+from typing import NamedTuple
+
+from ...profiling.base.errors import UsageError
+from ...profiling.knobs.knobs import KNOBS, SystemConfig
+from ...profiling.similarity.history import HistoryEntry, Profile
+from ...scheduler.model.decisions import Consult
+from ...tasks.process.messages import Forged, parse
+from ..ledger.history import entries_from_bodies, entries_to_bodies
+
+log = logging.getLogger(__name__)
+
+#: Seconds that an answer may take.
+PATIENCE = 600.0
+
+
+class Advice(NamedTuple):
+    """The answer to the ``Consult`` of this id: what to try, () for nothing, and why."""
+
+    consult: str
+    workload: str
+    config: SystemConfig
+    why: str
+
+
+class Advisor:
+    """Answers in the background, one question after the other."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._asked: list[Future[Advice]] = []
+
+    def consult(self, question: Consult, entries: Sequence[HistoryEntry]) -> None:
+        """Have ``entries`` asked; ``answers`` has it when it is there."""
+        if not any(_worth_having(entry) for entry in entries):
+            done: Future[Advice] = Future()
+            why = f"the history of {question.machine} knows nothing to reuse"
+            done.set_result(Advice(question.id, question.workload, (), why))
+            self._asked.append(done)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="advisor")
+        self._asked.append(self._pool.submit(_ask, question, entries))
+
+    def answers(self) -> list[Advice]:
+        """What was answered since the last call."""
+        done = [each for each in self._asked if each.done()]
+        self._asked = [each for each in self._asked if not each.done()]
+        return [each.result() for each in done]
+
+
+def _worth_having(entry: HistoryEntry) -> bool:
+    return bool(entry.config) and not entry.infeasible and entry.speedup > 1
+
+
+def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
+    asked = {"profile": dict(question.profile), "entries": entries_to_bodies(entries)}
+    command = [sys.executable, "-P", "-m", __name__]
+    try:
+        done = subprocess.run(
+            command,
+            check=True,
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        found = parse(done.stdout)
+        config = tuple((str(name), value) for name, value in found["config"] if name in KNOBS)
+        return Advice(question.id, question.workload, config, found["why"])
+    except (OSError, Forged, ValueError, LookupError, TypeError, SubprocessError) as error:
+        log.warning("the history gave no answer: %r", error)
+        why = "the similarity service gave no answer; the log says more"
+        return Advice(question.id, question.workload, (), why)
+
+
+def main() -> None:
+    """The process: one question on its standard input, one answer on its output."""
+    os.nice(19)
+    from ...profiling.similarity.service import Similarity
+
+    asked = json.load(sys.stdin)
+    profile: Profile = tuple(sorted(asked["profile"].items()))
+    try:
+        answer = Similarity.fit(entries_from_bodies(asked["entries"])).ask(profile)
+        config, why = answer.config or (), answer.why
+    except UsageError as error:
+        config, why = (), str(error)
+    json.dump({"config": list(config), "why": why}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,328 @@
+"""Clients' commands as events: checked against the engine's state before anything happens.
+
+A sealed command can still be wrong, for its client may be of another version than this scheduler.
+All of it is checked here, for an event that was once written down is handled again at every start:
+one that cannot be handled would keep the scheduler down for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...profiling.base.errors import PenstockError, UsageError
+from ...scheduler.model.events import (
+    DevicesGivenBack,
+    DevicesTakenOut,
+    Event,
+    StudyCancelled,
+    StudyClosed,
+    StudyExtended,
+    StudyImported,
+    StudyPaused,
+    StudyResumed,
+    StudySubmitted,
+    StudyWeighed,
+    TrialAsked,
+    TrialEnqueued,
+    TrialTold,
+)
+from ...scheduler.model.finished import Past
+from ...scheduler.model.study import (
+    CONTRACTS,
+    EXACTNESS,
+    ON_SIGNATURE_CHANGE,
+    Code,
+    StrategySpec,
+    StudySpec,
+    forks,
+    trial_id,
+)
+from ...scheduler.model.trial import FINAL
+from ...scheduler.resources.drain_choice import LONGEST_WITHIN, choose, freeable
+from ...scheduler.state.state import EngineState, StudyState
+from ...scheduler.strategies.registry import make_strategy
+from ...tasks.process.messages import Forged
+from ..broker.protocol import REPLY, reply_name
+from ..common.validation import finite, whole
+from ..ledger.codec import decode, spec_from_json
+from ..spec.build import check_name
+from ..spec.energy_weight import check_metered
+from ..spec.objectives import DIRECTIONS, check_strategy
+from ..spec.sampler_options import SAMPLERS, check_space
+from ..spec.space import check_params, grid_size, parameter
+from ..spec.weights import check_priority, check_weight
+from .imports import check_imported
+
+KINDS = (
+    "submit, cancel, pause, resume, weigh, extend, enqueue, ask, tell, close, import, drain,"
+    " undrain, free, remember"
+)
+#: So many names of devices are listed where one is not found.
+NAMED = 10
+
+
+def id_of(body: Mapping[str, Any]) -> str:
+    """The id of a command, by which its client is answered. Forged where it has none."""
+    name = body.get("id")
+    if not isinstance(name, str) or not REPLY.fullmatch(reply_name(name)):
+        raise Forged("form", "a command without an id that can be answered")
+    return name
+
+
+#: What the ledger has of a study that is over: its spec, its status, its trials.
+FindPast = Callable[[str], tuple[StudySpec, str, Past]]
+
+
+def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindPast) -> Event:
+    """The event that a command asks for. UsageError says what is wrong with it."""
+    kind = body.get("kind")
+    try:
+        if kind == "submit":
+            return _submitted(body, state, at)
+        if kind == "import":
+            return _imported(body, state, at)
+        if kind == "extend":
+            return _extended(body, state, at, past)
+        if kind in ("drain", "undrain", "free"):
+            return _of_devices(body, state, at)
+        return _of_study(body, state, at)
+    except PenstockError:
+        raise
+    except Exception as error:  # whatever a check raises over a value that it did not expect
+        shown = kind if isinstance(kind, str) else type(kind).__name__
+        raise UsageError(f"a malformed command of kind {shown!r} is refused: {error!r}") from error
+
+
+def answer(event: Event, state: EngineState) -> dict[str, Any]:
+    """What a client is told of the command that became ``event``, besides that it was accepted.
+
+    UsageError where what it asked for is not there.
+    """
+    if isinstance(event, TrialAsked):
+        trial = state.trials.get(trial_id(event.study, event.number))
+        if trial is None:
+            raise UsageError(f"the sampler has no configuration for trial {event.number}")
+        return {"number": trial.number, "params": dict(trial.params)}
+    if isinstance(event, DevicesTakenOut | DevicesGivenBack):
+        return {"devices": event.devices}
+    if isinstance(event, StudyExtended):
+        return {"n_trials": event.study.n_trials}
+    return {}
+
+
+def _of_devices(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    if body["kind"] == "drain":
+        return _drained(body, state, at)
+    if body["kind"] == "free":
+        return _freed(body, state, at)
+    names = _devices(body["devices"], state.held, "drained device")
+    return DevicesGivenBack(at=at, devices=names)
+
+
+def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    names = _devices(body["devices"], state.devices, "device")
+    within = body.get("within")
+    deadline = None if within is None else at + _seconds(within)
+    return DevicesTakenOut(at=at, devices=names, deadline=deadline)
+
+
+def _freed(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    there, within = len(freeable(state)), _seconds(body["within"])
+    if not there:
+        raise UsageError("no device is there to be freed")
+    n = whole("N", body["n"], low=1)
+    if n > there:
+        raise UsageError.refuse("N", n, f"1 to {there}, the devices that are not drained yet")
+    return DevicesTakenOut(
+        at=at, devices=choose(state, n, at=at, within=within), deadline=at + within
+    )
+
+
+def _seconds(within: Any) -> float:
+    allowed = f"0 to {LONGEST_WITHIN:g} seconds"
+    number = finite("within", within, allowed)
+    if not 0 <= number <= LONGEST_WITHIN:
+        raise UsageError.refuse("within", within, allowed)
+    return number
+
+
+def _devices(names: Any, known: Collection[str], what: str) -> tuple[str, ...]:
+    """The full names of devices named by unique prefixes, each once."""
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise UsageError.refuse("devices", names, f"the names of {what}s")
+    return tuple(dict.fromkeys(_device(name, sorted(known), what) for name in names))
+
+
+def _device(name: str, known: list[str], what: str) -> str:
+    if name in known:
+        return name
+    meant = [each for each in known if name and each.startswith(name)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise UsageError(f"{name!r} may be any of {_listed(meant)}: write more of the name")
+    there = f"there is {_listed(known)}" if known else "there is none"
+    raise UsageError(f"there is no {what} {name!r}; {there}")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more (penstock devices)" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    spec = spec_from_json(json.dumps(body.get("study")))
+    _check_name(spec, state)
+    _check_known(spec)
+    there = [each.device for each in state.devices.values()]
+    check_metered(spec.energy_weight, there)
+    enqueued = tuple(
+        check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
+    )
+    return StudySubmitted(at=at, study=spec, enqueued=enqueued)
+
+
+def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: FindPast) -> Event:
+    """More trials: ``by`` so many, or up to so many (``to``), of which some may be there."""
+    name, past = str(body.get("study", "")), None
+    if name in state.finished:
+        spec, status, past = find(name)
+        if status == "failed":
+            raise UsageError(f"{spec.name} failed and cannot be extended: make a new study")
+        there = len(past.trials)
+        if body.get("code"):
+            spec = replace(spec, code=Code(**body["code"]))
+    else:
+        spec = _at_work(state, name).spec
+        there = spec.n_trials
+    if spec.contract == "ask":
+        raise UsageError(f"{spec.name} has as many trials as it is asked for: ask() for more")
+    if forks(spec):
+        raise UsageError(f"{spec.name} is a population, whose size stays: make a new study")
+    if body.get("to") is None:
+        n_trials = there + whole("by", body.get("by"), low=1)
+    else:
+        n_trials = whole("to", body["to"], low=1)
+    if spec.sampler == "grid" and spec.space is not None:
+        size = grid_size(spec.space, spec.conditions)
+        if there >= size:
+            raise UsageError(f"all {size} points of the grid of {spec.name} are taken")
+        n_trials = min(n_trials, size)
+    if n_trials <= there:
+        raise UsageError.refuse("to", n_trials, f"more than the {there} trials of {spec.name}")
+    return StudyExtended(at=at, study=replace(spec, n_trials=n_trials), past=past)
+
+
+def _at_work(state: EngineState, study: str) -> StudyState:
+    if study in state.finished:
+        raise UsageError(f"study {study} is over already")
+    if study not in state.studies:
+        raise UsageError(f"there is no study {study}")
+    return state.studies[study]
+
+
+def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    event = decode(StudyImported.__name__, body["imported"])
+    assert isinstance(event, StudyImported)
+    record = event.record
+    check_name(record.spec.name)
+    if record.spec.id in state.studies or record.spec.id in state.finished:
+        raise UsageError(f"there is a study {record.spec.id} already")
+    _check_name(record.spec, state)
+    _check_known(record.spec)
+    check_imported(event)
+    return replace(event, at=at)
+
+
+def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
+    kind, study = body.get("kind"), str(body.get("study", ""))
+    known = _at_work(state, study)
+    if kind == "cancel":
+        return StudyCancelled(at=at, study=study)
+    if kind in ("ask", "tell", "close"):
+        return _of_asked(body, state, known, at)
+    if kind in ("pause", "resume"):
+        if known.spec.contract == "ask":
+            raise UsageError(f"nothing of {known.spec.name} runs here: it cannot be paused")
+        if known.works == (kind == "resume"):
+            raise UsageError(f"{known.spec.name} is {known.status} already")
+        return (StudyPaused if kind == "pause" else StudyResumed)(at=at, study=study)
+    if kind == "weigh":
+        return StudyWeighed(
+            at=at,
+            study=study,
+            weight=check_weight(body["weight"]),
+            priority=check_priority(body["priority"]),
+        )
+    if kind == "enqueue":
+        params = check_params(known.spec.space, body["params"], known.spec.conditions)
+        return TrialEnqueued(at=at, study=study, params=params)
+    raise UsageError.refuse("kind", kind, KINDS)
+
+
+def _of_asked(body: Mapping[str, Any], state: EngineState, study: StudyState, at: float) -> Event:
+    name = study.spec.id
+    if study.spec.contract != "ask":
+        raise UsageError(f"{study.spec.name} trains its trials itself: it is no study to be asked")
+    if body["kind"] == "ask":
+        return TrialAsked(at=at, study=name, number=len(study.trials))
+    if body["kind"] == "close":
+        return StudyClosed(at=at, study=name)
+    number = whole("trial", body["number"], low=0)
+    trial = state.trials.get(trial_id(name, number))
+    if trial is None:
+        raise UsageError.refuse("trial", number, f"one of the {len(study.trials)} asked for")
+    if trial.state in FINAL:
+        raise UsageError(f"trial {number} of {study.spec.name} is {trial.state} already")
+    value, allowed = body["value"], "a finite number, or None of one that failed"
+    return TrialTold(
+        at=at,
+        trial=trial.id,
+        value=None if value is None else finite("value", value, allowed),
+        reason=str(body.get("reason", "")),
+    )
+
+
+def _check_name(spec: StudySpec, state: EngineState) -> None:
+    taken = {study.spec.name: study.spec.id for study in state.studies.values()}
+    taken |= {name: study for study, name in state.finished.items()}
+    if taken.get(spec.name, spec.id) != spec.id:
+        raise UsageError.refuse("study_name", spec.name, "a name not taken by another study")
+
+
+def _check_plan(plan: StrategySpec) -> None:
+    """See that rungs rise and end: the engine counts them."""
+    whole("strategy.min_epochs", plan.min_epochs, low=1)
+    whole("strategy.eta", plan.eta, low=2)
+    if plan.max_epochs is not None:
+        whole("strategy.max_epochs", plan.max_epochs, low=1)
+    for name in ("quantile", "resample", "risk"):
+        share = getattr(plan, name)
+        if not 0 <= finite(f"strategy.{name}", share) <= 1:
+            raise UsageError.refuse(f"strategy.{name}", share, "0 to 1")
+
+
+def _check_known(spec: StudySpec) -> None:
+    """See that engine and sampler know all that ``spec`` names."""
+    for field, value, known in (
+        ("contract", spec.contract, CONTRACTS),
+        ("exactness", spec.exactness, EXACTNESS),
+        ("on_signature_change", spec.on_signature_change, ON_SIGNATURE_CHANGE),
+        *(("direction", each.direction, DIRECTIONS) for each in spec.objectives),
+        ("sampler", spec.sampler, SAMPLERS),
+    ):
+        if value not in known:
+            raise UsageError.refuse(field, value, ", ".join(known))
+    whole("n_trials", spec.n_trials, low=1)
+    check_weight(spec.weight)
+    check_priority(spec.priority)
+    _check_plan(spec.strategy)
+    make_strategy(spec)
+    if spec.further:
+        check_strategy(spec.strategy)
+    for name, text in spec.space or ():
+        parameter(text, f"space[{name!r}]")
+    check_space(spec.sampler, spec.space, spec.conditions)

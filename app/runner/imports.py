@@ -1,0 +1,104 @@
+"""Is what an import brings a study as Penstock would have made it?
+
+An export is a text file, which anybody can edit. What does not fit together in it would be shown
+for ever as a study's result, so it is refused by the field's name before anything is written.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from optuna.distributions import json_to_distribution
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.events import StudyImported
+from ...scheduler.model.finished import PastTrial
+from ...scheduler.model.study import OVER, StudySpec, number_of, trial_id
+from ...scheduler.model.trial import FINAL, TrialState
+from ..spec.space import check_params
+
+#: An id is part of file names: of reports, of logs.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+#: Contracts whose trials have values without epochs.
+_OWN_VALUES = ("objective", "ask")
+
+
+def check_imported(event: StudyImported) -> None:
+    """Raise ``UsageError`` with the first field that does not fit the others."""
+    record, trials = event.record, event.trials
+    spec = record.spec
+    if not _ID.fullmatch(spec.id):
+        raise UsageError.refuse("spec.id", spec.id, "letters, digits and . _ -")
+    if record.status not in OVER or record.finished_at is None:
+        raise UsageError.refuse("status", record.status, f"{', '.join(OVER)}: a study that is over")
+    numbers = [trial.number for trial in trials]
+    if sorted(numbers) != list(range(len(numbers))):
+        allowed = f"each number from 0 to {len(numbers) - 1} once"
+        raise UsageError.refuse("trials.number", sorted(numbers), allowed)
+    for trial in trials:
+        _check_trial(spec, trial, len(trials))
+
+
+def _check_trial(spec: StudySpec, trial: PastTrial, n_trials: int) -> None:
+    def refuse(field: str, value: object, allowed: str) -> UsageError:
+        return UsageError.refuse(f"{field} of trial {trial.number}", value, allowed)
+
+    if trial.state not in FINAL:
+        raise refuse("state", str(trial.state), ", ".join(sorted(FINAL)))
+    begin = 0
+    if trial.origin is not None:
+        begin = trial.origin.epoch
+        for name in (trial.origin.trial, trial.origin.replaces):
+            if not 0 <= number_of(name) < n_trials:
+                raise refuse("origin", number_of(name), "a trial that is in the file")
+    epochs = [each.epoch for each in trial.epochs]
+    # Counted first: a list up to an epoch of some digits more would fill the memory.
+    if len(epochs) != max(0, trial.epoch - begin) or epochs != [*range(begin + 1, trial.epoch + 1)]:
+        raise refuse("epochs", epochs, f"{begin + 1} to its epoch, {trial.epoch}, each once")
+    for each in trial.epochs:
+        if each.trial != trial_id(spec.id, trial.number):
+            raise refuse("epochs", each.trial, "its own")
+        if not _same(dict(each.metrics).get(spec.metric), each.value):
+            allowed = f"its {spec.metric} among its metrics"
+            raise refuse(f"value after epoch {each.epoch}", each.value, allowed)
+    _check_value(spec, trial, refuse)
+    if (trial.failure is None) == (trial.state is TrialState.FAILED):
+        raise refuse("failure", trial.failure, "one of a trial that failed, and of no other")
+    _check_params(spec, trial, refuse)
+
+
+def _check_value(spec: StudySpec, trial: PastTrial, refuse: Any) -> None:
+    if trial.value is None and trial.state is TrialState.COMPLETED:
+        raise refuse("value", None, "a number: it is completed")
+    if spec.contract not in _OWN_VALUES and trial.epochs:
+        last = trial.epochs[-1].value
+        if not _same(trial.value, last):
+            raise refuse("value", trial.value, f"that of its last epoch, {last}")
+    wanted = 0 if trial.value is None else len(spec.further)
+    if len(trial.further) != wanted:
+        raise refuse("further", list(trial.further), f"{wanted} numbers")
+
+
+def _check_params(spec: StudySpec, trial: PastTrial, refuse: Any) -> None:
+    params = dict(trial.params)
+    try:
+        checked = check_params(spec.space, params, spec.conditions)
+    except UsageError as error:
+        raise UsageError(f"trial {trial.number}: {error}", error.field) from error
+    if spec.space is not None and not spec.conditions and len(checked) < len(spec.space):
+        lacking = [name for name, _ in spec.space if name not in params]
+        raise refuse("params", sorted(params), f"those of the space: {', '.join(lacking)} too")
+    for name, text in trial.drawn:
+        try:
+            json_to_distribution(text)
+        except Exception as error:  # whatever Optuna raises
+            raise refuse(f"drawn[{name!r}]", text, "a distribution of Optuna's") from error
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    """Equal, or both no numbers."""
+    if one is None or other is None:
+        return one is other
+    return one == other or (math.isnan(one) and math.isnan(other))

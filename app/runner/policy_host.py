@@ -1,0 +1,244 @@
+"""Policies of the user's, ``module:function``, in a process of their own that can be cut off.
+
+Theory of operation. A policy is code that nobody here has read: it may raise, hang, or print. So it
+runs in a child process, one line of JSON for each question and each answer. The child limits itself
+to ``BUDGET`` seconds of CPU time a plan by a timer of the kernel's, whose signal ends it; for one
+that sleeps the caller waits no longer than ``PATIENCE``. What was cut off is started anew when it
+is asked again, and so is one that failed and whose file has changed since. Errors of the child are
+told in words; the engine decides what follows from them.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.snapshot import Plan, Policy, Snapshot, fault
+from ...scheduler.policies.registry import find_policy, is_plugin
+from ..ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
+
+#: CPU seconds that one plan may take.
+BUDGET = 0.5
+#: Seconds that are waited for one plan: several times its budget, for the machine may be busy.
+PATIENCE = 3.0
+#: Seconds in which the child has to import the user's module.
+START_WITHIN = 60.0
+
+
+def check_policy(policy: str) -> None:
+    """Raise UsageError where there is no policy of that name, or the user's cannot be imported."""
+    if not is_plugin(policy):
+        find_policy(policy)
+        return
+    host = PluginHost()
+    try:
+        host.load(policy)
+    finally:
+        host.close()
+
+
+class PluginHost:
+    """Asks policies of the user's. One at a time is loaded."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._name = ""
+        self._rest = b""
+        self._file: Path | None = None
+        self._read_at = 0
+        self._failed = False
+
+    def load(self, policy: str) -> None:
+        """Import ``policy``. UsageError says why it cannot be had."""
+        if why := self._start(policy):
+            allowed = f"module:function that can be imported ({why})"
+            raise UsageError.refuse("policy", policy, allowed)
+
+    def _start(self, policy: str) -> str:
+        """See to it that ``policy`` is at hand; why it is not, in words, else nothing."""
+        alive = self._child is not None and self._child.poll() is None
+        if alive and self._name == policy and not (self._failed and self._changed()):
+            return ""
+        self.close()
+        self._name = policy
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", __name__, policy],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        answer = self._read(START_WITHIN) or {"error": "its import ended or did not end"}
+        if "error" in answer:
+            self.close()
+            return str(answer["error"])
+        self._file = Path(answer["ready"]) if answer["ready"] else None
+        self._read_at = self._written_at()
+        return ""
+
+    def _changed(self) -> bool:
+        return self._written_at() != self._read_at
+
+    def _written_at(self) -> int:
+        """When the file of the policy was last written (ns); 0 where there is none."""
+        if self._file is None:
+            return 0
+        with suppress(OSError):
+            return self._file.stat().st_mtime_ns
+        return 0
+
+    def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
+        """A plan for each snapshot. UsageError says what the policy did instead."""
+        why = self._start(policy)
+        self._failed = True
+        if why:
+            raise UsageError(f"cannot be imported: {why}")
+        plans = tuple(self._plan(snapshot) for snapshot in snapshots)
+        self._failed = False
+        return plans
+
+    def _plan(self, snapshot: Snapshot) -> Plan:
+        assert self._child is not None
+        assert self._child.stdin is not None
+        with suppress(BrokenPipeError):
+            self._child.stdin.write(snapshot_to_json(snapshot).encode() + b"\n")
+            self._child.stdin.flush()
+        answer = self._read(PATIENCE)
+        if answer is None:
+            ended = self._child.poll()
+            self.close()
+            raise UsageError(_silence(ended))
+        if "error" in answer:
+            raise UsageError(answer["error"])
+        plan = plan_from_json(json.dumps(answer["plan"]))
+        if wrong := fault(snapshot, plan):
+            raise UsageError(wrong)
+        return plan
+
+    def _read(self, seconds: float) -> dict[str, Any] | None:
+        """The child's next line; None where it ends, or says nothing within ``seconds``."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        pipe = self._child.stdout.fileno()
+        while b"\n" not in self._rest:
+            if not select.select([pipe], [], [], seconds)[0]:
+                return None
+            more = os.read(pipe, 1 << 16)
+            if not more:
+                self._child.wait()
+                return None
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\n")
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):  # its code has written where answers go
+            raise UsageError(f"gave what is no answer: {line[:80]!r}")
+        return found
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.communicate()
+        self._child, self._rest = None, b""
+
+
+def _silence(status: int | None) -> str:
+    """Why a child that has this exit status (None: it has none) gave no answer."""
+    if status is None:
+        return f"gave no plan within {PATIENCE:g} s"
+    if status == -signal.SIGPROF:
+        return f"took more than {BUDGET:g} s of CPU time for a plan"
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended its process, with exit status {status}"
+
+
+def main() -> None:
+    """The child: import, then answer line by line until the caller is gone."""
+    # Beyond its budget the log has where it was.
+    faulthandler.register(signal.SIGPROF, chain=True)
+    # What the policy prints goes to the log; answers have a pipe of their own.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(**answer: Any) -> None:
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+    try:
+        policy = _imported(sys.argv[1])
+    except UsageError as error:
+        say(error=str(error))
+        return
+    except Exception as error:
+        traceback.print_exc()
+        say(error=repr(error))
+        return
+    module = sys.modules[sys.argv[1].partition(":")[0]]
+    file = module.__file__ or ""
+    say(ready=file)
+    told = set()
+    for line in sys.stdin:
+        try:
+            plan = _limited(policy, snapshot_from_json(line))
+        except Exception as error:
+            if (trace := traceback.format_exc()) not in told:
+                told.add(trace)
+                sys.stderr.write(trace)
+            say(error=f"raised {type(error).__name__}: {error}{_where(error, file)}")
+            continue
+        if not isinstance(plan, Plan):
+            say(error=f"returned a value of type {type(plan).__name__}, where a Plan is wanted")
+            continue
+        try:
+            text = plan_to_json(plan)
+        except (TypeError, ValueError) as error:
+            say(error=f"gave a malformed plan: {error}")
+        else:
+            say(plan=json.loads(text))
+
+
+def _where(error: Exception, file: str) -> str:
+    """The line that raised: the last one of the user's file, if that is on the way."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((each for each in reversed(frames) if each.filename == file), frames[-1])
+    return f" ({last.filename}, line {last.lineno}, in {last.name})"
+
+
+def _imported(policy: str) -> Policy:
+    module, _, name = policy.partition(":")
+    try:
+        found: Policy | None = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise UsageError(f"there is no module {error.name} in PYTHONPATH") from None
+    if not callable(found):
+        raise UsageError(f"{module} has no function {name}")
+    return found
+
+
+def _limited(policy: Policy, snapshot: Snapshot) -> object:
+    """What the policy returns; beyond its budget of CPU time this process ends."""
+    signal.setitimer(signal.ITIMER_PROF, BUDGET)
+    try:
+        return policy(snapshot)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What a look at the broker shows: devices that came or went, attempts that will never report.
+
+Leases expire on the broker's clock, so no clock of a worker matters. An attempt is lost when its
+fence is gone (the broker lost its data) or was never published (the scheduler died between the
+ledger's commit and the publication), when no worker claimed it in time (the message was lost, or
+its worker hangs), when its lease ran out (the worker died or was stopped), or when it says done and
+the report never came. Being wrong costs repeated work, never a wrong result: the fence moves on.
+
+A worker that was told to stop waits for what it runs. Where no end of that is in sight, nothing is
+gained by waiting: the attempt is given up at once, so that the worker can leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...scheduler.model.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft, Event
+from ...scheduler.state.state import Attempt, EngineState
+
+if TYPE_CHECKING:
+    from ..common.ports import AttemptSeen, Survey
+
+#: Seconds after the ledger's commit in which a fence must be on the broker. It is published in the
+#: same turn of the loop, so this only has to tell an earlier turn's dispatch from this one's.
+PUBLISH_TIMEOUT = 0.2
+#: Seconds in which the report of an attempt that is done must have been read.
+REPORT_TIMEOUT = 10.0
+#: Seconds that a worker which was told to stop is given to end an epoch (its agent ends it then).
+DRAIN_GRACE = 30.0
+#: The same where the end of what it runs is not in sight: no epoch of it was ever measured, one
+#: takes longer than the grace, or this one has taken twice its time.
+ENDLESS_GRACE = 2.0
+ENDLESS = "its worker was told to stop, and the end of what ran there was not in sight"
+#: Why a device left that had said before that it takes nothing more.
+STOPPED = "its worker was stopped"
+
+
+class Reaper:
+    """Turns surveys into events.
+
+    It remembers only since when an attempt has said done, and since when a device drains.
+    """
+
+    def __init__(self, claim_timeout: float) -> None:
+        self._claim_timeout = claim_timeout
+        self._done_since: dict[int, float] = {}
+        self._draining_since: dict[str, float] = {}
+
+    def findings(
+        self, survey: Survey, state: EngineState, at: float, *, blind: bool = False
+    ) -> Iterator[Event]:
+        """Events for what differs between the broker and the engine's state.
+
+        ``blind``: the broker was away just now, so that silence proves nothing yet: what expires
+        there could not be renewed. What never expires and is missing is lost all the same.
+        """
+        yield from _devices(survey, state, at, blind=blind)
+        self._done_since = {f: t for f, t in self._done_since.items() if f in state.attempts}
+        draining = {name for name, known in state.devices.items() if known.draining}
+        self._draining_since = {n: self._draining_since.get(n, at) for n in draining}
+        for fence, attempt in list(state.attempts.items()):
+            seen = survey.states.get(attempt.segment.trial)
+            age = at - attempt.dispatched_at
+            reason, ranks = _unpublished(seen, fence, age), tuple[int, ...]()
+            if reason is None and seen is not None and seen.fence == fence and not blind:
+                reason, ranks = self._silent(seen, attempt, fence, at), seen.absent
+            if reason is None and self._endless(attempt, state, at):
+                reason = ENDLESS
+            if reason is not None:
+                yield AttemptLost(
+                    at=at,
+                    cause=attempt.decision,
+                    trial=attempt.segment.trial,
+                    fence=fence,
+                    reason=reason,
+                    ranks=ranks,
+                )
+
+    def _silent(self, seen: AttemptSeen, attempt: Attempt, fence: int, at: float) -> str | None:
+        if seen.state == "dispatched":
+            late = at - attempt.dispatched_at > self._claim_timeout
+            return f"no worker claimed it in {self._claim_timeout:g} s" if late else None
+        if seen.state == "running":
+            return "its lease ran out" if seen.absent else None
+        since = self._done_since.setdefault(fence, at)
+        return "its last report was lost" if at - since > REPORT_TIMEOUT else None
+
+    def _endless(self, attempt: Attempt, state: EngineState, at: float) -> bool:
+        """Whether it runs where a worker was told to stop, and will not end before that must."""
+        told = [self._draining_since.get(member.device, at) for member in attempt.segment.members]
+        if at - min(told) <= ENDLESS_GRACE:
+            return False
+        ends = state.epoch_ends(attempt)
+        if ends is None or ends > min(told) + DRAIN_GRACE:
+            return True
+        return at > ends + max(ENDLESS_GRACE, ends - attempt.began)
+
+
+def _unpublished(seen: AttemptSeen | None, fence: int, age: float) -> str | None:
+    if seen is None or seen.fence is None:
+        return "the broker has lost its fence" if age > PUBLISH_TIMEOUT else None
+    if seen.fence < fence:
+        return "its task was never published" if age > PUBLISH_TIMEOUT else None
+    return "it was fenced off" if seen.fence > fence else None
+
+
+def _devices(survey: Survey, state: EngineState, at: float, *, blind: bool) -> Iterator[Event]:
+    for name, known in list(state.devices.items()):
+        if name not in survey.devices:
+            if not blind:
+                # Who drains was told to stop; whoever else is gone died, or cannot be reached.
+                told = known.draining or name in survey.stopped
+                reason = STOPPED if told else f"{name} stopped answering"
+                yield DeviceLeft(at=at, device=name, reason=reason)
+        elif survey.devices[name].draining and not known.draining:
+            yield DeviceDraining(at=at, device=name)
+    for name, seen in survey.devices.items():
+        joined = state.devices.get(name)
+        if seen.draining:
+            continue
+        if joined is None or joined.incarnation != seen.incarnation or joined.draining:
+            yield DeviceJoined(at=at, device=seen.device, incarnation=seen.incarnation)

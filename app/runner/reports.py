@@ -1,0 +1,229 @@
+"""Reports of workers as events: the border between the wire's JSON and the engine's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
+from ...scheduler.model.events import (
+    AttemptFailed,
+    AttemptLost,
+    Durable,
+    EpochReported,
+    Event,
+    Profiled,
+    Replayed,
+    TrialReturned,
+    Undurable,
+    Window,
+    WindowsMeasured,
+)
+from ...scheduler.model.retry import KINDS
+from ...tasks.process.messages import Forged
+from ..broker.protocol import REPLY
+from ..common.validation import LARGEST
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A running objective asks for ``name``, drawn from ``distribution`` (Optuna's JSON).
+
+    The answer belongs at ``reply``, a place without the prefix of our keys.
+    """
+
+    trial: str
+    fence: int
+    name: str
+    distribution: str
+    reply: str
+
+
+def to_question(body: Mapping[str, Any]) -> Question:
+    """The question in a worker's report of kind ``suggest``. Forged when it is malformed."""
+    try:
+        texts = {name: body[name] for name in ("trial", "name", "distribution", "reply")}
+        _check_reply(_text(texts, "reply"))
+        return Question(fence=_whole(body, "fence"), **{n: _text(texts, n) for n in texts})
+    except Exception as error:  # as in ``to_event``
+        raise Forged("form", f"a malformed question: {error!r}") from error
+
+
+def _check_reply(place: str) -> None:
+    if not REPLY.fullmatch(place):
+        raise ValueError(f"reply = {place!r} is no place for an answer")
+
+
+def to_event(body: Mapping[str, Any], at: float) -> Event:
+    """The event that a worker's report means. Forged when the report is malformed."""
+    kind = body.get("kind")
+    try:
+        return _READERS[kind](body, at)  # type: ignore[index]  # whatever it is, it is looked up
+    except Exception as error:  # whatever a reader raises over a value that it did not expect
+        shown = kind if isinstance(kind, str) else type(kind).__name__
+        raise Forged("form", f"a malformed report of kind {shown!r}: {error!r}") from error
+
+
+def _trial(body: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """The fields of every event of a trial."""
+    return {"at": at, "cause": _text(body, "cause"), "trial": _text(body, "trial")}
+
+
+def _attempt(body: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """The fields of every event of an attempt."""
+    return {**_trial(body, at), "fence": _whole(body, "fence")}
+
+
+def _epoch(body: Mapping[str, Any], at: float) -> Event:
+    metrics = tuple((str(name), float(value)) for name, value in body["metrics"].items())
+    return EpochReported(
+        **_attempt(body, at),
+        epoch=_whole(body, "epoch"),
+        metrics=metrics,
+        state_hash=_text(body, "state_hash"),
+        signature=_text(body, "signature"),
+        seconds=_amount(body["seconds"]),
+        closes=bool(body["closes"]),
+        holder=_text(body, "holder"),
+        uri=_text(body, "uri"),
+        claimed=_amount(body.get("claimed", 0.0)),
+        memory=_natural(body.get("memory", 0), "memory"),
+        joules=None if body.get("joules") is None else _amount(body["joules"]),
+    )
+
+
+def _durable(body: Mapping[str, Any], at: float) -> Event:
+    return Durable(
+        **_trial(body, at),
+        epoch=_whole(body, "epoch"),
+        state_hash=_text(body, "state_hash"),
+        uri=_text(body, "uri"),
+    )
+
+
+def _undurable(body: Mapping[str, Any], at: float) -> Event:
+    return Undurable(**_trial(body, at), reason=_text(body, "reason"))
+
+
+def _replayed(body: Mapping[str, Any], at: float) -> Event:
+    return Replayed(
+        **_attempt(body, at),
+        first=_whole(body, "first"),
+        last=_whole(body, "last"),
+        reason=_text(body, "reason"),
+    )
+
+
+def _windows(body: Mapping[str, Any], at: float) -> Event:
+    windows = []
+    for config, ratio, wasted, joules in body["windows"]:
+        for each in (ratio, 1.0 if joules is None else joules):
+            if not 0 < float(each) < inf:
+                raise ValueError(f"ratio = {each}")
+        saved = None if joules is None else float(joules)
+        windows.append(Window(_config(config), float(ratio), _amount(wasted), saved))
+    return WindowsMeasured(
+        **_attempt(body, at),
+        windows=tuple(windows),
+        failed=tuple((_config(config), str(why)) for config, why in body["failed"]),
+    )
+
+
+def _config(given: Any) -> SystemConfig:
+    config = tuple((str(name), _knob(value)) for name, value in given)
+    unknown = [name for name, _ in config if name not in KNOBS]
+    if unknown:
+        raise ValueError(f"knobs {unknown}")
+    return config
+
+
+def _knob(value: Any) -> Value:
+    if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) > LARGEST):
+        raise TypeError(f"{value!r} is no value of a knob")
+    return value
+
+
+def _profiled(body: Mapping[str, Any], at: float) -> Event:
+    values = tuple((str(name), float(value)) for name, value in body["values"].items())
+    if not all(isfinite(value) for _, value in values):
+        raise ValueError(f"values = {values}")
+    return Profiled(**_attempt(body, at), epoch=_whole(body, "epoch"), values=values)
+
+
+def _returned(body: Mapping[str, Any], at: float) -> Event:
+    value = body["value"]
+    return TrialReturned(
+        **_attempt(body, at),
+        value=None if value is None else float(value),
+        further=tuple(float(each) for each in body.get("further", ())),
+        constraints=tuple((str(n), float(v)) for n, v in body.get("constraints", {}).items()),
+        pruned=bool(body.get("pruned", False)),
+        unasked=tuple(str(name) for name in body.get("unasked", ())),
+        left=_natural(body.get("left", 0), "left"),
+    )
+
+
+def _failed(body: Mapping[str, Any], at: float) -> Event:
+    kind = _text(body, "failure")
+    if kind not in KINDS:
+        raise ValueError(f"failure = {kind!r}")
+    return AttemptFailed(
+        **_attempt(body, at),
+        kind=kind,
+        message=_text(body, "message"),
+        traceback=_text(body, "traceback"),
+        trying=_config(body.get("trying", ())),
+    )
+
+
+def _lost(body: Mapping[str, Any], at: float) -> Event:
+    return AttemptLost(
+        **_attempt(body, at),
+        reason=_text(body, "reason"),
+        refused=bool(body.get("refused", False)),
+        ranks=tuple(dict.fromkeys(_natural(rank, "rank") for rank in body.get("ranks", ()))),
+        signature=_text(body, "signature"),
+        expected=_text(body, "expected"),
+    )
+
+
+def _amount(value: Any) -> float:
+    amount = float(value)
+    if not isfinite(amount) or amount < 0:
+        raise ValueError(f"{amount} is no amount")
+    return amount
+
+
+def _natural(value: Any, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise TypeError(f"{name} = {value!r} is no whole number from 0 to {LARGEST}")
+    return value
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name, "")
+    if not isinstance(value, str):
+        raise TypeError(f"{name} = {value!r} is no text")
+    return value
+
+
+def _whole(body: Mapping[str, Any], name: str) -> int:
+    value = _natural(body[name], name)
+    if value < 1:
+        raise ValueError(f"{name} = {value!r} is less than 1")
+    return value
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any], float], Event]] = {
+    "epoch": _epoch,
+    "durable": _durable,
+    "undurable": _undurable,
+    "replayed": _replayed,
+    "windows": _windows,
+    "profiled": _profiled,
+    "returned": _returned,
+    "failed": _failed,
+    "lost": _lost,
+}

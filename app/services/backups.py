@@ -1,0 +1,253 @@
+"""Backups of a ledger that is a file: made while it is written, put back while nothing runs.
+
+A backup is a copy as of one moment, by SQLite's own way of copying a file that is in use. It gets
+its name once all of it was read and is as it was written, and only then an older one goes. So what
+has a name is sound, and a damaged ledger costs no backup.
+
+Whoever goes back to an older ledger forgets what was sent since. So ``put_back`` leaves a file that
+tells the next scheduler (``Settings.restored``), which takes all attempts back and begins to number
+anew far above (``LedgerRestored``). It is there before the ledger is: a crash in between costs
+nothing but a gap in the numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from ...profiling.base.errors import BackendError, LedgerDamaged, PenstockError, UsageError
+from ..host import locks
+from ..host.settings import Settings
+from ..ledger.databases.base import Database, Known, look_through
+from ..ledger.databases.open import database_at
+from ..ledger.ledger import SqlLedger
+from ..ledger.reader import Reader
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks whether a backup is due.
+LOOK = 30.0
+#: Seconds after a backup until the end of a study makes another one.
+AFTER_STUDY = 300.0
+#: What to do where a ledger's file is gone.
+GONE_ADVICE = (
+    "A new one begins without its studies. `penstock restore` lists the backups, which are kept"
+    " until newer ones take their places, and puts one back when nothing runs here (penstock down)"
+)
+#: What belongs to a ledger's file, by how its name goes on.
+PARTS = ("", "-wal", "-shm", "-mark")
+
+
+class Backups(threading.Thread):
+    """Makes a backup when one is due, in a thread of its own, and lets the oldest go."""
+
+    def __init__(self, settings: Settings, damaged: Callable[[], object] = lambda: None) -> None:
+        """``damaged`` is called, in this thread, when the ledger is not as it was written."""
+        super().__init__(name="backups", daemon=True)
+        self._settings = settings
+        self._damaged = damaged
+        self._reader = Reader(settings.ledger_url)
+        self._seen, self._made_at = (0, 0), 0.0
+        if kept := _kept(settings):
+            last = Reader(f"sqlite:///{kept[-1]}")
+            with suppress(BackendError):  # then another one is due
+                self._seen = last.newest(), last.responses()[0]
+                self._made_at = kept[-1].stat().st_mtime
+
+    def run(self) -> None:
+        said = ""
+        while True:
+            try:
+                self.look(time.time())
+                said = ""
+            except (PenstockError, OSError) as error:
+                if str(error) != said:
+                    log.warning("no backup of the ledger was made: %s", error)
+                if isinstance(error, LedgerDamaged):
+                    self._damaged()
+                said = str(error)
+            time.sleep(min(LOOK, self._settings.backup_every))
+
+    def look(self, now: float) -> None:
+        """Make a backup if something is new and the last one is old, or a study has ended."""
+        newest, (over, _) = self._reader.newest(), self._reader.responses()
+        ended = over != self._seen[1]
+        pause = min(AFTER_STUDY, self._settings.backup_every)
+        due = now - self._made_at >= (pause if ended else self._settings.backup_every)
+        if newest != self._seen[0] and due:
+            back_up(self._settings)
+            self._seen, self._made_at = (newest, over), now
+            for old in _kept(self._settings)[: -self._settings.backups]:
+                old.unlink(missing_ok=True)
+
+
+def is_ledger_gone(settings: Settings) -> bool:
+    """Whether a file that was the ledger is not there any more: it has backups, or its mark."""
+    database = database_at(settings.ledger_url)
+    if database.file is None or database.file.exists():
+        return False
+    noted = database.noted()
+    return bool(_kept(settings)) or (noted is not None and noted.seq > 0)
+
+
+def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | None:
+    """What makes the backups of this installation; None where none are wanted, or by us."""
+    if not settings.backups or database_at(settings.ledger_url).file is None:
+        return None
+    return Backups(settings, damaged)
+
+
+def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
+    """Write a backup to ``to``, else to the state folder, and say what is in it.
+
+    UsageError where ``to`` is there, or the state folder another user's; LedgerDamaged where the
+    ledger is not whole.
+    """
+    database, source = _file_of(settings, "back it up with pg_dump")
+    settings.check_home()
+    if not source.exists():
+        raise BackendError(f"nothing has run here yet: there is no ledger at {source}")
+    if to is None:
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%fZ")
+        to = settings.backup_folder / f"ledger-{moment}.db"
+        to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if to.exists():
+        raise UsageError(f"{to} is there already: give another name")
+    draft = to.with_name(f".{to.name}.{os.getpid()}")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with database.answering():
+            _copy(source, draft)
+        known = look_through(_named(draft, database))
+        draft.replace(to)
+    except OSError as error:
+        raise UsageError(f"no backup can be written to {to}: {error.strerror}") from error
+    finally:
+        _remove(draft)
+    return to, known
+
+
+def listed(settings: Settings) -> list[str]:
+    """A line a backup in the state folder, the newest first: what is in it, and whether sound."""
+    _file_of(settings, "restore it with pg_restore")
+    lines = []
+    for path in reversed(_kept(settings)):
+        try:
+            known = look_through(database_at(f"sqlite:///{path}"))
+            said = f"{known.newest} events, {known.studies} studies, sound"
+        except BackendError as error:
+            said = f"not sound: {error}"
+        made = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
+        lines.append(f"{path}  {made:%Y-%m-%d %H:%M:%S}  {said}")
+    return lines
+
+
+def put_back(settings: Settings, backup: Path) -> str:
+    """Put ``backup`` in the ledger's place; what was done, in words.
+
+    What was there stays beside it, under another name. UsageError while something runs here, or
+    where there is no such file; LedgerDamaged for a backup that is not sound.
+    """
+    database, place = _file_of(settings, "restore it with pg_restore")
+    if not backup.is_file():
+        raise UsageError(f"there is no backup {backup} (penstock restore lists them)")
+    for name in ("agent", "scheduler"):
+        if locks.is_running(settings.run, name):
+            raise UsageError(f"the {name} runs here: penstock down, then restore")
+    settings.ensure_home()
+    with locks.hold(settings.run, "scheduler"):
+        draft = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            shutil.copyfile(backup, draft)
+            draft.chmod(0o600)
+            known = look_through(_named(draft, database_at(f"sqlite:///{backup}")))
+            SqlLedger.open(f"sqlite:///{draft}").close()  # brought to this version, and noted
+            lost = _lost(database, known.newest)
+            settings.restored.touch(mode=0o600)
+            aside = _set_aside(place)
+            draft.replace(place)
+            Path(f"{draft}-mark").replace(f"{place}-mark")
+        except OSError as error:
+            raise UsageError(f"{backup} cannot be restored: {error.strerror}") from error
+        finally:
+            _remove(draft)
+    kept = f"; what was there is {aside}" if aside else ""
+    said = f"{known.newest} events, {known.studies} studies"
+    return f"restored {backup} to {place}: {said}; {lost}{kept}"
+
+
+def _file_of(settings: Settings, otherwise: str) -> tuple[Database, Path]:
+    database = database_at(settings.ledger_url)
+    if database.file is None:
+        raise UsageError(
+            f"the ledger is in a database server: {otherwise}, while nothing runs, and after"
+            f" restoring make an empty file {settings.restored}"
+        )
+    return database, database.file
+
+
+def _kept(settings: Settings) -> list[Path]:
+    """The backups in the state folder, the oldest first: their names have their time."""
+    return sorted(settings.backup_folder.glob("ledger-*Z.db"))
+
+
+def _copy(source: Path, draft: Path) -> None:
+    """All pages in one step: a writer is not kept waiting, and does not make it begin anew."""
+    read = f"file:{quote(str(source.absolute()))}?mode=ro"
+    with (
+        closing(sqlite3.connect(read, uri=True)) as ours,
+        closing(sqlite3.connect(draft)) as copy,
+    ):
+        ours.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, which may be read-only
+
+
+def _named(draft: Path, shown: Database) -> Database:
+    """The ledger in ``draft``, which messages call by what it is a copy of."""
+    database = database_at(f"sqlite:///{draft}")
+    database.shown = shown.shown
+    return database
+
+
+def _lost(database: Database, newest: int) -> str:
+    """How many events are in the ledger there and not in the backup, as far as can be told."""
+    noted = database.noted()
+    there = noted.seq if noted else None
+    return "how many events are lost is not known" if there is None else _count(there - newest)
+
+
+def _count(events: int) -> str:
+    return "no event is lost" if events <= 0 else f"{events} newer events are lost"
+
+
+def _set_aside(place: Path) -> Path | None:
+    """Give what is at ``place`` another name; that name, None where nothing is there.
+
+    Until another file replaces it the ledger keeps its own name too, and the note of its newest
+    event: so after a crash in between it is still seen that its log is gone.
+    """
+    if not place.exists():
+        return None
+    aside = place.with_name(f"{place.name}.damaged-{time.time_ns()}")
+    os.link(place, aside)
+    if Path(f"{place}-mark").exists():
+        shutil.copyfile(f"{place}-mark", f"{aside}-mark")
+    for part in ("-wal", "-shm"):
+        if Path(f"{place}{part}").exists():
+            Path(f"{place}{part}").rename(f"{aside}{part}")
+    return aside
+
+
+def _remove(draft: Path) -> None:
+    for part in PARTS:
+        with suppress(OSError):
+            Path(f"{draft}{part}").unlink(missing_ok=True)

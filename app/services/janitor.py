@@ -1,0 +1,146 @@
+"""Deletes checkpoints that nobody needs any more, behind the scheduler's loop.
+
+Theory of operation. The ledger's table of durable states is the truth: a file that no row names is
+garbage. Files go by their content, so one file may be named by several rows, of several studies
+too; the rows are looked at right before a file is deleted, after the commit that took a row away.
+
+What the engine discards is deleted soon. A store that is away is tried again, ever more slowly.
+What is forgotten in a crash, what was written and never reported, and what a killed writer has left
+is found by the *sweep*: at the start and then once a day it deletes every file in the folder of the
+installation that no row names and that is older than a day. By then whoever wrote it has reported
+it, or never will.
+
+One thing may go wrong: a state that was let go and is made again in the very moment of its deletion
+has a row and no file. It then counts as damaged: the trial goes on from an older one or by replay.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from ...profiling.base.urls import hide_password
+from ...tasks.checkpoints.stores import open_store
+from ..ledger.reader import Reader
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two sweeps, and the age (seconds) from which on a sweep deletes a file.
+SWEEP_EVERY = SWEEP_AGE = 86_400.0
+#: Seconds between two tries at a store that is away: the first pause, doubled up to the longest.
+PAUSE, LONGEST_PAUSE = 1.0, 300.0
+#: Files deleted between two looks at the ledger.
+BATCH = 200
+#: What our own files are called: the digest of a checkpoint, or what a killed writer has left.
+_OURS = re.compile(r"/[0-9a-f]{64}\.(pt|\d+\.tmp)$")
+
+
+class Janitor(threading.Thread):
+    """Deletes in a thread of its own; ``discard`` may be called from any other."""
+
+    def __init__(self, url: str, reader: Reader) -> None:
+        """``url`` is the installation's own folder in the store: all in it is ours."""
+        super().__init__(name="janitor", daemon=True)
+        self._url = url
+        self._reader = reader
+        self._due: deque[str] = deque()
+        self._changed = threading.Condition()
+
+    def discard(self, uris: Sequence[str]) -> None:
+        """Delete these files soon, unless a durable state names them by then."""
+        with self._changed:
+            self._due.extend(uris)
+            self._changed.notify()
+
+    def run(self) -> None:
+        pause = PAUSE
+        sweep_at = time.monotonic()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._due, max(0.0, sweep_at - time.monotonic()))
+            try:
+                self.delete_due()
+                if time.monotonic() >= sweep_at:
+                    self.sweep()
+                    sweep_at = time.monotonic() + SWEEP_EVERY
+                pause = PAUSE
+            except Exception as error:  # whatever the store's library or the ledger raises
+                log.warning(
+                    "checkpoints cannot be deleted now, and will be later: %s",
+                    hide_password(str(error)),
+                )
+                time.sleep(pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+
+    def delete_due(self) -> None:
+        """Delete what was discarded. What raises stays due, behind what else there is."""
+        while self._due:
+            uris = [self._due[i] for i in range(min(BATCH, len(self._due)))]
+            named = self._reader.named(uris)
+            for uri in uris:
+                try:
+                    if uri not in named:
+                        delete(uri)
+                except Exception:
+                    self._due.rotate(-1)
+                    raise
+                self._due.popleft()
+
+    def sweep(self) -> None:
+        """Delete what lies in the folder, is named by no durable state, and is old."""
+        found = unnamed(self._url, self._reader, SWEEP_AGE)
+        for uri, _ in found:
+            delete(uri)
+        if found:
+            log.info("swept: %d files of checkpoints that nothing names", len(found))
+
+
+def unnamed(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
+    """The files below ``url`` that no durable state names and that are older than ``age`` seconds.
+
+    URI and size (bytes) of each.
+    """
+    before = time.time() - age
+    old = {uri: size for uri, made, size in _files(url) if made < before}
+    return [(uri, old[uri]) for uri in sorted(old.keys() - reader.all_named())]
+
+
+def _files(url: str) -> Iterator[tuple[str, float, int]]:
+    """The files in the folder: URI, when it was last written (seconds since 1970), and bytes."""
+    files, root = open_store(url)
+    files.invalidate_cache()
+    if not files.exists(root):
+        return
+    for path, info in files.find(root, detail=True).items():
+        made = _written_at(info)
+        if made is not None and _OURS.search(path):
+            yield str(files.unstrip_protocol(path)), made, int(info.get("size") or 0)
+
+
+def delete(uri: str) -> None:
+    """Delete a file of a checkpoint; one that is gone already is no error."""
+    files, path = open_store(uri)
+    if not _OURS.search(path):
+        log.warning("%s is no name of a checkpoint: it is left", hide_password(uri))
+        return
+    try:
+        files.rm_file(path)
+    except FileNotFoundError:
+        log.debug("%s is gone already", uri)
+
+
+def _written_at(info: dict[str, Any]) -> float | None:
+    """When a file was written, by whatever name its file system calls that; None if it does not."""
+    for name in ("mtime", "LastModified", "created"):
+        value = info.get(name)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, (int, float)):
+            return float(value)
+    return None

@@ -1,0 +1,54 @@
+"""A ledger that is not on this machine: where it is, and how it is read.
+
+Whoever knows a broker's URL can submit to the scheduler that serves it. Its ledger is a file on the
+scheduler's machine, unless it is in a PostgreSQL database that all reach.
+"""
+
+from __future__ import annotations
+
+from ...profiling.base.errors import BackendError
+from ...profiling.base.urls import hide_password
+from ..broker import server
+from ..broker.ownership import left_to, served_by
+from ..host.settings import PREFIX, Settings
+from ..ledger.databases.open import database_at
+from ..ledger.reader import Reader
+
+
+class LedgerElsewhere(BackendError):
+    """The ledger is not on this machine."""
+
+
+def ledger_reader(settings: Settings) -> Reader:
+    """The ledger of these settings, for reading. LedgerElsewhere where it is not here.
+
+    UsageError where it would be in another user's state folder.
+    """
+    if settings.ledger is None:
+        settings.check_home()
+    words = elsewhere(settings)
+    if words is not None:
+        raise LedgerElsewhere(words)
+    return Reader(settings.ledger_url)
+
+
+def elsewhere(settings: Settings) -> str | None:
+    """Where the ledger is and how it is read, where that is not on this machine; else None.
+
+    BackendError where there is none here, and the broker does not answer who might have one.
+    """
+    if settings.broker is None or settings.ledger is not None:
+        return None
+    if not database_at(settings.ledger_url).is_absent():
+        return None
+    with server.connect(settings) as client:
+        now = served_by(settings, client)
+        holder = now or left_to(settings, client)
+    if holder is None:
+        return None
+    which = "serves" if now else "has served"
+    return (
+        f"the ledger is not on this machine: the scheduler that {which}"
+        f" {hide_password(settings.broker)} keeps it in {holder}. Run the command there; or have"
+        f" that scheduler keep it in PostgreSQL, and set {PREFIX}LEDGER to its URL here as well"
+    )

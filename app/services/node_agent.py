@@ -1,0 +1,396 @@
+"""The node agent (``penstock worker``): this machine's devices, a Celery worker for each.
+
+It finds the devices, joins the installation (the broker's URL is the credential; signing key and
+store come from there), and keeps one worker process a device running, pinned before its first
+instruction: a GPU by its UUID, CPU cores by affinity. A worker that ends is started again at once,
+and ever more slowly when it keeps ending.
+
+Workers hold the read end of a pipe that only the agent can write to: when the agent dies, however,
+they see its end and leave. Each owns the lock of its device, so a device is never served twice: the
+next agent waits for a worker that is still leaving, and ends one that does not.
+
+SIGTERM drains: workers take nothing more, the scheduler cuts what runs at its next epoch (and takes
+away what has no end in sight), and the agent ends when they have. Where no scheduler is there to do
+so, and on a second SIGTERM, it does not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.base.hiding import hidden
+from ...profiling.devices.device import Device
+from ...tasks.process.identity import listen
+from ..broker import installation as store
+from ..broker import protocol, server
+from ..host import locks, logs
+from ..host.devices import devices_of, metered
+from ..host.launcher import end_strays
+from ..host.logs import LogKeeper
+from ..host.settings import Settings
+from ..runner.reaper import DRAIN_GRACE
+from ..worker.keeper import AGENT_VARIABLE
+from .supervisor import Reviver
+
+if TYPE_CHECKING:
+    import redis
+
+log = logging.getLogger(__name__)
+
+NAME = "agent"
+#: Seconds for a broker that is just being revived; then the agent gives up.
+BROKER_LIMIT = 5.0
+#: Seconds that a scheduler may be away while workers drain. One that was told to stop at the same
+#: time is back by then, where somebody revives it.
+UNSERVED_GRACE = 4.0
+#: Seconds between two looks at whether one is there.
+SERVED_LOOK = 0.5
+#: Seconds that a worker of an earlier agent has to leave its device.
+LEAVE_GRACE = 3.0
+#: A worker that ran this long was well; its next end is followed by a start at once (seconds).
+WELL = 10.0
+LONGEST_WAIT = 10.0
+#: A worker that ended so soon so many times in a row will do so again.
+NO_ACCIDENT = 2
+_SAY_AGAIN = 10.0
+
+
+@dataclass(slots=True)
+class Served:
+    """A device and its worker. ``due`` is when to start it (monotonic seconds) while it is not."""
+
+    device: Device
+    process: subprocess.Popen[bytes] | None = None
+    ended: int = -1
+    due: float = 0.0
+    began: float = 0.0
+    soon: int = 0
+    occupied_since: float | None = None
+
+    @property
+    def lock(self) -> str:
+        return f"device-{self.device.name}"
+
+
+class Told(Exception):
+    """Someone asked the agent to stop while it was still joining."""
+
+
+def main(settings: Settings) -> int:
+    """Serve this machine's devices until told to stop; the exit status.
+
+    Raises UsageError (no such devices, no state folder, another agent here) and BackendError
+    (broker or checkpoint store out of reach), each before any worker is started.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings.ensure_home()
+    with locks.hold(settings.run, NAME), Reviver(settings), _signals() as wake:
+        agent = Agent(settings, wake)
+        with LogKeeper(settings):
+            return agent.run()
+
+
+class Agent:
+    """One agent's life: join, supervise, drain. ``wake`` is readable once for each signal."""
+
+    def __init__(self, settings: Settings, wake: int) -> None:
+        self._settings = settings
+        self._wake = wake
+        if settings.address is not None:
+            _check_address(settings.address)
+        found = metered(devices_of(settings), settings.powercap)
+        self._served = [Served(device) for device in found]
+        self._url = server.broker_url(settings)
+        # Nothing is ever written: that the writing end closes is the message.
+        self._pipe, self._writing_end = os.pipe()
+
+    def run(self) -> int:
+        try:
+            client = self._reach_broker()
+        except Told:
+            return 0
+        self._claim_name(client)
+        self._end_strays()  # an agent before this one may have been killed with its workers
+        try:
+            self._join(client)
+            names = ", ".join(served.device.name for served in self._served)
+            log.info("serving %s", names)
+            while not self._told(self._next_due()):
+                self._supervise(client)
+            self._drain(client)
+        except Told:
+            return 0
+        finally:
+            for served in self._served:
+                if served.process is not None:
+                    served.process.kill()
+                    served.process.wait()
+            self._end_strays()
+            self._sign_off(client)
+        return 0
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def _join(self, client: redis.Redis) -> None:
+        installation = self._installation(client)
+        store.check(installation.store, installation.key)
+
+    def _reach_broker(self) -> redis.Redis:
+        deadline = time.monotonic() + BROKER_LIMIT
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return server.connect(self._settings, limit=max(0.1, left))
+            except BackendError:
+                if left < 0.2:
+                    raise
+            self._pause(0.1)
+
+    def _installation(self, client: redis.Redis) -> protocol.Installation:
+        say = time.monotonic() + 1.0
+        while True:
+            # First whether it is there: an earlier scheduler may have had another store.
+            served = protocol.is_served(client, self._url)
+            found = protocol.fetch_installation(client, self._url)
+            if served and found is not None:
+                return found
+            if time.monotonic() > say:
+                log.info("waiting: no scheduler serves this broker yet")
+                say += _SAY_AGAIN
+            if self._settings.broker is None:
+                # A private broker's scheduler is on this machine and its store is in reach:
+                # workers load while it does.
+                self._supervise(client)
+            self._pause(0.05)
+
+    def _claim_name(self, client: redis.Redis) -> None:
+        """Refuse to serve under a node name under which another state folder serves already."""
+        node = self._served[0].device.node
+        ours = _identity(self._settings.run / "identity")
+        key = f"{protocol.PREFIX}node:{node}"
+        with protocol.answering(self._url):
+            holder = client.get(key)
+            if holder is not None and holder != ours:
+                names = [served.device.name for served in self._served]
+                if client.exists(*map(protocol.alive_key, names)):
+                    raise UsageError.refuse(
+                        "PENSTOCK_NODE", node, "a name under which no other node serves"
+                    )
+            client.set(key, ours)
+
+    # -- supervising -----------------------------------------------------------------------------
+
+    def _next_due(self) -> float:
+        idle = [served.due for served in self._served if served.process is None]
+        return max(0.0, min(idle) - time.monotonic()) if idle else 3600.0
+
+    def _told(self, timeout: float) -> bool:
+        """Wait for a signal, a worker's end or ``timeout`` seconds; whether it was a signal."""
+        ends = [served.ended for served in self._served if served.process is not None]
+        ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
+        return self._wake in ready and bool(os.read(self._wake, 1))
+
+    def _pause(self, seconds: float) -> None:
+        if self._told(seconds):
+            raise Told
+
+    def _supervise(self, client: redis.Redis) -> None:
+        now = time.monotonic()
+        for served in self._served:
+            if served.process is not None and served.process.poll() is not None:
+                words = self._ended(served, now)
+                self._forget(client, served, words)
+                self._end_strays()
+            if served.process is None and served.due <= now:
+                try:
+                    self._start(served, now)
+                except OSError as error:  # its log is something else: user code can do that
+                    if not any(other.process for other in self._served):
+                        raise
+                    served.due = now + LONGEST_WAIT
+                    log.warning("no worker of %s can be started: %s", served.device.name, error)
+
+    def _ended(self, served: Served, now: float) -> str:
+        """Note that its worker ended; what is to be told of it where that is no accident."""
+        assert served.process is not None
+        served.soon = 0 if now - served.began > WELL else served.soon + 1
+        wait = 0.0 if served.soon <= 1 else min(LONGEST_WAIT, 0.25 * 2 ** (served.soon - 2))
+        how = _how(served.process.returncode)
+        log.warning("the worker of %s ended (%s): again in %g s", served.device.name, how, wait)
+        os.close(served.ended)
+        served.process = None
+        served.due = now + wait
+        if served.soon < NO_ACCIDENT:
+            return ""
+        if any(other.soon >= NO_ACCIDENT for other in self._served[: self._served.index(served)]):
+            return ""  # told of the first
+        path = self._log(served.device)
+        why = logs.last_error(path) or hidden(ImportError(name="celery")) or how
+        return (
+            f"the worker of {served.device.name} ends as soon as it is started: {why} (see {path})"
+        )
+
+    def _end_strays(self) -> None:
+        if found := end_strays(str(self._settings.home)):
+            log.warning("ended what a worker that is gone had left: %s", ", ".join(found))
+
+    def _forget(self, client: redis.Redis, served: Served, words: str) -> None:
+        """Let the scheduler notice at once, not when the device's entry expires; say why."""
+        try:
+            with protocol.answering(self._url):
+                client.delete(protocol.alive_key(served.device.name))
+            if words:
+                protocol.tell_ending(client, self._url, words)
+        except BackendError as error:
+            log.warning("%s", error)
+
+    def _log(self, device: Device) -> Path:
+        return self._settings.logs / f"worker-{device.name}.log"
+
+    def _start(self, served: Served, now: float) -> None:
+        from ..worker.celery import worker_argv
+
+        device = served.device
+        with _bound_to(device.cores):
+            process = locks.spawn_service(
+                self._settings.run,
+                served.lock,
+                worker_argv(device),
+                env=self._environment(device),
+                log=self._log(device),
+                cwd=self._settings.home,
+                stdin=self._pipe,
+            )
+        if process is None:
+            self._occupied(served, now)
+            return
+        served.process, served.began, served.occupied_since = process, now, None
+        served.ended = os.pidfd_open(process.pid)
+
+    def _occupied(self, served: Served, now: float) -> None:
+        """A worker of an earlier agent is still there: it leaves, or is made to."""
+        served.occupied_since = since = served.occupied_since or now
+        if now - since > LEAVE_GRACE:
+            locks.send_signal(self._settings.run, served.lock, signal.SIGKILL)
+        served.due = now + 0.02
+
+    def _environment(self, device: Device) -> dict[str, str]:
+        threads = str(len(device.cores))
+        return {
+            **os.environ,
+            **self._settings.environment(),
+            "PENSTOCK_BROKER": self._url,
+            AGENT_VARIABLE: "1",
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": device.uuid or "",
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+        }
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _drain(self, client: redis.Redis) -> None:
+        log.info("draining, for up to %g s", DRAIN_GRACE)
+        for served in self._running():
+            assert served.process is not None
+            served.process.terminate()
+        seen = time.monotonic()
+        deadline = seen + DRAIN_GRACE
+        while self._running() and (left := deadline - time.monotonic()) > 0:
+            if self._told(min(left, SERVED_LOOK)):
+                log.info("told again: not waiting")
+                return
+            now = time.monotonic()
+            if self._is_served(client):
+                seen = now
+            elif now - seen > UNSERVED_GRACE:
+                log.info("no scheduler is there to cut what runs: not waiting")
+                return
+
+    def _is_served(self, client: redis.Redis) -> bool:
+        try:
+            return protocol.is_served(client, self._url)
+        except BackendError as error:
+            log.debug("%s", error)
+            return False
+
+    def _running(self) -> list[Served]:
+        for served in self._served:
+            if served.process is not None and served.process.poll() is not None:
+                os.close(served.ended)
+                served.process = None
+        return [served for served in self._served if served.process is not None]
+
+    def _sign_off(self, client: redis.Redis) -> None:
+        names = [served.device.name for served in self._served]
+        try:
+            with protocol.answering(self._url):
+                client.delete(*map(protocol.alive_key, names))
+        except BackendError as error:
+            log.info("%s: the devices' entries will expire", error)
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """A descriptor that becomes readable with each SIGTERM and SIGINT."""
+    read, write = os.pipe()
+
+    def tell(signum: int, _: object) -> None:
+        os.write(write, b"x")
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield read
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(read)
+        os.close(write)
+
+
+@contextmanager
+def _bound_to(cores: tuple[int, ...]) -> Iterator[None]:
+    """Children started in the block are bound to ``cores`` from their first instruction on.
+
+    Affinity belongs to a thread and passes to what it starts, so no wrapper is needed.
+    """
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _check_address(address: str) -> None:
+    try:
+        listen(address).close()
+    except OSError as error:
+        allowed = f"an address of this machine ({error.strerror})"
+        raise UsageError.refuse("PENSTOCK_ADDRESS", address, allowed) from error
+
+
+def _identity(file: Path) -> str:
+    """A name for this state folder that no other has, made on first use."""
+    try:
+        with file.open("x") as new:
+            new.write(uuid4().hex)
+    except FileExistsError:
+        pass
+    return file.read_text("ascii", "replace")
+
+
+def _how(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"

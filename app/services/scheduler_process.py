@@ -1,0 +1,230 @@
+"""The scheduler process: the runner with its real parts, and what keeps it going.
+
+One process is active for a state folder; a second one waits on the lock and takes over when the
+first one dies. Nothing that it knows is only in memory: after a crash the engine is rebuilt from
+the ledger, and what the dead one had decided and not sent is found by the reaper.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from importlib.metadata import version
+
+from ...profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused
+from ...scheduler.engine.engine import Engine
+from ...scheduler.model.events import PolicyChosen
+from ..broker import installation, protocol, server
+from ..broker.ownership import Taken, check_free, owner
+from ..broker.transport import RedisTransport
+from ..common.clock import WallClock
+from ..host import locks
+from ..host.logs import LogKeeper
+from ..host.settings import Settings
+from ..ledger.ledger import SqlLedger
+from ..ledger.reader import Reader
+from ..ledger.restore import restore
+from ..optuna_bridge.samplers import SamplerHost
+from ..runner.policy_host import check_policy
+from ..runner.runner import Runner
+from .backups import GONE_ADVICE, backups_of, is_ledger_gone
+from .janitor import Janitor
+from .services import stop_if_idle
+from .supervisor import Reviver
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two tries to reach a broker or a ledger that was away.
+RETRY = 0.1
+#: Seconds between two looks at whether anybody still wants anything.
+IDLE_LOOK = 1.0
+#: Seconds between two looks at a ledger that is damaged.
+DAMAGED_LOOK = 30.0
+
+
+def main(settings: Settings) -> None:
+    """Be the scheduler of this state folder until told to stop (SIGTERM), or idle for long."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Alembic tells of every plug-in it loads, psycopg of what follows from an error we log.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
+    check_policy(settings.policy)
+    settings.ensure_home()
+    stop = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stop.set())
+    holder = locks.pid_of(settings.run, "scheduler")
+    if holder not in (None, os.getpid()):
+        log.info("process %s is the scheduler of %s: waiting for it", holder, settings.home)
+    with (
+        locks.hold(settings.run, "scheduler", wait=True),
+        Reviver(settings),
+        LogKeeper(settings),
+    ):
+        if settings.broker is None:
+            server.start(settings)
+        Scheduler(settings).serve(stop)
+
+
+class Scheduler:
+    """Builds the runner from the ledger, and anew whenever the ledger has failed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clock = WallClock()
+        self._busy_at = time.time()
+        #: A backup of the ledger was not as it should be: the ledger is looked at.
+        self._doubted = threading.Event()
+
+    def serve(self, stop: threading.Event) -> None:
+        """Turn after turn until ``stop`` is set or nobody has wanted anything for long."""
+        key = installation.installation_key(self._settings)
+        janitor = Janitor(
+            installation.checkpoints(self._settings.store_url, key),
+            Reader(self._settings.ledger_url),
+        )
+        if is_ledger_gone(self._settings):
+            shown = self._settings.ledger_url
+            log.warning("there is no ledger at %s, and there was one. %s", shown, GONE_ADVICE)
+        backups = backups_of(self._settings, self._doubted.set)
+        said = ""
+        while not stop.is_set():
+            try:
+                ledger, engine = self._open(key)
+            except BackendError as error:
+                if str(error) != said:
+                    log.error("%s", error)
+                said = str(error)
+                if not isinstance(error, Taken):  # what its clients ask is not ours to answer
+                    self._tell(said, lasts=isinstance(error, LedgerRefused))
+                stop.wait(1.0)
+                if isinstance(error, LedgerDamaged):
+                    # It is read anew to its end, and nothing but a person mends it.
+                    again = time.monotonic() + DAMAGED_LOOK
+                    while not stop.is_set() and time.monotonic() < again:
+                        self._tell(said, lasts=True)  # what was told is forgotten soon
+                        stop.wait(1.0)
+                continue
+            said = ""
+            self._doubted.clear()
+            if backups is not None and not backups.is_alive():
+                backups.start()
+            if not janitor.is_alive():
+                janitor.start()
+            log.info("took up %d events of %s", engine.state.seq, self._settings.home)
+            transport = RedisTransport(
+                server.broker_url(self._settings),
+                key,
+                store=self._settings.store_url,
+                lease_ms=self._settings.lease_ms,
+                version=version("penstock"),
+                owner=owner(self._settings),
+            )
+            runner = Runner(
+                engine,
+                ledger,
+                transport,
+                SamplerHost(),
+                self._clock,
+                claim_timeout=self._settings.claim_timeout,
+                discard=janitor.discard,
+            )
+            try:
+                self._run(runner, stop)
+            finally:
+                transport.close()
+                ledger.close()
+
+    def _open(self, key: bytes) -> tuple[SqlLedger, Engine]:
+        # Before a ledger is made that would pass for the installation's.
+        self._check_free()
+        ledger = SqlLedger.open(self._settings.ledger_url)
+        try:
+            engine = restore(ledger)
+            # Before the broker shows where the store is: an agent looks for the mark at once.
+            installation.mark(self._settings.store_url, key)
+        except BaseException:
+            ledger.close()  # its lock would keep us out at the next try
+            raise
+        return ledger, engine
+
+    def _check_free(self) -> None:
+        """Raise Taken where the broker is another owner's; one that is away is waited for later."""
+        try:
+            client = server.connect(self._settings)
+        except BackendError:
+            return
+        with client:
+            check_free(self._settings, client)
+
+    def _tell(self, trouble: str, *, lasts: bool) -> None:
+        """Let those who wait for a scheduler know why there is none."""
+        with suppress(BackendError), server.connect(self._settings) as client:
+            protocol.tell_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
+
+    def _run(self, runner: Runner, stop: threading.Event) -> None:
+        if not self._begin(runner, stop):
+            return
+        away = False
+        idle_look = 0.0
+        while not (stop.is_set() or self._doubted.is_set()):
+            try:
+                if away:
+                    runner.outage()
+                    log.info("the broker is back")
+                    away = False
+                if runner.turn(0.25):
+                    self._busy_at = time.time()
+            except BackendError as error:
+                if runner.broken or isinstance(error, LedgerDamaged):
+                    log.error("%s; the engine is rebuilt from what is written", error)
+                    stop.wait(1.0)
+                    return
+                if not away:
+                    log.warning("%s", error)
+                away = True
+                stop.wait(RETRY)
+            if time.monotonic() >= idle_look:
+                idle_look = time.monotonic() + IDLE_LOOK
+                if self._idle(runner):
+                    stop.set()
+        if not (runner.broken or self._doubted.is_set()):
+            try:
+                runner.snapshot()
+            except BackendError as error:
+                log.warning("%s: the next start replays more events", error)
+
+    def _begin(self, runner: Runner, stop: threading.Event) -> bool:
+        at, restored = self._clock.now(), self._settings.restored
+        chosen = PolicyChosen(at=at, policy=self._settings.policy)
+        said = ""
+        while not stop.is_set():
+            try:
+                if restored.exists():
+                    runner.restored()
+                    restored.unlink()
+                runner.start(chosen)
+            except BackendError as error:
+                if str(error) != said:
+                    log.warning("%s", error)
+                said = str(error)
+                if runner.broken:
+                    stop.wait(1.0)
+                    return False
+                stop.wait(RETRY)
+            else:
+                return True
+        return False
+
+    def _idle(self, runner: Runner) -> bool:
+        state = runner.engine.state
+        if state.attempts or any(study.works for study in state.studies.values()):
+            self._busy_at = time.time()
+            return False
+        if time.time() - self._busy_at < self._settings.idle_stop:
+            return False
+        return stop_if_idle(self._settings, self._busy_at)

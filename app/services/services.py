@@ -1,0 +1,324 @@
+"""The services of a state folder: broker, scheduler and node agent, kept up by each other.
+
+Theory of operation. What should run is written down: while ``<run>/up.json`` exists, the services
+named in it are wanted, with their command lines. Whether one runs is asked of its lock
+(``app.host.locks``). A ``Reviver`` (``app.services.supervisor``) in the scheduler, in the agent and
+in a watching client puts back whichever of them is killed; two that try at once are kept apart by
+the service's own lock.
+
+Everything that changes the wish, or acts on it, does so under one more lock (``services``): a
+reviver cannot start what is just being taken down, and a scheduler that ends out of idleness cannot
+cross a client that has just made sure that it is up.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+from pydantic import TypeAdapter
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.base.urls import hide_password
+from ..broker import installation, protocol, server
+from ..broker.ownership import check_free, served_by
+from ..host import locks
+from ..host.devices import devices_of
+from ..host.settings import PREFIX, Settings
+from ..runner.reaper import DRAIN_GRACE
+
+log = logging.getLogger(__name__)
+
+#: What an agent is given to drain (more than it gives its workers), a scheduler and Flower to end
+#: (seconds).
+AGENT_GRACE = 35.0
+SCHEDULER_GRACE = 10.0
+FLOWER_GRACE = 5.0
+
+CHANGE = "services"
+#: -P: a user's file in the working directory is not taken for a library.
+_PENSTOCK = (sys.executable, "-P", "-m", "penstock")
+#: Seconds after which it is said that somebody else changes what should run.
+CHANGE_SILENCE = 1.0
+#: Settings that a running scheduler does not hear of.
+READ_AT_START = {
+    "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
+}  # fmt: skip
+#: Seconds for which ``penstock up`` waits for a scheduler to serve, or to say why it does not.
+SOON = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One process that is ours to run: its name (of lock and log) and its command line."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What should run. ``at`` is when someone last asked for it (seconds since the epoch).
+
+    ``stays``: asked for by ``penstock up``, so idleness does not end it.
+    """
+
+    devices: str
+    services: tuple[Service, ...]
+    at: float
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One service as it is: ``pid`` None where it does not run; ``log`` is its log's file."""
+
+    name: str
+    pid: int | None
+    log: Path
+
+
+def roster(devices: str) -> tuple[Service, ...]:
+    """Scheduler and agent, as Penstock runs them. The broker is started by its own module."""
+    return (Service("scheduler", (*_PENSTOCK, "scheduler")), agent_of(devices))
+
+
+def agent_of(devices: str) -> Service:
+    """The agent alone, beside a scheduler that runs elsewhere."""
+    return Service("agent", (*_PENSTOCK, "worker", "--devices", devices))
+
+
+def ensure_up(
+    settings: Settings,
+    devices: str | None = None,
+    *,
+    stays: bool = False,
+    services: Sequence[Service] | None = None,
+) -> Wanted:
+    """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
+
+    ``devices`` None takes what is up already, else the settings' own. ``services`` replaces what
+    runs beside the broker. Everything is checked before anything is started:
+    UsageError for the state folder, a policy that is not there, the devices and settings that
+    services which are up do not have, BackendError for the checkpoint store (within 20 s), a ledger
+    that was chosen (10 s) and the broker (5 s), also where that is another scheduler's.
+    """
+    settings.ensure_home()
+    installation.probe(settings.store_url)
+    if settings.ledger is not None:
+        from ..ledger.databases.open import database_at
+
+        database_at(settings.ledger).check()
+    _tell_of_change(settings)
+    with locks.hold(settings.run, CHANGE, wait=True):
+        before = wanted(settings)
+        _check_same(settings)
+        if not locks.is_running(settings.run, "scheduler"):
+            _check_policy(settings.policy)
+        spec = _devices(settings, devices, before)
+        wish = Wanted(
+            devices=spec,
+            services=tuple(services) if services is not None else roster(spec),
+            at=time.time(),
+            stays=stays or (before is not None and before.stays),
+        )
+        if settings.broker is None:
+            server.start(settings)
+        else:
+            with server.connect(settings) as client:
+                if services is None:
+                    check_free(settings, client)
+        _write(settings, wish)
+        for service in wish.services:
+            spawn(settings, service)
+    return wish
+
+
+def _tell_of_change(settings: Settings) -> None:
+    """Say for what is waited, where somebody else is at it and does not end soon."""
+    if not locks.wait_gone(settings.run, CHANGE, CHANGE_SILENCE):
+        sys.stderr.write(
+            "the services are being taken down, which takes up to"
+            f" {DRAIN_GRACE:g} s: waiting for them\n"
+        )
+
+
+def _check_policy(policy: str) -> None:
+    # The engine's modules take a while to import, so a client that need not does without.
+    from ..runner.policy_host import check_policy
+
+    check_policy(policy)
+
+
+def trouble_soon(settings: Settings) -> str | None:
+    """Why the scheduler does not serve, where it says so before it serves, within ``SOON``."""
+    url, begun = server.broker_url(settings), time.monotonic()
+    with server.connect(settings) as client:
+        while (past := time.monotonic() - begun) < SOON and not protocol.is_served(client, url):
+            if (words := protocol.trouble(client, url, within=past)) is not None:
+                return words
+            time.sleep(0.05)
+    return None
+
+
+def is_served_by_others(settings: Settings) -> bool:
+    """Whether a scheduler that an operator runs serves the broker: then nothing is ours to start.
+
+    Raises BackendError when a broker that was chosen does not answer.
+    """
+    if settings.broker is None:
+        return False
+    with server.connect(settings) as client:
+        if wanted(settings) is None:
+            return protocol.is_served(client, settings.broker)
+        return served_by(settings, client) is not None
+
+
+def scheduler_answers(settings: Settings) -> bool:
+    """Whether a scheduler is at work: this state folder's own, or one that an operator runs."""
+    if locks.is_running(settings.run, "scheduler"):
+        return True
+    try:
+        return is_served_by_others(settings)
+    except BackendError:
+        return False
+
+
+def _check_same(settings: Settings) -> None:
+    """Refuse a setting that is not what the scheduler was started with: it would do nothing."""
+    pid = locks.pid_of(settings.run, "scheduler")
+    if pid is None:
+        return
+    try:
+        theirs = psutil.Process(pid).environ()
+    except psutil.Error:
+        return  # it has just ended, or is another user's
+    for field in READ_AT_START & settings.model_fields_set:
+        name, there = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
+        if name in theirs:  # as it was read there: a path has become a URL
+            there = getattr(Settings.model_validate({field: theirs[name]}), field)
+        value = getattr(settings, field)
+        if value != there:
+            raise UsageError.refuse(
+                name,
+                hide_password(str(value)),
+                f"{hide_password(str(there))}, with which services run that are up; "
+                "`penstock down` makes room for others",
+            )
+
+
+def wanted(settings: Settings) -> Wanted | None:
+    """What should run in this state folder; None where nothing should."""
+    try:
+        return _wanted().validate_json(_file(settings).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        # Written whole or not at all, so this was somebody else's hand.
+        log.warning("%s is unreadable and counts as absent: %s", _file(settings), error)
+        return None
+
+
+@cache
+def _wanted() -> TypeAdapter[Wanted]:
+    return TypeAdapter(Wanted)
+
+
+def statuses(settings: Settings) -> tuple[Status, ...]:
+    """Broker (the private one), scheduler and agent, as they are now."""
+    names = ("scheduler", "agent") if settings.broker else (server.NAME, "scheduler", "agent")
+    return tuple(
+        Status(name, locks.pid_of(settings.run, name), settings.logs / f"{name}.log")
+        for name in names
+    )
+
+
+def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
+    """Drain the agent, then stop scheduler, Flower and private broker; the names of those that ran.
+
+    Trials that run are cut at the end of their epoch, within ``grace`` seconds. Studies are not
+    cancelled: they go on with the next ``ensure_up``. UsageError in another user's state folder.
+    """
+    settings.check_home()
+    with locks.hold(settings.run, CHANGE, wait=True):
+        _file(settings).unlink(missing_ok=True)
+        ended = [
+            name
+            for name, patience in (
+                ("agent", grace),
+                ("scheduler", SCHEDULER_GRACE),
+                ("flower", FLOWER_GRACE),
+            )
+            if locks.stop(settings.run, name, grace=patience)
+        ]
+        return ended + _stop_broker(settings)
+
+
+def stop_if_idle(settings: Settings, idle_since: float) -> bool:
+    """For the scheduler: take everything else down if nobody wanted anything for ``idle_stop``.
+
+    ``idle_since`` in seconds since the epoch. True tells the scheduler to end now. Services that
+    someone asked to stay, or that were not started by Penstock, stay.
+    """
+    with locks.hold(settings.run, CHANGE, wait=True):
+        wish = wanted(settings)
+        # A clock set back must not keep services up for ever.
+        now = time.time()
+        if wish is None or wish.stays:
+            return False
+        if now - max(idle_since, min(wish.at, now)) < settings.idle_stop:
+            return False
+        _file(settings).unlink(missing_ok=True)
+        locks.stop(settings.run, "agent", grace=AGENT_GRACE)
+        _stop_broker(settings)
+        return True
+
+
+def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> str:
+    if asked is None and "devices" in settings.model_fields_set:
+        asked = settings.devices
+    standing = before.devices if before is not None else settings.devices
+    spec = standing if asked is None else asked
+    devices_of(settings, spec)
+    if before is not None and spec != before.devices and locks.is_running(settings.run, "agent"):
+        raise UsageError.refuse(
+            "devices", spec, f"{before.devices}, which is up; `penstock down` makes room for others"
+        )
+    return spec
+
+
+def spawn(settings: Settings, service: Service) -> None:
+    """Start ``service``. Nothing happens where it runs."""
+    locks.spawn_service(
+        settings.run,
+        service.name,
+        service.argv,
+        env={**os.environ, **settings.environment()},
+        log=settings.logs / f"{service.name}.log",
+        cwd=settings.home,
+    )
+
+
+def _stop_broker(settings: Settings) -> list[str]:
+    if settings.broker is not None or not locks.is_running(settings.run, server.NAME):
+        return []
+    server.stop(settings)
+    return [server.NAME]
+
+
+def _file(settings: Settings) -> Path:
+    return settings.run / "up.json"
+
+
+def _write(settings: Settings, wish: Wanted) -> None:
+    draft = _file(settings).with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(asdict(wish)))
+    draft.replace(_file(settings))

@@ -1,0 +1,117 @@
+"""What brings services back that are wanted and do not run.
+
+It looks four times a second, in the scheduler, in the agent and in a watching client: whichever of
+them is killed, any survivor revives it. One that ends soon after each start is waited for longer
+and longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from ...profiling.base.errors import PenstockError, UsageError
+from ..broker import server
+from ..host import locks, logs
+from ..host.settings import Settings
+from . import services
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks of a reviver.
+POLL = 0.25
+#: A service that ran this long was well; its next end is revived at once (seconds).
+WELL = 10.0
+#: The longest wait between two revivals of a service that keeps ending (seconds).
+LONGEST_WAIT = 10.0
+
+
+class Reviver(threading.Thread):
+    """Revives what is wanted and does not run. Use as a context, or start it and forget it.
+
+    A service that ends soon after each start is revived after 0.5, 1, 2 … 10 s.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(name="reviver", daemon=True)
+        self._settings = settings
+        self._over = threading.Event()
+        self._revivals: dict[str, _Revivals] = {}
+
+    def __enter__(self) -> Reviver:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def trouble(self) -> str | None:
+        """What keeps ending, with its last words; None while all is well."""
+        for name, past in list(self._revivals.items()):
+            if past.soon >= 3 and not past.well(time.monotonic()):
+                words = logs.tail(self._settings.logs / f"{name}.log")
+                return f"{name} was started {past.soon} times and ended each time:\n{words}"
+        return None
+
+    def run(self) -> None:
+        while not self._over.wait(POLL):
+            try:
+                self._look()
+            except (PenstockError, OSError) as error:
+                # The next look comes anyway; without its reviver nothing would be revived.
+                log.warning("a service could not be revived: %s", error)
+
+    def _look(self) -> None:
+        wish = services.wanted(self._settings)
+        if wish is None:
+            return
+        names = [service.name for service in wish.services]
+        if self._settings.broker is None:
+            names.insert(0, server.NAME)
+        if all(locks.is_running(self._settings.run, name) for name in names):
+            return
+        try:
+            with locks.hold(self._settings.run, services.CHANGE):
+                self._revive()
+        except UsageError:
+            return  # someone else is at it
+
+    def _revive(self) -> None:
+        wish = services.wanted(self._settings)
+        if wish is None:
+            return
+        if self._settings.broker is None and self._is_due(server.NAME):
+            server.start(self._settings)
+        for service in wish.services:
+            if self._is_due(service.name):
+                services.spawn(self._settings, service)
+
+    def _is_due(self, name: str) -> bool:
+        if locks.is_running(self._settings.run, name):
+            return False
+        now = time.monotonic()
+        past = self._revivals.get(name, _Revivals())
+        if now < past.not_before:
+            return False
+        self._revivals[name] = past.another(now)
+        log.warning("%s was not running and is started", name)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Revivals:
+    """How often in a row a service was revived and ended soon, and when it may be again."""
+
+    soon: int = 0
+    not_before: float = -1e9
+
+    def well(self, now: float) -> bool:
+        return now - self.not_before > WELL
+
+    def another(self, now: float) -> _Revivals:
+        soon = 1 if self.well(now) else self.soon + 1
+        wait = 0.0 if soon == 1 else min(LONGEST_WAIT, 0.5 * 2 ** (soon - 2))
+        return _Revivals(soon, now + wait)

@@ -1,0 +1,1 @@
+"""The same runner under simulated time, and what its experiments show."""

@@ -1,0 +1,300 @@
+"""A workload under several policies, simulated, and what came of each.
+
+The engine, its policies and the runner are those of a real run; only time is simulated, and an
+epoch takes what the workload says. A policy learns what epochs take as it would in a real run, or
+is told at the start (``known``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...profiling.devices.device import Device
+from ...profiling.devices.discovery import parse
+from ...scheduler.model.events import PolicyFailed
+from ...scheduler.model.study import number_of
+from ...scheduler.model.trial import AcceptedEpoch
+from ...scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
+from ...scheduler.policies.planner.width_plan import curve_of
+from ...scheduler.policies.registry import POLICIES
+from ..common.text import count
+from ..runner.policy_host import check_policy
+from .simulator import simulate
+from .workload import KnownCosts, Training, Workload
+
+#: What is compared where nothing is said: ``shuffle`` is for tests of exactness only.
+COMPARED = tuple(name for name in POLICIES if name != "shuffle")
+MOST_DEVICES = 100_000
+_ALLOWED = (
+    f"cpu:<devices>x<cores> or gpu:<devices>, each with *<slots> if wanted, at most {MOST_DEVICES}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one policy made of a workload. Times are simulated seconds.
+
+    ``bound`` is what no plan beats for the epochs that were trained here, ``utilisation`` the part
+    of the devices' time until the end in which they trained, ``completion`` how long after its
+    study's arrival a trial had its last epoch and ``response`` how long after it a study had, both
+    on average; ``resizes`` how often a trial went on at another width. ``planless`` says each time
+    why a policy of the user's gave no plan.
+    """
+
+    policy: str
+    makespan: float
+    bound: float
+    utilisation: float
+    completion: float
+    response: float
+    resizes: int
+    epochs: tuple[AcceptedEpoch, ...]
+    planless: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """Makespan over the bound."""
+        return self.makespan / self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A workload, the devices it was simulated on, and what came of it under each policy."""
+
+    workload: Workload
+    devices: tuple[Device, ...]
+    outcomes: tuple[Outcome, ...]
+    known: bool
+
+    def facts(self) -> dict[str, Any]:
+        """Its figures as plain values."""
+        return {
+            "simulated": True,
+            "workload": self.workload.name,
+            "about": self.workload.about,
+            "studies": len(self.workload.studies),
+            "trials": sum(len(study.trials) for study in self.workload.studies),
+            "devices": len(self.devices),
+            "resize_s": self.workload.resize,
+            "overhead_s": self.workload.overhead,
+            "curves_known": self.known,
+            "assumed": list(self.notes()),
+            "policies": {
+                each.policy: {
+                    "makespan_s": each.makespan,
+                    "bound_s": each.bound,
+                    "ratio": each.ratio,
+                    "utilisation": each.utilisation,
+                    "mean_completion_s": each.completion,
+                    "mean_response_s": each.response,
+                    "epochs": len(each.epochs),
+                    "resizes": each.resizes,
+                }
+                for each in self.outcomes
+            },
+        }
+
+    def notes(self) -> tuple[str, ...]:
+        """What the figures rest on beside the workload, a sentence each."""
+        failed = [
+            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the plan before"
+            f" stood: it {each.planless[-1]}"
+            for each in self.outcomes
+            if each.planless
+        ]
+        shared = []
+        if max(device.slots for device in self.devices) > 1 and not self.workload.sharing:
+            shared.append("trials that share a device gain nothing: two of them take twice as long")
+        return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
+
+    def uneven(self) -> tuple[str, ...]:
+        """That policies have bounds of their own, where trials were stopped at other epochs."""
+        epochs = [len(each.epochs) for each in self.outcomes]
+        if min(epochs) == max(epochs):
+            return ()
+        told = f"the tuner stopped other trials under each policy: {min(epochs)} to {max(epochs)}"
+        return (f"{told} epochs, each with a bound of its own, so makespans are what to compare",)
+
+    def unseen(self) -> tuple[str, ...]:
+        """For each policy under which epochs were trained that the workload has no record of."""
+        work = self.workload
+        if not any(trial.levels for study in work.studies for trial in study.trials):
+            return ()
+        found = []
+        for each in self.outcomes:
+            new = sum(
+                row.epoch > len(work.trial(row.trial.rpartition("-")[0], row.trial).levels)
+                for row in each.epochs
+            )
+            if new:
+                found.append(
+                    f"under {each.policy} {new} of {len(each.epochs)} epochs were not recorded:"
+                    " each takes its trial's mean, and has its last value"
+                )
+        return tuple(found)
+
+
+def simulated_devices(spec: str) -> tuple[Device, ...]:
+    """Devices as ``profiling.devices.discovery.parse`` reads them; none of them need be here.
+
+    Where no GPU is, none has a number: ``gpu:8`` is eight of them, ``gpu:0,1`` two.
+
+    Raises:
+        UsageError: ``auto`` and ``gpu:all``, which are of a machine; anything else.
+    """
+    form = parse(spec, _ALLOWED)
+    count = int(form.gpus) if form.gpus.isdecimal() else len(set(form.gpus.split(",")))
+    count = form.count if form.kind == "cpu" else count
+    kind = {"cpu": "cpu", "gpu": "cuda"}.get(form.kind)
+    if kind is None or form.gpus == "all" or not 1 <= count <= MOST_DEVICES or form.cores < 1:
+        raise UsageError.refuse("devices", spec, _ALLOWED)
+    digits = len(str(count - 1))
+    return tuple(
+        Device(
+            f"{kind}.sim.{k:0{digits}}",
+            "sim",
+            kind,
+            tuple(range(k * form.cores, (k + 1) * form.cores)),
+            None,
+            form.slots or 1,
+        )
+        for k in range(count)
+    )
+
+
+def run(
+    workload: Workload,
+    devices: Sequence[Device],
+    policies: Sequence[str] = COMPARED,
+    *,
+    known: bool = False,
+    tell: Callable[[str, float, int], None] = lambda policy, now, epochs: None,
+) -> Simulation:
+    """Simulate ``workload`` under each of ``policies``.
+
+    ``known``: policies know every trial's curve and the prices from the start. ``tell`` hears under
+    which policy how far it is: simulated seconds, and epochs trained.
+
+    Raises:
+        UsageError: an unknown policy or one twice, or devices that no trial can use.
+        BackendError: it does not end in 1e9 simulated seconds.
+    """
+    for name in policies:
+        check_policy(name)
+        if policies.count(name) > 1:
+            raise UsageError.refuse("policy", name, "each policy once")
+    check_usable(workload, devices)
+    outcomes = tuple(
+        _outcome(workload, devices, name, partial(tell, name), known=known) for name in policies
+    )
+    return Simulation(workload, tuple(devices), outcomes, known)
+
+
+def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
+    """Raise UsageError where a device is of a kind that the workload's times are not of."""
+    for device in devices:
+        if workload.kind and device.kind != workload.kind:
+            raise UsageError(
+                f"no trial can use {device.name}: the times of {workload.name} are of"
+                f" {workload.kind} devices",
+                "devices",
+            )
+
+
+def _outcome(
+    workload: Workload,
+    devices: Sequence[Device],
+    policy: str,
+    tell: Callable[[float, int], None],
+    *,
+    known: bool,
+) -> Outcome:
+    costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
+    arrivals = {study.spec.id: study.arrives for study in workload.studies}
+    done = simulate(
+        [study.spec for study in workload.studies],
+        devices,
+        Training(workload),
+        policy=policy,
+        costs=costs,
+        strategies=workload.strategy,
+        arrivals=arrivals,
+        enqueued=workload.enqueued,
+        overhead=workload.overhead,
+        tell=tell,
+    )
+    ends: dict[str, float] = {}
+    trained: Counter[str] = Counter()
+    widths: dict[str, list[int]] = defaultdict(list)
+    for row in done.epochs:
+        ends[row.trial] = row.at
+        trained[row.trial] += 1
+        widths[row.trial].append(len(row.members))
+    study_of = {trial: trial.rpartition("-")[0] for trial in ends}
+    last = {study_of[trial]: at for trial, at in sorted(ends.items(), key=lambda item: item[1])}
+    makespan = max(ends.values())
+    held = ((m.device, row.at - row.seconds, row.at) for row in done.epochs for m in row.members)
+    busy = sum(end - begin for begin, end in occupied(held))
+    return Outcome(
+        policy=policy,
+        makespan=makespan,
+        bound=lower_bound(workload, trained, len(devices), max(d.slots for d in devices)),
+        utilisation=busy / (makespan * len(devices)),
+        completion=fmean(at - arrivals[study_of[trial]] for trial, at in ends.items()),
+        response=fmean(at - arrivals[study] for study, at in last.items()),
+        resizes=sum(a != b for each in widths.values() for a, b in pairwise(each)),
+        epochs=done.epochs,
+        planless=tuple(each.reason for each in done.trace if isinstance(each, PolicyFailed)),
+    )
+
+
+def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:
+    """When somebody was on a device, begin and end, of each device apart; ``held`` names it."""
+    device, begin, end = "", 0.0, 0.0
+    for name, first, last in sorted(held):
+        if name == device and first <= end:
+            end = max(end, last)
+            continue
+        if end > begin:
+            yield begin, end
+        device, begin, end = name, first, last
+    if end > begin:
+        yield begin, end
+
+
+def lower_bound(
+    workload: Workload, epochs: Mapping[str, int], devices: int, slots: int = 1
+) -> float:
+    """Simulated seconds before which no plan ends so many ``epochs`` of each trial (by id).
+
+    Where trials share a device no work is done faster than at the best total speed of ``slots``
+    of them or fewer.
+
+    What arrives at or after a time t is not begun before it: the bound is the largest, over the
+    times of arrival, of t and the bounds of ``scheduler.policies.planner.bounds`` for what arrives
+    from t on. The epochs of one trial may differ; the second bound takes them all for its shortest.
+    """
+    found = 0.0
+    dense = min(workload.stretch(at_work) / at_work for at_work in range(1, slots + 1))
+    for start in sorted({study.arrives for study in workload.studies}):
+        fluid, whole = [], []
+        for study in workload.studies:
+            if study.arrives < start:
+                continue
+            mine = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
+            for name in sorted(mine, key=number_of):
+                trial = workload.trial(study.spec.id, name)
+                shape = trial.shape[: study.spec.max_width]
+                levels = [trial.seconds(e, 1) for e in range(1, epochs[name] + 1)]
+                fluid.append((sum(levels), curve_of(shape, devices).hull))
+                whole.append((len(levels), min(levels), shape))
+        least = max(fluid_bound(fluid, devices), whole_epochs_bound(whole, devices))
+        found = max(found, start + dense * least)
+    return found

@@ -1,0 +1,230 @@
+"""A simulation's charts as SVG: who held which device when, and how many devices were at work.
+
+Nothing is needed to show them: what a bar is, is its ``title``, which browsers show under the
+pointer. Colours of text and lines are the page's (``frame.html``), light or dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import groupby, repeat
+
+from ...scheduler.model.study import number_of
+from ...scheduler.model.trial import AcceptedEpoch
+from ..common.text import number
+from ..report.charts import STUDIES, WIDE_LANES, unit_of
+from .experiment import Outcome, Simulation, occupied
+
+#: Pixels: the width of a chart, what is right of its plot and below it, a character.
+WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7
+#: Pixels: a lane, one where there are many, and the height of the chart of busy devices.
+LANE, NARROW_LANE, BUSY = 26, 14, 220
+#: Beyond so many bars a chart has neither numbers nor titles: nobody could read them, and they
+#: would be most of the page.
+MOST_TITLES = 1000
+#: A bar as narrow as this (pixels) is drawn with the one before it where that has its colour.
+LEAST_BAR = 0.25
+#: Nor is a gap so narrow within a trial seen.
+LEAST_GAP = 0.5
+#: Points of a curve of busy devices.
+_POINTS = 400
+#: Device and slot.
+Place = tuple[str, int]
+#: (trial, its segment's fence, place, begin and end in seconds)
+Span = tuple[str, int, Place, float, float]
+#: The same without the segment.
+Held = tuple[str, Place, float, float]
+
+
+def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
+    """Who held what when: epochs of one segment that followed each other are one span a device."""
+    order = sorted(epochs, key=lambda row: (row.trial, row.epoch))
+    found: list[Span] = []
+    for (trial, fence), rows in groupby(order, key=lambda row: (row.trial, row.fence)):
+        run = list(rows)
+        begin, end = run[0].at - run[0].seconds, run[-1].at
+        found += [(trial, fence, (m.device, m.slot), begin, end) for m in run[0].members]
+    return found
+
+
+def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> str:
+    """A lane a slot and a bar a span, and the bound as a dashed line.
+
+    The axis ends at ``longest`` (seconds), for all alike.
+    """
+    lanes = _lanes(simulation)
+    left = CHARACTER * max(map(len, lanes.values())) + 12
+    lane = LANE if len(lanes) <= WIDE_LANES else NARROW_LANE
+    height = lane * len(lanes)
+    room = WIDTH - left - RIGHT
+    place_of = {place: at for at, place in enumerate(lanes)}
+    parts = _axis(left, room, height, longest)
+    for at, name in enumerate(lanes.values()):
+        parts.append(
+            f'<text class="e" x="{left - 8:.0f}" y="{lane * (at + 0.5) + 4:.0f}">'
+            f"{escape(name)}</text>"
+        )
+    held = _joined(spans(outcome.epochs), LEAST_GAP * longest / room)
+    bars = [
+        (place_of[place], left + room * begin / longest, room * (end - begin) / longest, trial)
+        for trial, place, begin, end in held
+    ]
+    chosen = colours(simulation)
+    fills = [chosen[_key(simulation, trial)] for *_, trial in bars]
+    if len(bars) > MOST_TITLES:
+        parts += _paths(bars, fills, lane)
+    else:
+        titles = _titles(simulation, held, longest)
+        parts += map(_bar, bars, fills, repeat(lane), titles)
+    bound = left + room * min(1.0, outcome.bound / longest)
+    parts.append(f'<line class="bound" x1="{bound:.1f}" y1="0" x2="{bound:.1f}" y2="{height}"/>')
+    return _svg(height + BELOW, parts, f"who held which device when under {outcome.policy}")
+
+
+def busy(simulation: Simulation, longest: float) -> str:
+    """Devices at work over time, a line a policy: means over parts of the time, which are equal."""
+    most = len(simulation.devices)
+    left = CHARACTER * len(str(most)) + 20
+    room = WIDTH - left - RIGHT
+    parts = _axis(left, room, BUSY, longest)
+    for tick in _ticks(most):
+        y = 8 + (BUSY - 8) * (1 - tick / most)
+        parts.append(f'<text class="e" x="{left - 8:.0f}" y="{y + 4:.0f}">{number(tick)}</text>')
+        parts.append(f'<line x1="{left:.0f}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
+    for place, outcome in enumerate(simulation.outcomes):
+        held = shares(spans(outcome.epochs), longest, _POINTS)
+        line = " ".join(
+            f"{left + room * (at + 0.5) / _POINTS:.0f},{8 + (BUSY - 8) * (1 - each / most):.1f}"
+            for at, each in enumerate(held)
+        )
+        parts.append(
+            f'<polyline points="{line}" stroke="{colour(place)}">'
+            f"<title>{escape(outcome.policy)}</title></polyline>"
+        )
+    return _svg(BUSY + BELOW, parts, "devices at work over simulated time")
+
+
+def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
+    """Devices at work on average in each of ``parts`` equal parts of the time up to ``longest``.
+
+    A device that several trials share is one.
+    """
+    width = longest / parts
+    found = [0.0] * parts
+    for begin, end in occupied((place[0], begin, end) for *_, place, begin, end in held):
+        first, last = int(begin / width), min(parts - 1, int(end / width))
+        for part in range(first, last + 1):
+            inside = min(end, (part + 1) * width) - max(begin, part * width)
+            found[part] += max(0.0, inside) / width
+    return found
+
+
+def colours(simulation: Simulation) -> dict[str, str]:
+    """Colours by study id where there are several studies, else by trial id."""
+    studies = simulation.workload.studies
+    if len(studies) > 1:
+        order = [study.spec.id for study in studies]
+    else:
+        order = sorted({row.trial for each in simulation.outcomes for row in each.epochs})
+    return {name: colour(place) for place, name in enumerate(order)}
+
+
+def colour(place: int) -> str:
+    """The colour of the policy, study or trial in this place of its list."""
+    return STUDIES[place % len(STUDIES)]
+
+
+def _lanes(simulation: Simulation) -> dict[Place, str]:
+    return {
+        (device.name, slot): f"{device.name} · {slot}" if device.slots > 1 else device.name
+        for device in simulation.devices
+        for slot in range(device.slots)
+    }
+
+
+#: A bar to be drawn: its lane, left edge and width (pixels), and its trial.
+Bar = tuple[int, float, float, str]
+
+
+def _key(simulation: Simulation, trial: str) -> str:
+    """What the colour of a trial's bars is of: its study where there are several, else itself."""
+    return trial.rpartition("-")[0] if len(simulation.workload.studies) > 1 else trial
+
+
+def _joined(held: Iterable[Span], gap: float) -> list[Held]:
+    """Spans of one trial in one place with at most ``gap`` seconds between them are one."""
+    found: list[Held] = []
+    for place, trial, begin, end in sorted((p, t, begin, end) for t, _, p, begin, end in held):
+        if found and found[-1][:2] == (trial, place) and begin - found[-1][3] <= gap:
+            found[-1] = (trial, place, found[-1][2], end)
+        else:
+            found.append((trial, place, begin, end))
+    return found
+
+
+def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> list[str]:
+    """What each bar is: *digits, trial 3, 2 to 4.5 min*."""
+    scale, unit = unit_of(longest)
+    names = {study.spec.id: f"{study.spec.name}, " for study in simulation.workload.studies}
+    several = len(names) > 1
+    return [
+        (names[trial.rpartition("-")[0]] if several else "")
+        + f"trial {number_of(trial)}, {round(begin / scale, 6):.4g} to {end / scale:.4g} {unit}"
+        for trial, _, begin, end in held
+    ]
+
+
+def _bar(of: Bar, fill: str, lane: int, title: str) -> str:
+    place, x, width, trial = of
+    name, text = str(number_of(trial)), ""
+    if lane == LANE and width > CHARACTER * len(name) + 4:
+        text = f'<text class="in" x="{x + width / 2:.1f}" y="{lane * (place + 0.5) + 4:.0f}">'
+        text += f"{name}</text>"
+    return (
+        f'<g><title>{escape(title)}</title><rect x="{x:.1f}" y="{lane * place + 2}"'
+        f' width="{max(0.3, width - 0.5):.1f}" height="{lane - 4}" fill="{fill}"/>{text}</g>'
+    )
+
+
+def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[str]:
+    """Many bars, those of one colour as one shape."""
+    drawn: defaultdict[str, list[str]] = defaultdict(list)
+    ends: dict[tuple[int, str], float] = {}
+    for (place, x, width, _), fill in sorted(zip(bars, fills, strict=True)):
+        end = x + width
+        if end - ends.get((place, fill), -math.inf) < LEAST_BAR:
+            continue
+        ends[place, fill] = end
+        wide = f"{max(0.3, width):.1f}"
+        drawn[fill].append(f"M{x:.1f} {lane * place + 2}h{wide}v{lane - 4}h-{wide}z")
+    return [f'<path d="{"".join(each)}" fill="{fill}"/>' for fill, each in drawn.items()]
+
+
+def _axis(left: float, room: float, height: float, longest: float) -> list[str]:
+    """Lines and numbers of the time axis, and its unit."""
+    scale, unit = unit_of(longest)
+    parts = []
+    for tick in _ticks(longest / scale):
+        x = left + room * tick * scale / longest
+        parts.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height:.0f}"/>')
+        parts.append(f'<text class="m" x="{x:.1f}" y="{height + 16:.0f}">{number(tick)}</text>')
+    words = f"simulated time ({unit})"
+    parts.append(f'<text class="m" x="{left + room / 2:.0f}" y="{height + 34:.0f}">{words}</text>')
+    return parts
+
+
+def _ticks(high: float) -> list[float]:
+    """Round numbers from 0 to ``high``, four to ten of them."""
+    power = 10.0 ** math.floor(math.log10(high))
+    step = next(each * power for each in (0.1, 0.2, 0.5, 1.0) if high / (each * power) <= 10)
+    return [place * step for place in range(int(high / step) + 1)]
+
+
+def _svg(height: float, parts: Iterable[str], what: str) -> str:
+    return (
+        f'<svg class="drawn" viewBox="0 0 {WIDTH} {height:.0f}" role="img"'
+        f' aria-label="{escape(what)}">{"".join(parts)}</svg>'
+    )

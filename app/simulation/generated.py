@@ -1,0 +1,172 @@
+"""Generated workloads: trials with speed curves of real trainings, and studies that come in bursts.
+
+Frozen: instance k of a family is drawn from ``Random(f"penstock {family} {k}")``, and nothing else
+goes into it. Speed curves are those of ``profiling.costs.reference_curves`` (our fits to measured
+trainings, node boundaries included), or synthetic ones for CPU cores, whose efficiency falls with
+every core.
+
+Studies arrive as the jobs of published clusters do, in bursts. In the counts of Helios's cluster
+Venus (Hu et al., SC 2021), in bins of ten minutes as the simulator of Lucid (Hu et al., ASPLOS
+2023) has them, the variance is 15.4 times the mean. Bursts at random (exponential gaps) with
+geometric numbers of studies have that ratio where a burst has 8.2 studies on average: it is
+E[B^2] / E[B] = 2 E[B] - 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from ...profiling.base.errors import UsageError
+from ...profiling.costs.reference_curves import Family, fitted
+from ...profiling.costs.throughput import Shape
+from ...scheduler.model.study import Params
+from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, widest
+
+Curves = Mapping[tuple[str, str], Family]
+
+#: Devices, odd counts among them.
+DEVICES = (4, 5, 7, 8, 11, 16, 16, 24, 32, 33, 48, 64)
+TRIALS = (4, 6, 8, 9, 12, 16, 27, 27, 40, 60, 81, 120, 200)
+#: Seconds of a resize by application: a larger model takes longer. Pollux charges 15 to 250 s.
+PRICES = {
+    "cifar10": (0.0, 0.05, 5.0, 25.0),
+    "deepspeech2": (0.0, 0.05, 15.0, 60.0),
+    "yolov3": (0.0, 0.1, 30.0, 120.0),
+    "imagenet": (0.0, 0.5, 60.0, 250.0),
+}
+#: Global batches, examples.
+BATCHES = {
+    "cifar10": (128, 256, 512, 1024),
+    "deepspeech2": (20, 40, 80, 160),
+    "yolov3": (8, 16, 32, 64),
+    "imagenet": (200, 400, 800, 1600),
+}
+FAMILIES = ("cifar10", "deepspeech2", "yolov3", "imagenet", "mixed", "cores")
+#: Studies in a burst, on average: see above.
+BURST = 8.2
+#: Studies at most: more is a slip of the keyboard.
+MOST = 1_000
+#: Part of the devices' time that the studies would take, each trial on one device.
+LOAD = 0.7
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What there is to place: ``price`` is seconds of a resize, ``about`` says what was drawn."""
+
+    name: str
+    devices: int
+    work: tuple[TrialWork, ...]
+    price: float
+    about: str
+
+
+def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Workload:
+    """``count`` studies of a family that arrive in bursts; the same for the same arguments.
+
+    Raises:
+        UsageError: another family than ``FAMILIES``, or no study.
+    """
+    if family not in FAMILIES:
+        raise UsageError.refuse("generated", family, ", ".join(FAMILIES))
+    if not 1 <= count <= MOST:
+        raise UsageError.refuse("count", count, f"a whole number from 1 to {MOST}")
+    rng = Random(f"penstock {family} seed {seed}")  # noqa: S311 - a workload is no secret
+    drawn = [_drawn(rng, family, devices, rng.choice(TRIALS), fitted()) for _ in range(count)]
+    total = sum(trial.epochs * trial.level for work, _, _ in drawn for trial in work)
+    gap = total / count / (devices * LOAD)
+    arrives, left, studies = 0.0, _burst(rng), []
+    for number, (work, _, _) in enumerate(drawn):
+        if left == 0:
+            arrives, left = arrives + rng.expovariate(1 / (gap * BURST)), _burst(rng)
+        left -= 1
+        spec = study_spec(
+            f"{family}-{number}",
+            len(work),
+            widest(work),
+            number=number,
+            params=[trial.params for trial in work],
+        )
+        studies.append(StudyWork(spec, work, arrives, budgets=True))
+    return Workload(f"generated:{family} (seed {seed})", tuple(studies), resize=drawn[0][1])
+
+
+def _burst(rng: Random) -> int:
+    """A geometric number, at least 1."""
+    return 1 + int(math.log(1 - rng.random()) / math.log(1 - 1 / BURST))
+
+
+def instances(each: int, curves: Curves) -> Iterator[Instance]:
+    """``each`` instances of every family."""
+    for family in FAMILIES:
+        for k in range(each):
+            yield instance(family, k, curves)
+
+
+def instance(family: str, number: int, curves: Curves) -> Instance:
+    """Instance ``number`` of a family."""
+    rng = Random(f"penstock {family} {number}")  # noqa: S311 - a workload is no secret
+    devices, trials = rng.choice(DEVICES), rng.choice(TRIALS)
+    work, price, about = _drawn(rng, family, devices, trials, curves)
+    return Instance(f"{family}-{number}", devices, work, price, about)
+
+
+def _drawn(
+    rng: Random, family: str, devices: int, trials: int, curves: Curves
+) -> tuple[tuple[TrialWork, ...], float, str]:
+    """Trials, the price of a resize (seconds), and what they are."""
+    most = rng.choice((9, 27, 81))
+    budgets = rng.choice(("equal", "hyperband", "uniform"))
+    spread = rng.choice((0.1, 0.3, 0.6))
+    clusters = sorted({cluster for _, cluster in curves})
+    cluster = rng.choice(clusters)
+    applications = sorted(name for name, where in curves if where == cluster)
+    if family in PRICES and family in applications:
+        applications = [family]
+    price = 0.0 if family == "cores" else rng.choice(PRICES[rng.choice(applications)])
+    work = []
+    for _ in range(trials):
+        epochs = _epochs(rng, budgets, most)
+        if family == "cores":
+            shape, level = _cores(rng, devices), rng.choice((0.5, 5.0, 60.0))
+            params: Params = (("size", level),)
+        else:
+            application = rng.choice(applications)
+            batch = rng.choice(BATCHES[application])
+            params = (("application", application), ("batch", batch))
+            shape, level = _trained(curves[application, cluster], batch, devices)
+        level *= math.exp(rng.gauss(0.0, spread))
+        work.append(TrialWork(level, shape, epochs, params=params))
+    about = (
+        f"{trials} trials of up to {most} epochs ({budgets}), {devices} devices of"
+        f" {'CPU cores' if family == 'cores' else cluster}, a resize {price:g} s"
+    )
+    return tuple(work), price, about
+
+
+def _epochs(rng: Random, budgets: str, most: int) -> int:
+    if budgets == "equal":
+        return most
+    if budgets == "uniform":
+        return rng.randint(1, most)
+    rung = 1
+    while rung < most and rng.random() < 1 / 3:
+        rung *= 3
+    return rung
+
+
+def _trained(family: Family, batch: int, devices: int) -> tuple[Shape, float]:
+    level, shape = shape_of(family.curve(batch, devices))
+    return shape, level
+
+
+def _cores(rng: Random, devices: int) -> Shape:
+    """Amdahl's law with a cost of every further core."""
+    serial, cost = rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.01, 0.03))
+    return tuple(
+        (width, serial + (1 - serial) / width + cost * (width - 1))
+        for width in range(1, min(devices, 16) + 1)
+    )

@@ -1,0 +1,100 @@
+"""A simulation as one HTML file: for each policy who held which device when, and how many did.
+
+The page's frame (style, footer) is the report's; its charts are drawn here, so it needs no library.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+
+from ..common.atomic_file import write_whole
+from ..common.text import count, duration
+from ..report.charts import STUDIES
+from ..report.html import Markup, pairs
+from ..report.page import page
+from .experiment import Outcome, Simulation
+from .gantt import busy, colour, colours, gantt
+from .table import headline
+
+
+def write_simulation(simulation: Simulation, path: Path) -> Path:
+    """Write the page to ``path`` (its folder is made). UsageError where that cannot be done."""
+    write_whole(path, render(simulation, datetime.now(UTC)), "report")
+    return path
+
+
+def render(simulation: Simulation, now: datetime) -> str:
+    """The page as text; ``now`` is when it was made."""
+    longest = max(each.makespan for each in simulation.outcomes)
+    sections = [
+        f'<section id="gantt{place}"><div class="head"><h2>{escape(each.policy)}</h2>'
+        f"<p>{_sentence(each)}</p></div>{gantt(simulation, each, longest)}</section>"
+        for place, each in enumerate(simulation.outcomes)
+    ]
+    work = simulation.workload
+    notes = [*([work.about] if work.about else []), *simulation.notes()]
+    parts = {
+        "title": f"{escape(work.name)}, simulated · Penstock",
+        "name": escape(work.name),
+        "lead": escape(headline(simulation)),
+        "legend": _legend(simulation),
+        "bars": _bars(simulation),
+        "busy": busy(simulation, longest),
+        "gantts": "".join(sections),
+        "table": _table(simulation),
+        "notes": "".join(f"<li>{escape(note)}</li>" for note in notes) or "<li>nothing</li>",
+        "facts": pairs(
+            {
+                "Devices": str(len(simulation.devices)),
+                "A resize": Markup(duration(work.resize)),
+                "A segment's beginning": Markup(duration(work.overhead)),
+                "Speed curves": "known" if simulation.known else "learned, as in a real run",
+            }
+        ),
+    }
+    return page("simulation.html", parts, {}, now)
+
+
+def _sentence(of: Outcome) -> str:
+    return (
+        f"{duration(of.makespan)}, {of.ratio:.3f} times the bound; {of.utilisation:.0%} busy,"
+        f" {count(of.resizes, 'resize')}"
+    )
+
+
+def _legend(simulation: Simulation) -> str:
+    return "".join(
+        _swatch(colour(place), each.policy) for place, each in enumerate(simulation.outcomes)
+    )
+
+
+def _swatch(colour_of: str, name: str) -> str:
+    mark = f'<b class="swatch" style="background:{colour_of}"></b>'
+    return f'<span class="legend"><span>{mark}{escape(name)}</span></span>'
+
+
+def _bars(simulation: Simulation) -> str:
+    """What the colours and numbers of the bars mean."""
+    chosen, studies = colours(simulation), simulation.workload.studies
+    if len(studies) == 1:
+        return "Bars are trials, with their numbers."
+    swatches = "".join(
+        _swatch(chosen[each.spec.id], each.spec.name) for each in studies[: len(STUDIES)]
+    )
+    more = " and so on, again from the first" if len(studies) > len(STUDIES) else ""
+    return f"Bars are trials, with their numbers, coloured by study: {swatches}{more}"
+
+
+def _table(simulation: Simulation) -> str:
+    titles = ("policy", "makespan", "over the bound", "busy", "mean completion", "mean response")
+    head = "".join(f"<th>{title}</th>" for title in (*titles, "resizes"))
+    rows = "".join(
+        f"<tr><td>{escape(each.policy)}</td><td>{duration(each.makespan)}</td>"
+        f"<td>{each.ratio:.3f}</td><td>{each.utilisation:.0%}</td>"
+        f"<td>{duration(each.completion)}</td><td>{duration(each.response)}</td>"
+        f"<td>{each.resizes}</td></tr>"
+        for each in simulation.outcomes
+    )
+    return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>'

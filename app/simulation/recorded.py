@@ -1,0 +1,162 @@
+"""A finished study's ledger as a workload: what it would have taken on other devices.
+
+Trial number k is the study's trial k: each of its epochs takes the recorded seconds and has the
+recorded value. Its strategy decides anew, from those values, in the order in which they arrive
+here; where it asks for an epoch that was never trained, that epoch takes the trial's mean and has
+its last value. Seconds at widths that were not measured are the fitted model's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from ...profiling.base.errors import UsageError
+from ...profiling.costs.table import FIRST_RESIZE
+from ..common.text import count, duration
+from ..ledger.codec import spec_from_json
+from ..views.utilisation import beside
+from .simulator import OVERHEAD
+from .workload import SPACE, StudyWork, TrialWork, Workload, shape_of
+
+if TYPE_CHECKING:
+    from ...profiling.costs.throughput import Shape
+    from ...scheduler.model.study import StudySpec
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, StudyRow
+
+#: A longer gap between two segments on a device (seconds) is a wait, not what a segment costs.
+LONGEST_OVERHEAD = 1.0
+
+
+def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> Workload:
+    """The workload of ``study``, whose trials may have ``max_width`` devices (None: as they did).
+
+    Raises:
+        UsageError: it is not over, has no epoch, or forks trials (``pbt``): the values of a fork
+            depend on whom it was forked from.
+    """
+    spec = spec_from_json(study.spec_json)
+    if study.finished_at is None:
+        raise UsageError(f"study {study.name} is not over: what it comes to is not known yet")
+    if spec.strategy.name == "pbt":
+        raise UsageError(f"study {study.name} forks trials: other plans fork others, unrecorded")
+    rows: dict[str, list[EpochRow]] = {trial.id: [] for trial in reader.trials(study.id)}
+    epochs = reader.epochs(study.id)
+    for row in epochs:
+        rows[row.trial].append(row)
+    if not epochs:
+        raise UsageError(f"study {study.name} has no epoch: there is nothing to simulate")
+    # Trained in full, a trial ends where it ended; else the strategy says where.
+    budgets = spec.strategy.name == "full"
+    curves = [each for each in rows.values() if each or not budgets]
+    spec = _spec(spec, len(curves), max_width)
+    shape, assumed = _shape(epochs, spec.max_width)
+    worst = max((each[-1].value for each in curves if each), key=lambda value: -spec.sign * value)
+    trials = _trials(curves, shape, worst)
+    overhead = _median(_gaps(epochs), OVERHEAD)
+    prices = [gap - overhead for gap in _resizes(curves)]
+    if spec.max_width > 1 and not prices:
+        assumed.append(f"a resize takes {FIRST_RESIZE:g} s: none was recorded")
+    kinds = {each.device.name: each.device.kind for each in reader.devices()}
+    kind = {kinds[device] for row in epochs for device, _ in row.members if device in kinds}
+    end = max(row.at for row in epochs)
+    took = end - min(row.at - row.seconds for row in epochs)
+    used = len({place for row in epochs for place in row.members})
+    rivals = beside(reader, study, end)
+    shared = ", beside other studies, which are not simulated" if rivals else ""
+    return Workload(
+        f"study {study.name}",
+        (StudyWork(spec, trials, budgets=budgets),),
+        resize=max(0.0, _median(prices, FIRST_RESIZE)),
+        overhead=overhead,
+        kind=kind.pop() if len(kind) == 1 else "",
+        assumed=tuple(assumed),
+        about=f"really it took {duration(took)} from its first step to its last, on"
+        f" {count(used, 'slot')}{shared}",
+    )
+
+
+def _spec(spec: StudySpec, trials: int, max_width: int | None) -> StudySpec:
+    """The same study of an objective that needs no code, state or sampler."""
+    return replace(
+        spec,
+        contract="empty",
+        n_trials=trials,
+        space=SPACE,
+        sampler="random",
+        sampler_options="{}",
+        exactness="bitwise",
+        epoch_timeout=None,
+        max_width=max_width or spec.max_width,
+        shards=max_width or spec.max_width,
+        observations=(),
+        further=(),
+        constraints=(),
+        conditions=(),
+    )
+
+
+def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
+    """How seconds change with the width, and what of it was not measured."""
+    seconds: dict[int, list[float]] = defaultdict(list)
+    for row in epochs:
+        seconds[row.width].append(row.seconds)
+    known = {width: median(each) for width, each in sorted(seconds.items())}
+    missing = [width for width in range(1, widest + 1) if width not in known]
+    _, shape = shape_of(known.items(), max(widest, *known))
+    if not missing:
+        return shape, []
+    shown = ", ".join(map(str, known))
+    others = ", ".join(map(str, missing[:6])) + (", ..." if len(missing) > 6 else "")
+    return shape, [f"seconds on {others} devices are the fitted model's; measured was {shown}"]
+
+
+def _trials(
+    curves: Sequence[Sequence[EpochRow]], shape: Shape, worst: float
+) -> tuple[TrialWork, ...]:
+    """Each trial as recorded; one without an epoch takes the mean and has the worst value."""
+    factors = dict(shape)
+    found: list[TrialWork | None] = []
+    for rows in curves:
+        order = sorted(rows, key=lambda row: row.epoch)
+        levels = tuple(max(row.seconds, 1e-6) / factors[row.width] for row in order)
+        values = tuple(row.value for row in order)
+        found.append(
+            TrialWork(fmean(levels), shape, len(levels), levels, values) if levels else None
+        )
+    mean = fmean(trial.level for trial in found if trial)
+    return tuple(trial or TrialWork(mean, shape, values=(worst,)) for trial in found)
+
+
+def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
+    """Seconds from a segment's last step to the next one's first, on the same slot."""
+    slots: dict[tuple[str, int], list[EpochRow]] = defaultdict(list)
+    for row in epochs:
+        for place in row.members:
+            slots[place].append(row)
+    found = []
+    for rows in slots.values():
+        for before, after in pairwise(sorted(rows, key=lambda row: row.at)):
+            gap = after.at - after.seconds - before.at
+            if before.fence != after.fence and 0 <= gap <= LONGEST_OVERHEAD:
+                found.append(gap)
+    return found
+
+
+def _resizes(curves: Iterable[Sequence[EpochRow]]) -> list[float]:
+    """Seconds from a trial's last step at one width to its first at another."""
+    return [
+        after.at - after.seconds - before.at
+        for rows in curves
+        for before, after in pairwise(sorted(rows, key=lambda row: row.epoch))
+        if before.width != after.width
+    ]
+
+
+def _median(values: Sequence[float], otherwise: float) -> float:
+    return median(values) if values else otherwise

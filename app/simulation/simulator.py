@@ -1,0 +1,261 @@
+"""The same engine and runner under simulated time: a transport that computes when epochs end.
+
+Nothing runs and nobody sleeps: dispatched segments become reports on a heap, ordered by simulated
+time and then by a counter, so ties break in the order of dispatch and one study with one seed has
+one trace. What an epoch costs and yields is the caller's ``Work``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from typing import Any, Protocol
+
+from ...profiling.base.errors import BackendError
+from ...profiling.costs.interference import SharingTable
+from ...profiling.costs.table import CostTable
+from ...profiling.devices.device import Device
+from ...scheduler.engine.engine import Engine
+from ...scheduler.model.decisions import Cut, Dispatch
+from ...scheduler.model.events import Event, PolicyChosen, StudySubmitted
+from ...scheduler.model.study import Params, StudySpec
+from ...scheduler.model.trial import AcceptedEpoch
+from ...scheduler.state.state import EngineState
+from ...scheduler.strategies.base import Strategy
+from ...scheduler.strategies.registry import make_strategy
+from ...tasks.process.messages import Forged
+from ..common.clock import SimulatedClock
+from ..common.ports import AttemptSeen, Message, OpenAttempt, Orders, Seen, Survey
+from ..ledger.ledger import MemoryLedger
+from ..optuna_bridge.samplers import SamplerHost
+from ..runner.policy_host import PluginHost
+from ..runner.runner import Runner
+
+#: Simulated seconds from a dispatch to the first step, and from the last step to the report.
+OVERHEAD = 0.004
+#: Simulated seconds between two looks at the devices.
+SURVEY_EVERY = 60.0
+#: Studies that arrive within so many simulated seconds arrive together.
+INSTANT = 1e-6
+
+
+class Work(Protocol):
+    """What training would do."""
+
+    def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
+        """Seconds that ``epoch`` takes, and the study's metric after it."""
+
+    def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
+        """Seconds that it costs to go on with other devices than before."""
+
+    def stretch(self, at_work: int) -> float:
+        """How many times as long an epoch takes where so many trials share its device."""
+
+
+@dataclass
+class SimulatedTransport:
+    """Devices that are always there, and reports that arrive when simulated time has come.
+
+    ``_places`` are the devices of open segments, of those that may be shared; ``_since`` is when
+    each one's epoch began.
+    """
+
+    clock: SimulatedClock
+    devices: Sequence[Device]
+    work: Work
+    overhead: float = OVERHEAD
+    _heap: list[tuple[float, int, int, dict[str, Any]]] = field(default_factory=list)
+    _open: dict[str, int] = field(default_factory=dict)
+    _widths: dict[str, int] = field(default_factory=dict)
+    _places: dict[int, str] = field(default_factory=dict)
+    _since: dict[int, float] = field(default_factory=dict)
+    _count: Iterator[int] = field(default_factory=count)
+
+    def open(self) -> None:
+        """Nothing to make."""
+
+    def receive(self, timeout: float) -> list[Message]:
+        """The next report, with the clock moved to it; or none, with the clock moved on."""
+        end = self.clock.now() + timeout
+        while self._heap and self._heap[0][0] <= end:
+            at, number, fence, body = heapq.heappop(self._heap)
+            if self._open.get(body["trial"]) != fence:
+                continue
+            self.clock.advance_to(max(at, self.clock.now()))
+            if fence in self._places:
+                body["seconds"] = at - self._since[fence]
+                self._since[fence] = at
+            if body["closes"]:
+                self._end(body["trial"])
+            return [Message(str(number), "reports", body)]
+        self.clock.advance_to(end)
+        return []
+
+    def carry_out(self, orders: Orders) -> None:
+        """Schedule the reports of what was dispatched; forget those of what was revoked."""
+        for revoke in orders.revokes:
+            if self._open.get(revoke.trial) == revoke.fence:
+                self._end(revoke.trial)
+        for cut in orders.cuts:
+            self._cut(cut)
+        for dispatch, spec in orders.dispatches:
+            self._dispatch(dispatch, spec)
+
+    def drop(self, message: Message, why: Forged) -> None:
+        """Nobody forges anything here: what is dropped is a mistake of the simulator's."""
+        raise why
+
+    def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
+        devices = {d.name: Seen(d, "simulated", draining=False) for d in self.devices}
+        nothing = AttemptSeen(None, None, ())
+        states = {
+            a.trial: AttemptSeen(a.fence, "running", ())
+            if self._open.get(a.trial) == a.fence
+            else nothing
+            for a in attempts
+        }
+        return Survey(devices, states, boot="simulated")
+
+    def _dispatch(self, dispatch: Dispatch, spec: StudySpec) -> None:
+        segment = dispatch.segment
+        self._open[segment.trial] = segment.fence
+        at = self.clock.now() + self.overhead
+        width = len(segment.members)
+        if self._widths.setdefault(segment.trial, width) != width:
+            at += self.work.resize(dispatch, spec)
+            self._widths[segment.trial] = width
+        device = segment.members[0].device
+        shared = width == 1 and self._slots[device] > 1
+        at_work = 1
+        if shared:
+            at_work += self._at_work(device)
+            self._rescale(device, at_work - 1, at_work)
+            self._places[segment.fence], self._since[segment.fence] = device, at
+        stretch = self.work.stretch(at_work)
+        for epoch in range(segment.first, segment.last + 1):
+            seconds, value = self.work.epoch(dispatch, spec, epoch)
+            seconds *= stretch
+            at += seconds
+            body = {
+                "kind": "epoch",
+                "trial": segment.trial,
+                "fence": segment.fence,
+                "cause": dispatch.id,
+                "epoch": epoch,
+                "metrics": {spec.metric: value},
+                "state_hash": f"simulated {dispatch.number}@{epoch}",
+                "signature": "simulated",
+                "seconds": seconds,
+                "claimed": at - self.clock.now() - self.overhead,
+                "closes": epoch == segment.last,
+            }
+            heapq.heappush(self._heap, (at, next(self._count), segment.fence, body))
+
+    @cached_property
+    def _slots(self) -> dict[str, int]:
+        return {device.name: device.slots for device in self.devices}
+
+    def _at_work(self, device: str) -> int:
+        return sum(place == device for place in self._places.values())
+
+    def _end(self, trial: str) -> None:
+        fence = self._open.pop(trial)
+        device = self._places.pop(fence, None)
+        if device is not None:
+            left = self._at_work(device)
+            self._rescale(device, left + 1, left)
+
+    def _rescale(self, device: str, before: int, after: int) -> None:
+        """What runs there, as one of ``before`` trials, goes on as one of ``after``."""
+        factor = self.work.stretch(after) / self.work.stretch(before) if before and after else 1.0
+        if factor == 1.0:
+            return
+        now = self.clock.now()
+        fences = {fence for fence, place in self._places.items() if place == device}
+        self._heap = [
+            (now + (at - now) * factor if fence in fences else at, number, fence, body)
+            for at, number, fence, body in self._heap
+        ]
+        heapq.heapify(self._heap)
+
+    def _cut(self, cut: Cut) -> None:
+        mine = [entry for entry in self._heap if entry[2] == cut.fence]
+        if mine:
+            min(mine)[3]["closes"] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What a simulated run gave: its events and accepted epochs, in order, and its end (seconds).
+
+    ``makespan`` is when the last study ended.
+    """
+
+    trace: tuple[Event, ...]
+    epochs: tuple[AcceptedEpoch, ...]
+    makespan: float
+    engine: Engine
+
+
+def simulate(
+    studies: Sequence[StudySpec],
+    devices: Sequence[Device],
+    work: Work,
+    *,
+    policy: str = "fifo",
+    longest: float = 1e9,
+    costs: CostTable | None = None,
+    sharing: SharingTable | None = None,
+    strategies: Callable[[StudySpec], Strategy] = make_strategy,
+    arrivals: Mapping[str, float] | None = None,
+    enqueued: Mapping[str, Sequence[Params]] | None = None,
+    overhead: float = OVERHEAD,
+    tell: Callable[[float, int], None] = lambda now, epochs: None,
+) -> Simulated:
+    """Run ``studies`` on ``devices`` under simulated time.
+
+    ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's.
+    ``arrivals`` are the times at which studies are submitted, by id: 0 where nothing is said;
+    ``enqueued`` the configurations that each tries first. ``tell`` hears again and again of the
+    simulated time and how many epochs were trained. Raises BackendError when they are not over
+    after ``longest`` simulated seconds.
+    """
+    clock = SimulatedClock()
+    ledger = MemoryLedger()
+    known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
+    engine = Engine(known, strategies)
+    transport = SimulatedTransport(clock, devices, work, overhead)
+    with closing(PluginHost()) as policies:
+        runner = Runner(
+            engine,
+            ledger,
+            transport,
+            SamplerHost(),
+            clock,
+            survey_every=SURVEY_EVERY,
+            policies=policies,
+        )
+        chosen = [PolicyChosen(at=0.0, policy=policy)] if policy != engine.state.policy else []
+        runner.start(*chosen)
+        runner.turn(0.0)  # the devices join
+        at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
+        first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
+        waiting = sorted(studies, key=lambda spec: at[spec.id])
+        while waiting or engine.state.studies:
+            now = clock.now()
+            due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
+            if due:
+                runner.start(
+                    *(StudySubmitted(at=now, study=spec, enqueued=first[spec.id]) for spec in due)
+                )
+                del waiting[: len(due)]
+            runner.turn(min(SURVEY_EVERY, at[waiting[0].id] - now) if waiting else SURVEY_EVERY)
+            tell(clock.now(), len(ledger.epochs))
+            if clock.now() > longest:
+                raise BackendError(f"not over after {longest:g} simulated seconds")
+    trace = tuple(event for _, event in ledger.events)
+    return Simulated(trace, tuple(ledger.epochs.values()), clock.now(), engine)

@@ -1,0 +1,65 @@
+"""A simulation for the terminal: one row a policy, and what was assumed."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..common.console import PlainConsole
+from ..common.text import count, duration
+from .experiment import Simulation
+
+
+def simulation_view(of: Simulation) -> RenderableType:
+    """The table, with what it is of above and what was assumed below."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("policy", overflow="fold")
+    several = len(of.workload.studies) > 1
+    titles = ["makespan", "/ bound", "busy", "completion", *(["response"] if several else [])]
+    for title in (*titles, "resizes"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for each in of.outcomes:
+        table.add_row(
+            each.policy,
+            duration(each.makespan),
+            f"{each.ratio:.3f}",
+            f"{each.utilisation:.0%}",
+            duration(each.completion),
+            *([duration(each.response)] if several else []),
+            str(each.resizes),
+        )
+    notes = [f"assumed: {each}" for each in of.notes()]
+    heads = [headline(of), *([of.workload.about] if of.workload.about else [])]
+    below = (Text(each, "dim") for each in notes)
+    return Group(*map(Text, heads), Text(), table, *([Text(), *below] if notes else []))
+
+
+def headline(of: Simulation) -> str:
+    """One line: simulated, and what of."""
+    studies = of.workload.studies
+    trials = sum(len(study.trials) for study in studies)
+    much = count(trials, "trial")
+    if len(studies) > 1:
+        much += f" of {len(studies)} studies"
+    knows = ", curves known" if of.known else ""
+    return f"simulated: {of.workload.name}, {much}, on {count(len(of.devices), 'device')}{knows}"
+
+
+class Progress:
+    """A line on standard error that says how far a simulation is, where that is a terminal."""
+
+    def __init__(self) -> None:
+        self._status = PlainConsole(stderr=True, highlight=False).status("")
+
+    def __enter__(self) -> Progress:
+        self._status.__enter__()
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self._status.stop()
+
+    def tell(self, policy: str, now: float, epochs: int) -> None:
+        """Under ``policy`` it has come to ``now`` (simulated seconds)."""
+        much = f"{duration(now)} of simulated time, {count(epochs, 'epoch')}"
+        self._status.update(f"simulating {policy}: {much}")

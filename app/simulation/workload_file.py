@@ -1,0 +1,281 @@
+"""A workload from a YAML file: docs/simulate.md has the format.
+
+Nothing but numbers is in it: trials with their seconds, or a tuner and how its trials' values run.
+What is wrong is refused with its line, its key and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...profiling.costs.reference_curves import curve
+from ...profiling.costs.throughput import Shape
+from ...scheduler.model.study import StrategySpec
+from ..common.yaml_file import Place, YamlFile
+from ..study.study_file import strategy_from
+from .simulator import OVERHEAD
+from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, widest
+
+_FILE = ("studies", "curves", "resize", "overhead", "kind", "seed", "sharing")
+_STUDY = ("arrives", "max_width", "trials", "tuner", "n_trials", "seconds", "spread", "curve")
+_TRIAL = ("epochs", "seconds", "curve", "count")
+_LEARNING = ("start", "best", "rate")
+_FAMILY = ("application", "cluster", "batch")
+_AMDAHL = ("serial", "cost", "widest")
+_KINDS = ("cpu", "cuda")
+#: The largest whole number: trials, epochs, widths. More is a slip of the keyboard.
+MOST = 100_000
+#: Epochs of all trials of a tuner together: each has a value of its own.
+MOST_VALUES = 5_000_000
+#: The longest time, and the shortest one that has to be there (seconds).
+LONGEST, SHORTEST = 1e6, 1e-6
+#: The largest deviation of a logarithm: two of it are 400 times as long.
+MOST_SPREAD = 3.0
+#: Widest width of a curve that is a formula, where nothing is said.
+WIDEST = 16
+
+
+def read_workload(file: Path) -> Workload:
+    """The workload in ``file``.
+
+    Raises:
+        UsageError: it cannot be read, or something in it is missing or impossible; the message has
+            file, line and key.
+    """
+    return _Reading(YamlFile(file), file.name).workload()
+
+
+class _Reading:
+    """One file, and the curves that it names."""
+
+    def __init__(self, document: YamlFile, name: str) -> None:
+        self._document = document
+        self._name = name
+        self._curves: dict[str, tuple[float | None, Shape]] = {}
+
+    def workload(self) -> Workload:
+        empty = self._document.values is None
+        given = {} if empty else self._document.mapping((), "the workload")
+        self._document.check_keys((), given, _FILE, "the workload")
+        for name, value in self._mapping(("curves",), given.get("curves", {})).items():
+            self._curves[name] = self._curve(("curves", name), value)
+        kind = given.get("kind", "")
+        if kind and kind not in _KINDS:
+            raise self._refused(("kind",), kind, " or ".join(_KINDS))
+        seed = self._whole((), given, "seed", low=0, default=0)
+        allowed = "a mapping of names to studies, at least one"
+        if "studies" not in given:
+            raise self._document.error((), f"studies is missing: allowed is {allowed}")
+        studies = given["studies"]
+        if not isinstance(studies, dict) or not studies:
+            raise self._refused(("studies",), studies, allowed)
+        return Workload(
+            self._name,
+            tuple(
+                self._study(("studies", name), value, number, seed)
+                for number, (name, value) in enumerate(studies.items())
+            ),
+            resize=self._number((), given, "resize", default=0.0),
+            overhead=self._number((), given, "overhead", default=OVERHEAD),
+            kind=kind,
+            sharing=self._sharing(given.get("sharing", [])),
+        )
+
+    def _sharing(self, value: Any) -> tuple[float, ...]:
+        fits = isinstance(value, list) and all(map(_is_number, value))
+        if not fits or [1, *value] != sorted([1, *value]):
+            allowed = "how many times as long an epoch takes of 2, 3, ... trials, as [1.3, 2.1]"
+            raise self._refused(("sharing",), value, allowed)
+        return tuple(map(float, value))
+
+    def _study(self, place: Place, value: Any, number: int, seed: int) -> StudyWork:
+        given = self._mapping(place, value)
+        self._document.check_keys(place, given, (*_STUDY, "learning"), str(place[-1]))
+        if ("trials" in given) == ("tuner" in given):
+            raise self._document.error(place, f"{place[-1]} has either trials or a tuner")
+        plan: StrategySpec | None = None
+        if "tuner" in given:
+            plan = strategy_from(self._document, (*place, "tuner"), given["tuner"])
+            if plan.max_epochs is None:
+                raise self._refused((*place, "tuner"), plan.name, "a strategy with max_epochs")
+            rng = Random(f"penstock {seed} {number}")  # noqa: S311 - a workload is no secret
+            trials = self._tuned(place, given, plan, rng)
+        else:
+            self._document.check_keys(
+                place, given, ("arrives", "max_width", "trials"), f"{place[-1]} with trials"
+            )
+            trials = self._trials((*place, "trials"), given["trials"])
+        width = self._whole(place, given, "max_width", low=1, default=widest(trials))
+        spec = study_spec(str(place[-1]), len(trials), width, strategy=plan, number=number)
+        arrives = self._number(place, given, "arrives", default=0.0)
+        return StudyWork(spec, trials, arrives, budgets=plan is None)
+
+    def _trials(self, place: Place, value: Any) -> tuple[TrialWork, ...]:
+        found: list[TrialWork] = []
+        for at, each in enumerate(self._list(place, value, "at least one trial")):
+            here = (*place, at)
+            given = self._mapping(here, each)
+            self._document.check_keys(here, given, _TRIAL, "a trial")
+            epochs = self._whole(here, given, "epochs", low=1)
+            level, shape = self._timed(here, given)
+            copies = self._whole(here, given, "count", low=1, default=1)
+            found += [TrialWork(level, shape, epochs)] * copies
+        return tuple(found)
+
+    def _tuned(
+        self, place: Place, given: dict[str, Any], plan: StrategySpec, rng: Random
+    ) -> tuple[TrialWork, ...]:
+        """Trials of a tuner: times lognormal about ``seconds``, values by a power law.
+
+        After epoch e a value is ``best + (start - best) e ** -rate``, ``best`` and ``rate`` drawn
+        evenly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
+        """
+        count = self._whole(place, given, "n_trials", low=1)
+        assert plan.max_epochs is not None  # refused above
+        if count * plan.max_epochs > MOST_VALUES:
+            allowed = f"so many that n_trials times max_epochs is at most {MOST_VALUES}"
+            raise self._refused((*place, "n_trials"), count, allowed)
+        level, shape = self._timed(place, given)
+        spread = self._number(place, given, "spread", default=0.0, high=MOST_SPREAD)
+        inner = (*place, "learning")
+        learning = self._mapping(inner, given.get("learning", {}))
+        self._document.check_keys(inner, learning, _LEARNING, "learning")
+        start = self._number(inner, learning, "start", default=1.0)
+        best = self._range(inner, learning, "best", (0.05, 0.5))
+        rate = self._range(inner, learning, "rate", (0.3, 1.5))
+        found = []
+        for _ in range(count):
+            own = level * math.exp(rng.gauss(0.0, spread))
+            end, power = rng.uniform(*best), rng.uniform(*rate)
+            epochs = range(1, plan.max_epochs + 1)
+            values = tuple(end + (start - end) * epoch**-power for epoch in epochs)
+            found.append(TrialWork(own, shape, values=values))
+        return tuple(found)
+
+    def _timed(self, place: Place, given: dict[str, Any]) -> tuple[float, Shape]:
+        """Seconds of an epoch on one device, and the shape: of a curve, of seconds, or of both."""
+        level: float | None = None
+        shape: Shape = ((1, 1.0),)
+        if "curve" in given:
+            value, at = given["curve"], (*place, "curve")
+            if isinstance(value, str):
+                if value not in self._curves:
+                    known = ", ".join(self._curves) or "none: curves is missing"
+                    raise self._refused(at, value, f"a name in curves ({known})")
+                level, shape = self._curves[value]
+            else:
+                level, shape = self._curve(at, value)
+        if "seconds" in given:
+            level = self._number(place, given, "seconds", positive=True)
+        if level is None:
+            raise self._document.error(
+                place, "seconds is missing: of an epoch on one device, or a curve that has them"
+            )
+        return level, shape
+
+    def _curve(self, place: Place, value: Any) -> tuple[float | None, Shape]:
+        """Seconds on one device (None where only ratios are known), and the shape."""
+        if isinstance(value, list):
+            return shape_of(self._points(place, value))
+        given = self._mapping(place, value)
+        if "application" in given:
+            self._document.check_keys(place, given, _FAMILY, "a curve of a family")
+            try:
+                batch = self._number(place, given, "batch", positive=True)
+                found = curve(given["application"], given.get("cluster", ""), batch, 10**6)
+            except UsageError as error:
+                if not error.field:
+                    raise
+                raise self._document.error(place, str(error)) from error
+            if not found:
+                raise self._refused((*place, "batch"), batch, "at least one example")
+            return shape_of(found)
+        self._document.check_keys(place, given, _AMDAHL, "a curve")
+        serial = self._number(place, given, "serial", high=1.0)
+        cost = self._number(place, given, "cost", default=0.0)
+        last = self._whole(place, given, "widest", low=1, default=WIDEST)
+        return None, tuple(
+            (width, serial + (1 - serial) / width + cost * (width - 1))
+            for width in range(1, last + 1)
+        )
+
+    def _points(self, place: Place, value: list[Any]) -> list[tuple[int, float]]:
+        allowed = (
+            "pairs of a width and seconds, as [[1, 60], [2, 34]]; the first width is 1,"
+            f" seconds are {SHORTEST:g} to {LONGEST:g}"
+        )
+        found: list[tuple[int, float]] = []
+        for at, pair in enumerate(self._list(place, value, allowed)):
+            fits = isinstance(pair, list) and len(pair) == 2
+            fits = fits and type(pair[0]) is int and _is_number(pair[1])
+            if not fits or not SHORTEST <= pair[1] <= LONGEST:
+                raise self._refused((*place, at), pair, allowed)
+            if pair[0] <= (found[-1][0] if found else 0):
+                raise self._refused((*place, at), pair, "a width above the one before")
+            found.append((pair[0], float(pair[1])))
+        if found[0][0] != 1:
+            raise self._refused((*place, 0), value[0], allowed)
+        return found
+
+    def _range(
+        self, place: Place, given: dict[str, Any], key: str, default: tuple[float, float]
+    ) -> tuple[float, float]:
+        value = given.get(key, default)
+        fits = isinstance(value, Sequence) and len(value) == 2 and all(map(_is_number, value))
+        if not fits or not 0 <= value[0] <= value[1]:
+            raise self._refused((*place, key), value, "two numbers from 0 on, the smaller first")
+        return float(value[0]), float(value[1])
+
+    def _number(
+        self,
+        place: Place,
+        given: dict[str, Any],
+        key: str,
+        *,
+        default: float | None = None,
+        positive: bool = False,
+        high: float = LONGEST,
+    ) -> float:
+        value = self._given(place, given, key, default)
+        low = SHORTEST if positive else 0.0
+        if not _is_number(value) or not low <= value <= high:
+            raise self._refused((*place, key), value, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def _whole(
+        self, place: Place, given: dict[str, Any], key: str, *, low: int, default: int | None = None
+    ) -> int:
+        value = self._given(place, given, key, default)
+        if type(value) is not int or not low <= value <= MOST:
+            raise self._refused((*place, key), value, f"a whole number from {low} to {MOST}")
+        return value
+
+    def _given(self, place: Place, given: dict[str, Any], key: str, default: Any) -> Any:
+        value = given.get(key, default)
+        if value is None:
+            raise self._document.error(place, f"{key} is missing")
+        return value
+
+    def _mapping(self, place: Place, value: Any) -> dict[str, Any]:
+        return self._document.mapping(place, ".".join(map(str, place)), value)
+
+    def _list(self, place: Place, value: Any, allowed: str) -> list[Any]:
+        if not isinstance(value, list) or not value:
+            raise self._refused(place, value, allowed)
+        return value
+
+    def _refused(self, place: Place, value: Any, allowed: str) -> UsageError:
+        names = [str(step) for step in place if not isinstance(step, int)]
+        return self._document.error(
+            place, f"{'.'.join(names)} = {value!r} is refused: allowed is {allowed}"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    # Compared, for a whole number may be more than a float holds.
+    return type(value) in (int, float) and abs(value) < math.inf

@@ -1,0 +1,1 @@
+"""From what a user says to a checked study specification."""

@@ -1,0 +1,158 @@
+"""Which training contract a user's code is written for, and what a study must say for it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StrategySpec
+    from .plan import Plan
+    from .space import Space
+
+#: How each contract is called in a sentence.
+NAMES = {
+    "torch": "a TorchTrainable",
+    "objective": "an objective",
+    "epochs": "an epoch function",
+    "ask": "ask and tell",
+}
+
+
+def contract_of(code: Any) -> str:
+    """One of ``scheduler.model.study.CONTRACTS``. Raises ``UsageError`` where ``code`` is of none.
+
+    A function's first parameter is looked at in its source: one that is not marked as an epoch
+    function and loops over ``epochs()``, or is marked and asks for parameters, would fail in every
+    trial.
+    """
+    if isinstance(code, type) and issubclass(code, TorchTrainable):
+        return "torch"
+    if isinstance(code, type) or not callable(code):
+        allowed = "a function objective(trial), an epoch function or a subclass of TorchTrainable"
+        raise UsageError.refuse("the first argument of optimize", code, allowed)
+    marked, used = is_epoch_function(code), _used(code)
+    if not marked and "epochs" in used:
+        raise UsageError(
+            f"{code.__name__} loops over trial.epochs() and is not marked as an epoch function:"
+            " write @penstock.epoch_function above it"
+        )
+    optunas = sorted(name for name in used if name.startswith("suggest_") or name == "should_prune")
+    if marked and optunas:
+        raise UsageError(
+            f"{code.__name__} is an epoch function and uses trial.{optunas[0]}(), which is for"
+            " objectives: its parameters are in trial.params, their space is given to optimize()"
+        )
+    return "epochs" if marked else "objective"
+
+
+def check_contract(
+    plan: Plan, contract: str, target: str, space: Space | None, strategy: StrategySpec
+) -> None:
+    """Raise ``UsageError`` where the study of ``target`` lacks or asks what its contract cannot."""
+    if contract != "objective":
+        _check_told(plan, target, space, strategy, NAMES[contract])
+    if contract != "torch":
+        _check_own_loop(plan, contract)
+    if strategy.name == "pbt":
+        _check_pbt(plan, contract, space, strategy)
+
+
+def check_asked(plan: Plan, space: Space | None) -> None:
+    """As ``check_contract``, where the user trains by himself, and tells one value a trial."""
+    if space is None:
+        allowed = "a mapping of names to Float, Int or lists of choices, at the first ask()"
+        raise UsageError.refuse("space", None, allowed)
+    if plan.strategy is not None:
+        allowed = "None for ask and tell: who trains by himself says for how long"
+        raise UsageError.refuse("strategy", plan.strategy, allowed)
+    if plan.further or plan.constraints:
+        raise UsageError.refuse("directions", "several", "one for ask and tell: tell() takes one")
+    if plan.resources.memory is not None:
+        allowed = "None for ask and tell: it trains in a process of its user's"
+        raise UsageError.refuse("resources.memory", plan.resources.memory, allowed)
+    _check_own_loop(plan, "ask")
+
+
+def _check_told(
+    plan: Plan, target: str, space: Space | None, strategy: StrategySpec, kind: str
+) -> None:
+    """Refuse what only an objective may leave open: it says it as it runs."""
+    if space is None:
+        allowed = f"a mapping of names to Float, Int or lists of choices for {kind}"
+        raise UsageError.refuse("space", None, allowed)
+    if plan.metric is None:
+        raise UsageError(
+            f"{target} is {kind}, so the study must say what it is judged by:"
+            " create_study(metric='loss') or another name that is reported, and metrics=[...] with"
+            " directions=[...] where there are several",
+            field="metric",
+        )
+    if strategy.max_epochs is None:
+        allowed = f"ASHA(...), FullBudget(epochs) or another strategy for {kind}"
+        raise UsageError.refuse("strategy", plan.strategy, allowed)
+
+
+def _check_pbt(plan: Plan, contract: str, space: Space | None, strategy: StrategySpec) -> None:
+    """Refuse population based training of what has no checkpoint, or where nothing is explored."""
+    if contract == "objective":
+        allowed = "another strategy for an objective: PBT copies checkpoints, and it has none"
+        raise UsageError.refuse("strategy", "PBT", allowed)
+    known = [name for name, _ in space or ()]
+    for name in strategy.explore or ():
+        if name not in known:
+            raise UsageError.refuse("PBT.explore", name, f"names of the space: {', '.join(known)}")
+
+
+def _check_own_loop(plan: Plan, contract: str) -> None:
+    """Refuse what only a loop of Penstock's can do."""
+    kind = NAMES[contract]
+    for field in ("shards", "max_width"):
+        value = getattr(plan.resources, field)
+        if (value or 1) > 1:
+            raise UsageError.refuse(
+                f"resources.{field}", value, f"1 for {kind}, whose loop is its own"
+            )
+    if plan.system.mode == "tune":
+        raise UsageError.refuse("system", "tune", f"reuse or off for {kind}, whose loop is its own")
+    if contract == "objective" and plan.constraints:
+        allowed = "None for an objective: it says trial.set_constraint(name, excess) itself"
+        raise UsageError.refuse("constraints", dict(plan.constraints), allowed)
+    if contract == "objective" and plan.exactness.mode == "statistical":
+        allowed = "nothing for an objective, whose restarts are its own"
+        raise UsageError.refuse("exactness", plan.exactness.mode, allowed)
+    if contract == "epochs" and plan.exactness.mode == "bitwise":
+        allowed = "statistical or None for an epoch function, whose bits nobody checks"
+        raise UsageError.refuse("exactness", plan.exactness.mode, allowed)
+    change = plan.exactness.on_signature_change
+    if contract == "epochs" and change == "refuse":
+        allowed = "record or None for an epoch function, whose bits nobody checks"
+        raise UsageError.refuse("exactness.on_signature_change", change, allowed)
+
+
+def _used(function: Any) -> set[str]:
+    """The attributes of its first parameter that a function's own source names."""
+    try:
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+        found = ast.parse(source).body[0]
+    except (
+        OSError,
+        TypeError,
+        SyntaxError,
+    ):  # no source: ``tasks.contracts.code.reference`` says so
+        return set()
+    if not isinstance(found, ast.FunctionDef) or not found.args.args:
+        return set()
+    first = found.args.args[0].arg
+    return {
+        node.attr
+        for node in ast.walk(found)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == first
+    }

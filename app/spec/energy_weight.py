@@ -1,0 +1,39 @@
+"""What system parameters are chosen by: time or energy; refused where no energy is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...profiling.base.errors import UsageError
+from ..common.validation import finite
+
+if TYPE_CHECKING:
+    from ...profiling.devices.device import Device
+
+FIELD = "system.energy_weight"
+ALLOWED = "a weight of energy, 0 (time alone) to 1 (energy alone)"
+
+
+def check_energy_weight(weight: object, mode: str, probing: str) -> float:
+    """``weight`` as a user gives it; UsageError where nothing could be chosen by it."""
+    found = finite(FIELD, weight, ALLOWED)
+    if not 0 <= found <= 1:
+        raise UsageError.refuse(FIELD, weight, ALLOWED)
+    if found and mode == "off":
+        raise UsageError.refuse(FIELD, weight, '0 where mode="off": nothing is chosen')
+    if found and probing == "grid":
+        raise UsageError.refuse(FIELD, weight, '0 where probing="grid", the paper\'s')
+    return found
+
+
+def check_metered(weight: float, devices: Iterable[Device]) -> None:
+    """Refuse a ``weight`` of energy where it is measured on none of ``devices``, and say why.
+
+    Where there is no device yet, nothing is known yet. Raises UsageError.
+    """
+    reasons = {device.unmetered: device.name for device in devices}
+    if weight and reasons and "" not in reasons:
+        why = "; ".join(f"{name}: {reason}" for reason, name in reasons.items())
+        allowed = f"0: energy is not measured here ({why})"
+        raise UsageError.refuse(FIELD, weight, allowed)

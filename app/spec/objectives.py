@@ -1,0 +1,97 @@
+"""What a study is judged by, as a user says it: one metric or several, and constraints.
+
+A constraint is a metric with the highest value that it may have: ``{"latency_ms": 20.0}``. A trial
+that is above it is never best. Where a metric must be at least something, report its negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import Objective, StrategySpec
+from ..common.validation import finite
+
+DIRECTIONS = ("minimize", "maximize")
+
+#: What a metric's name may be.
+METRIC = "the name of a metric, in printable characters"
+
+
+def parse_objectives(
+    direction: Any, metric: Any, directions: Any, metrics: Any
+) -> tuple[str | None, str, tuple[Objective, ...]]:
+    """The first metric (None: an objective returns it), its direction, and all further objectives.
+
+    Raises UsageError naming the field.
+    """
+    if directions is None:
+        if metrics is not None:
+            raise UsageError.refuse("metrics", metrics, "None without directions: give metric")
+        return (
+            _metric("metric", metric),
+            _direction("direction", "minimize" if direction is None else direction),
+            (),
+        )
+    for field, value in (("direction", direction), ("metric", metric)):
+        if value is not None:
+            raise UsageError.refuse(field, value, f"None where directions is given: give {field}s")
+    ways = [
+        _direction(f"directions[{k}]", d) for k, d in enumerate(_list("directions", directions))
+    ]
+    if metrics is None:
+        # An objective returns its values without names: those of Optuna's data frames.
+        names: list[str | None] = [f"values_{k}" for k in range(len(ways))]
+    else:
+        names = [
+            _metric(f"metrics[{k}]", name or "") for k, name in enumerate(_list("metrics", metrics))
+        ]
+        if len(names) != len(ways):
+            allowed = f"as many names as there are directions, {len(ways)}"
+            raise UsageError.refuse("metrics", metrics, allowed)
+        if len(set(names)) < len(names):
+            raise UsageError.refuse("metrics", metrics, "names that differ")
+    further = [Objective(str(name), way) for name, way in zip(names[1:], ways[1:], strict=True)]
+    return names[0] if metrics is not None else None, ways[0], tuple(further)
+
+
+def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
+    """Metrics and the highest value of each. Raises UsageError naming the field."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) or not given:
+        allowed = "a mapping of metrics to the highest value of each, as {'latency_ms': 20.0}"
+        raise UsageError.refuse("constraints", given, allowed)
+    found = []
+    for name, bound in given.items():
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UsageError.refuse("a name in constraints", name, METRIC)
+        allowed = "a finite number, the highest value of this metric"
+        found.append((name, finite(f"constraints[{name!r}]", bound, allowed)))
+    return tuple(found)
+
+
+def check_strategy(strategy: StrategySpec) -> None:
+    """Refuse what ranks trials by one value in a study that has several."""
+    if strategy.name != "full":
+        allowed = "FullBudget(...) or None with several objectives: the others rank by one value"
+        raise UsageError.refuse("strategy", strategy.name, allowed)
+
+
+def _direction(field: str, value: Any) -> str:
+    if value not in DIRECTIONS:
+        raise UsageError.refuse(field, value, " or ".join(DIRECTIONS))
+    return str(value)
+
+
+def _metric(field: str, value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value or not value.isprintable()):
+        raise UsageError.refuse(field, value, METRIC)
+    return value
+
+
+def _list(field: str, value: Any) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)) or not value:
+        raise UsageError.refuse(field, value, "a list with one entry an objective")
+    return list(value)

@@ -1,0 +1,227 @@
+"""What ``create_study`` takes in groups: values that say one thing about a study each.
+
+Theory of operation. A field of a group is a field of ``StudySpec``, by the same name or by the one
+in its ``stored``. So a new option is a field there and a field here, with its check. A group is
+plain data until ``settled`` has checked it, so that one that is read back from a stored study
+(``group_of``) is what it was, whatever is refused today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+from ...profiling.base.errors import UsageError
+from ...profiling.knobs.knobs import check_knobs
+from ...profiling.knobs.racing import check_probing
+from ...scheduler.model.study import EXACTNESS, ON_SIGNATURE_CHANGE, SYSTEM, StudySpec
+from ..common.validation import seconds, whole
+from .energy_weight import check_energy_weight
+from .weights import check_priority, check_weight
+
+#: A ``memory`` in bytes below which no trainer can be: torch alone takes 0.3 GB.
+LEAST_MEMORY = 2**29
+
+
+def _stored(name: str) -> dict[str, str]:
+    """That a field is stored by another name, which is older than it."""
+    return {"stored": name}
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one trial may take of devices and hosts: ``create_study(resources=...)``."""
+
+    #: On how many devices at once one trial may run, 1 or more; at most ``shards``. None: as many
+    #: as there are ``shards``, and 1 where neither is given. Never part of what is learnt.
+    max_width: int | None = None
+    #: Into how many shards a ``TorchTrainable``'s batches are cut, 1 to the smallest batch size.
+    #: Part of what is learnt: BatchNorm normalises within a shard. None: as many as ``max_width``,
+    #: but no shard of less than 32 examples.
+    shards: int | None = None
+    #: Bytes that the process of a trial may have on its host, at least 2**29: torch takes 0.3 GB of
+    #: it. A trial that wants more fails; where that is a system configuration's fault, the trial
+    #: goes on without. The objectives or epoch functions of a slot share a process, and so the
+    #: limit: up to four are paused there. None: no limit.
+    memory: int | None = field(default=None, metadata=_stored("memory_limit"))
+
+    def checked(self) -> Resources:
+        """As it is stored: a width, too, where it follows from the shards."""
+        shards = None if self.shards is None else whole("resources.shards", self.shards, low=1)
+        width = 1 if shards is None else shards
+        if self.max_width is not None:
+            width = whole("resources.max_width", self.max_width, low=1)
+        if shards is not None and width > shards:
+            allowed = f"1 to the number of shards, {shards}"
+            raise UsageError.refuse("resources.max_width", width, allowed)
+        memory = self.memory
+        if memory is not None:
+            memory = whole("resources.memory", memory, low=LEAST_MEMORY)
+        return replace(self, max_width=width, shards=shards, memory=memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a study's trials and what they leave: ``create_study(limits=...)``."""
+
+    #: Seconds above 0 that an epoch may take; None: no limit. Loading code and data is no part of
+    #: an epoch; it may take 120 s, or as long as an epoch where that is more.
+    epoch_timeout: float | None = None
+    #: How often a trial whose code failed is tried again, 0 or more.
+    retries: int = 0
+    #: Of so many of the best trials, 0 or more, the last state stays in the store when the study is
+    #: over.
+    keep_checkpoints: int = 1
+
+    def checked(self) -> Limits:
+        """As it is stored."""
+        limit = self.epoch_timeout
+        return replace(
+            self,
+            epoch_timeout=None if limit is None else seconds("limits.epoch_timeout", limit),
+            retries=whole("limits.retries", self.retries, low=0),
+            keep_checkpoints=whole("limits.keep_checkpoints", self.keep_checkpoints, low=0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How a study shares devices with others: ``create_study(share=...)``."""
+
+    #: Its part of the devices beside other studies of its priority: twice the weight, twice the
+    #: device-seconds while both have work. From 0.001 to 1000.
+    weight: float = 1.0
+    #: A whole number from -1000 to 1000. A study of a higher one gets all devices that it can use,
+    #: before others get any.
+    priority: int = 0
+
+    def checked(self) -> Share:
+        """As it is stored."""
+        return replace(
+            self,
+            weight=check_weight(self.weight, "share.weight"),
+            priority=check_priority(self.priority, "share.priority"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """Whether the bits of a result are promised: ``create_study(exactness=...)``."""
+
+    #: ``bitwise``: an epoch has the same bits wherever and however often it is trained; code that
+    #: cannot hold this ends the study as it begins. ``statistical``: it need not; each epoch is in
+    #: the store before it counts. None: ``bitwise``; of an epoch function ``statistical``, which is
+    #: all that it can be.
+    mode: str | None = field(default=None, metadata=_stored("exactness"))
+    #: What becomes of an epoch that a machine would compute otherwise (another torch, thread count,
+    #: device class). ``refuse``: that device is not used. ``record``: it counts, and is shown as a
+    #: break. None: ``refuse`` where bitwise, else ``record``.
+    on_signature_change: str | None = None
+
+    def checked(self) -> Exactness:
+        """As it is; what is None here follows from the code (``of_contract``)."""
+        if self.mode not in (None, *EXACTNESS):
+            allowed = f"{', '.join(EXACTNESS)} or None"
+            raise UsageError.refuse("exactness.mode", self.mode, allowed)
+        if self.on_signature_change not in (None, *ON_SIGNATURE_CHANGE):
+            allowed = f"{', '.join(ON_SIGNATURE_CHANGE)} or None"
+            name = "exactness.on_signature_change"
+            raise UsageError.refuse(name, self.on_signature_change, allowed)
+        return self
+
+    def of_contract(self, contract: str) -> Exactness:
+        """What it comes to for code of this contract: nothing is None."""
+        mode = self.mode or ("statistical" if contract == "epochs" else "bitwise")
+        change = self.on_signature_change or ("refuse" if mode == "bitwise" else "record")
+        return replace(self, mode=mode, on_signature_change=change)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTuning:
+    """How system parameters of a ``TorchTrainable`` are tuned: ``create_study(system=...)``."""
+
+    #: ``reuse``: only what cannot change a result, where the history of this installation knows
+    #: better than the default. ``tune``: they are measured while trials run, and so are those that
+    #: change the order of sums; a bitwise trial keeps these for life. ``off``: never.
+    mode: str = field(default="reuse", metadata=_stored("system"))
+    #: Which may be turned, by the names in docs/system.md; None: the usual ones.
+    knobs: str | Sequence[str] | None = None
+    #: The weight w of energy, 0 to 1, in what they are chosen by: the least time^(1 - w) *
+    #: joules^w of a step. 0: time alone. Above 0 only where energy is measured.
+    energy_weight: float = 0.0
+    #: How they are tried where the mode is ``tune``: ``race``, ``bandit``, ``bayesian`` or ``grid``
+    #: (docs/system.md).
+    probing: str = "race"
+
+    def checked(self) -> SystemTuning:
+        """As it is stored. What the study's exactness forbids is refused by ``check_exact``."""
+        mode = self.mode
+        if mode not in SYSTEM:
+            raise UsageError.refuse("system.mode", mode, ", ".join(SYSTEM))
+        if check_probing(self.probing) != "race" and mode != "tune":
+            tried = "only what the history advises" if mode == "reuse" else "nothing"
+            allowed = f'race where mode="{mode}": {tried} is tried'
+            raise UsageError.refuse("system.probing", self.probing, allowed)
+        if mode == "off" and self.knobs is not None:
+            allowed = 'None where mode="off": nothing is turned'
+            raise UsageError.refuse("system.knobs", self.knobs, allowed)
+        weight = check_energy_weight(self.energy_weight, mode, self.probing)
+        knobs = check_knobs(self.knobs, weight, tried=mode == "tune")
+        return replace(self, knobs=knobs, energy_weight=weight)
+
+
+#: The groups, each by its argument of ``create_study``.
+GROUPS: Mapping[str, type[Any]] = {
+    "exactness": Exactness,
+    "resources": Resources,
+    "limits": Limits,
+    "system": SystemTuning,
+    "share": Share,
+}
+#: What may be given in place of a group: None for the defaults, or its first field alone.
+_ALONE: Mapping[str, tuple[str | None, ...]] = {"exactness": (*EXACTNESS, None), "system": SYSTEM}
+
+Group = TypeVar("Group", Exactness, Resources, Limits, SystemTuning, Share)
+
+
+def settled(argument: str, kind: type[Group], value: Any) -> Group:
+    """The group that ``argument`` of ``create_study`` stands for, checked.
+
+    Raises UsageError naming ``argument``, or the field of it that is refused.
+    """
+    if isinstance(value, kind):
+        return value.checked()
+    alone = _ALONE.get(argument, (None,))
+    if not isinstance(value, str | None) or value not in alone:
+        raise UsageError.refuse(argument, value, f"{', '.join(map(str, alone))} or {form(kind)}")
+    first: list[Any] = [] if value is None else [value]
+    return kind(*first).checked()
+
+
+def form(kind: type[Any]) -> str:
+    """How a group is written: ``penstock.Share(weight=, priority=)``."""
+    return f"penstock.{kind.__name__}({', '.join(f'{each.name}=' for each in fields(kind))})"
+
+
+def stored(group: Group) -> dict[str, Any]:
+    """The fields of ``StudySpec`` that a group gives."""
+    return {_stored_name(each): getattr(group, each.name) for each in fields(group)}
+
+
+def group_of(kind: type[Group], spec: StudySpec) -> Group:
+    """The group that led to ``spec``."""
+    return kind(**{each.name: getattr(spec, _stored_name(each)) for each in fields(kind)})
+
+
+def places() -> dict[str, tuple[str, str]]:
+    """For each field of ``StudySpec`` that a group gives, the argument and the field of it."""
+    return {
+        _stored_name(each): (argument, each.name)
+        for argument, kind in GROUPS.items()
+        for each in fields(kind)
+    }
+
+
+def _stored_name(each: Any) -> str:
+    return str(each.metadata.get("stored", each.name))

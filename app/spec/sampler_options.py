@@ -1,0 +1,188 @@
+"""Samplers by name: what options each has, what it can draw from, and Optuna's objects read so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import Condition
+from ..common.validation import finite, whole
+from .space import Categorical, Space, grid_size, parameter, parse_space
+
+SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2")
+#: Those that cannot take several objectives, and those that need all parameters at all times.
+ONE_OBJECTIVE = ("bohb", "cmaes")
+UNCONDITIONAL = ("gp", "cmaes")
+
+
+def _flag(field: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise UsageError.refuse(field, value, "True or False")
+
+
+def _share(field: str, value: Any) -> None:
+    if not 0 <= finite(field, value, "0 to 1") <= 1:
+        raise UsageError.refuse(field, value, "0 to 1")
+
+
+def _least(low: int) -> Callable[[str, Any], object]:
+    return lambda field, value: whole(field, value, low=low)
+
+
+#: Samplers' options, and what checks each.
+_OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
+    "tpe": {
+        "n_startup_trials": _least(0),
+        "n_ei_candidates": _least(1),
+        "multivariate": _flag,
+        "constant_liar": _flag,
+    },
+    "gp": {"n_startup_trials": _least(1), "deterministic_objective": _flag},
+    "cmaes": {
+        "n_startup_trials": _least(1),
+        "popsize": _least(2),
+        "use_separable_cma": _flag,
+        "with_margin": _flag,
+        "lr_adapt": _flag,
+    },
+    "nsga2": {
+        "population_size": _least(2),
+        "mutation_prob": _share,
+        "crossover_prob": _share,
+        "swapping_prob": _share,
+    },
+}
+#: Forms of CMA-ES, of which one can be had at a time.
+_FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Sampler:
+    """A sampler with options: ``create_study(sampler=penstock.Sampler("tpe", multivariate=True))``.
+
+    ``kind`` is ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes`` or ``nsga2``, or
+    an Optuna sampler object of these kinds. ``options`` are those in the guide's list, with
+    Optuna's meaning; they win over the object's. Raises UsageError naming the sampler or an option.
+    """
+
+    #: One of ``SAMPLERS``.
+    name: str
+    #: Its options, as JSON.
+    options: str
+    #: What a ``GridSampler`` brings with it; None else.
+    space: Space | None
+
+    def __init__(self, kind: Any, /, **options: Any) -> None:
+        name, found, space = (kind, {}, None) if isinstance(kind, str) else _from_optuna(kind)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "options", _options_json(name, found | options))
+        object.__setattr__(self, "space", space)
+
+
+def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
+    """A sampler's options as JSON. Raises UsageError naming the sampler or the option."""
+    if sampler not in SAMPLERS:
+        raise UsageError.refuse("sampler", sampler, ", ".join(SAMPLERS))
+    known = _OPTIONS.get(sampler, {})
+    for name, value in options.items():
+        field = f"sampler.{name}"
+        if name not in known:
+            allowed = f"a name of {', '.join(known)}" if known else f"none with {sampler!r}"
+            raise UsageError.refuse(field, value, allowed)
+        known[name](field, value)
+    asked = [name for name in _FORMS if options.get(name)]
+    if len(asked) > 1:
+        raise UsageError.refuse("sampler", ", ".join(asked), "one of these at a time")
+    return json.dumps(dict(options), sort_keys=True)
+
+
+def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
+    """An Optuna sampler object in our terms. Its seed cannot be read back: the study's holds."""
+    kind = type(sampler).__name__
+    given = vars(sampler) if type(sampler).__module__.startswith("optuna.") else {}
+    found: tuple[str, dict[str, Any], Space | None] | None = None
+    if kind == "RandomSampler" and given:
+        found = "random", {}, None
+    elif kind == "GridSampler" and "_search_space" in given:
+        found = "grid", {}, parse_space(given["_search_space"])
+    elif kind == "QMCSampler" and given.get("_qmc_type") == "sobol":
+        found = "qmc", {}, None
+    elif kind == "TPESampler" and _plain_tpe(given):
+        found = "tpe", _read(given, "tpe"), None
+    elif kind == "GPSampler" and given.get("_constraints_func") is None:
+        given = given | {"_deterministic_objective": given["_deterministic"]}
+        found = "gp", _read(given, "gp"), None
+    elif kind == "CmaEsSampler" and _plain_cmaes(given):
+        found = "cmaes", _read(given, "cmaes"), None
+    elif kind == "NSGAIISampler" and _plain_nsga2(given):
+        children = vars(given["_child_generation_strategy"])
+        found = "nsga2", _read(given | children, "nsga2"), None
+    if found is not None:
+        return found
+    allowed = (
+        f"{', '.join(SAMPLERS)}, or a RandomSampler, GridSampler, QMCSampler (sobol), or a"
+        " TPESampler, GPSampler, CmaEsSampler or NSGAIISampler with numbers for options: without"
+        " functions or objects of your own"
+    )
+    raise UsageError.refuse("sampler", sampler, allowed)
+
+
+def check_space(sampler: str, space: Space | None, conditions: tuple[Condition, ...]) -> None:
+    """Raise UsageError where the sampler cannot draw from the space."""
+    if space is None and sampler in ("grid", "cmaes"):
+        kind = "choices" if sampler == "grid" else "Float or Int"
+        allowed = f"a mapping of names to {kind}, given to optimize(), with {sampler!r}"
+        raise UsageError.refuse("space", None, allowed)
+    if conditions and sampler in UNCONDITIONAL:
+        able = ", ".join(name for name in SAMPLERS if name not in UNCONDITIONAL)
+        allowed = f"{able} where a parameter is only there when another has certain values"
+        raise UsageError.refuse("sampler", sampler, allowed)
+    if space is not None and sampler == "grid":
+        grid_size(space, conditions)
+    if space is not None and sampler == "cmaes":
+        kinds = [parameter(text) for _, text in space]
+        if all(isinstance(kind, Categorical) for kind in kinds):
+            raise UsageError.refuse("sampler", sampler, "another where no parameter is a number")
+
+
+def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:
+    read = {name: given.get(f"_{name}") for name in _OPTIONS[sampler]}
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _plain_tpe(given: Mapping[str, Any]) -> bool:
+    """Whether none of the options is set that only code can carry."""
+    weights = getattr(given.get("_parzen_estimator_parameters"), "weights", None)
+    functions = (("default_gamma", given.get("_gamma")), ("default_weights", weights))
+    return (
+        not given.get("_group")
+        and given.get("_constraints_func") is None
+        and all(code is None or code.__name__ == name for name, code in functions)
+    )
+
+
+def _plain_cmaes(given: Mapping[str, Any]) -> bool:
+    """Whether none of the options is set that only code or objects can carry."""
+    own = type(given.get("_independent_sampler")).__name__ != "RandomSampler"
+    objects = ("_x0", "_sigma0", "_source_trials", "_consider_pruned_trials")
+    return not own and not any(given.get(name) for name in objects)
+
+
+def _plain_nsga2(given: Mapping[str, Any]) -> bool:
+    """Whether crossover, mutation and selection are the sampler's own."""
+    parts = {
+        "_elite_population_selection_strategy": "NSGAIIElitePopulationSelectionStrategy",
+        "_child_generation_strategy": "NSGAIIChildGenerationStrategy",
+        "_after_trial_strategy": "NSGAIIAfterTrialStrategy",
+    }
+    plain = all(type(given.get(part)).__name__ == kind for part, kind in parts.items())
+    children = vars(given["_child_generation_strategy"]) if plain else {}
+    return (
+        plain
+        and given.get("_constraints_func") is None
+        and type(children.get("_crossover")).__name__ == "UniformCrossover"
+        and children.get("_mutation") is None
+    )

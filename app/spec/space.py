@@ -1,0 +1,335 @@
+"""The search space as a user writes it: ``Float``, ``Int``, ``Categorical``; checked when made.
+
+Inside Penstock a space is a tuple of (name, Optuna distribution JSON). That text is written here
+without Optuna, whose import takes a quarter of a second. Which parameters are only there where a
+choice above them has certain values stands beside it (``conditions``).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import Condition, Scalar
+from ..common.plain import plain
+from ..common.validation import finite, whole
+from .conditions import is_active
+
+#: A space as ``StudySpec`` holds it.
+Space = tuple[tuple[str, str], ...]
+
+#: What a parameter is said to depend on: names of choices above it, and the values that they need.
+When = Mapping[str, Any]
+
+#: Rungs of a ladder of a grid. More are a slip of the keyboard, and would fill the memory.
+MOST_RUNGS = 100_000
+
+_KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    """A real number in [low, high]; ``log`` draws its logarithm evenly, ``step`` makes it a ladder.
+
+    With a step the last rung is the largest ``low + k * step`` that is not above ``high``. Raises
+    UsageError for an empty range, a log range that is not above zero, or a step that does not fit.
+    """
+
+    low: float
+    high: float
+    log: bool = field(default=False, kw_only=True)
+    step: float | None = field(default=None, kw_only=True)
+    when: When | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            _set(self, name, finite(f"Float.{name}", getattr(self, name)))
+        _check_range("Float", self.low, self.high)
+        _check_log("Float", self.log, self.low, floor="above 0")
+        if self.step is not None:
+            step = finite("Float.step", self.step)
+            if self.log:
+                raise UsageError.refuse("Float.step", step, "None where log=True")
+            # Decimals, because 0.1 + 2 * 0.1 is not 0.3 in binary.
+            low, high, width = (Decimal(str(number)) for number in (self.low, self.high, step))
+            if not 0 < width <= high - low:
+                allowed = f"above 0 and at most high - low = {float(high - low)}"
+                raise UsageError.refuse("Float.step", step, allowed)
+            _set(self, "step", step)
+            try:
+                rungs = (high - low) // width
+            except InvalidOperation:  # more of them than a decimal has digits
+                raise UsageError.refuse("Float.step", step, "a step that can be counted") from None
+            _set(self, "high", float(low + rungs * width))
+
+    def __str__(self) -> str:
+        return _written("Float", self, step=None)
+
+    def to_json(self) -> str:
+        """As Optuna distribution JSON."""
+        return _distribution("Float", step=self.step, low=self.low, high=self.high, log=self.log)
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    """A whole number in [low, high], in steps of ``step``; ``log`` draws its logarithm evenly.
+
+    Raises UsageError as ``Float`` does.
+    """
+
+    low: int
+    high: int
+    log: bool = field(default=False, kw_only=True)
+    step: int = field(default=1, kw_only=True)
+    when: When | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high", "step"):
+            _set(self, name, whole(f"Int.{name}", getattr(self, name)))
+        _check_range("Int", self.low, self.high)
+        _check_log("Int", self.log, self.low, floor=">= 1")
+        if self.log and self.step != 1:
+            raise UsageError.refuse("Int.step", self.step, "1 where log=True")
+        if not 1 <= self.step <= self.high - self.low:
+            allowed = f"1 to high - low = {self.high - self.low}"
+            raise UsageError.refuse("Int.step", self.step, allowed)
+        _set(self, "high", self.high - (self.high - self.low) % self.step)
+
+    def __str__(self) -> str:
+        return _written("Int", self, step=1)
+
+    def to_json(self) -> str:
+        """As Optuna distribution JSON."""
+        return _distribution("Int", log=self.log, step=self.step, low=self.low, high=self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical:
+    """One of ``choices``: strings, numbers, booleans or None, no two equal (``True`` equals 1).
+
+    Raises UsageError for no choices, equal choices, and values that JSON cannot carry.
+    """
+
+    choices: tuple[Scalar, ...]
+    when: When | None
+
+    def __init__(self, choices: Sequence[Scalar], *, when: When | None = None) -> None:
+        if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
+            raise UsageError.refuse("Categorical.choices", choices, "a list of at least one value")
+        seen: set[Any] = set()
+        for index, choice in enumerate(choices):
+            name = f"Categorical.choices[{index}]"
+            if isinstance(choice, float):
+                finite(name, choice)
+            elif choice is not None and not isinstance(choice, (str, int)):
+                raise UsageError.refuse(name, choice, "a string, a number, a boolean or None")
+            if choice in seen:
+                raise UsageError.refuse(name, choice, "a value different from the ones before it")
+            seen.add(choice)
+        _set(self, "choices", tuple(choices))
+        _set(self, "when", when)
+
+    def __str__(self) -> str:
+        return str(list(self.choices))
+
+    def to_json(self) -> str:
+        """As Optuna distribution JSON."""
+        return _distribution("Categorical", choices=list(self.choices))
+
+
+Parameter = Float | Int | Categorical
+_MADE: dict[str, type[Float] | type[Int]] = {"FloatDistribution": Float, "IntDistribution": Int}
+
+
+def parse_space(space: Mapping[str, Any]) -> Space:
+    """Check a user's mapping of names to parameters and write it as Optuna distribution JSON.
+
+    A list stands for ``Categorical``. Raises UsageError naming the entry. What the parameters
+    depend on is not in it: see ``conditions``.
+    """
+    if not isinstance(space, Mapping) or not space:
+        raise UsageError.refuse("space", space, "a mapping of at least one name to a parameter")
+    for name in space:
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UsageError.refuse("a name in space", name, "a printable string that is not empty")
+    found = {name: _parameter(name, value) for name, value in space.items()}
+    for name, given in found.items():
+        for choice in given.choices if isinstance(given, Categorical) else ():
+            # Not where a Categorical is made: an older ledger may hold such a choice.
+            if isinstance(choice, str) and plain(choice) != choice:
+                allowed = "text without control characters and halves of characters"
+                raise UsageError.refuse(f"a choice in space[{name!r}]", choice, allowed)
+    return tuple((name, given.to_json()) for name, given in found.items())
+
+
+def parameter(text: str, field: str = "space") -> Parameter:
+    """The parameter in one distribution JSON of ours. UsageError naming ``field`` for another."""
+    try:
+        body = json.loads(text)
+        fields = body["attributes"]
+        if body["name"] == "CategoricalDistribution":
+            return Categorical(fields["choices"])
+        made = _MADE[body["name"]]
+        return made(fields["low"], fields["high"], log=fields["log"], step=fields["step"])
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError.refuse(field, text, "a distribution") from error
+
+
+def grid_values(name: str, text: str) -> Sequence[Scalar]:
+    """All values of a parameter in order. Raises UsageError where they cannot be counted."""
+    given = parameter(text)
+    if isinstance(given, Categorical):
+        return given.choices
+    _check_countable(name, given)
+    if isinstance(given, Int):
+        if given.log:
+            raise UsageError.refuse(f"space[{name!r}]", given, "no log=True with sampler 'grid'")
+        return range(given.low, given.high + 1, given.step)
+    low, step = Decimal(str(given.low)), Decimal(str(given.step))
+    count = int((Decimal(str(given.high)) - low) / step) + 1
+    return [float(low + step * k) for k in range(count)]
+
+
+def _check_countable(name: str, given: Float | Int) -> None:
+    if given.step is None:
+        allowed = "a Float with a step, an Int or a list with sampler 'grid'"
+        raise UsageError.refuse(f"space[{name!r}]", given, allowed)
+    # A range of whole numbers is counted as it is; of a ladder each rung is written down.
+    most = sys.maxsize if isinstance(given, Int) else MOST_RUNGS
+    if (given.high - given.low) // given.step >= most:
+        allowed = f"at most {most} values with sampler 'grid'"
+        raise UsageError.refuse(f"space[{name!r}]", given, allowed)
+
+
+def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
+    """How many configurations a grid over ``space`` has. Raises UsageError where it is endless."""
+    axes = {name: grid_values(name, text) for name, text in space}
+    parents = {each.parent for each in conditions}
+
+    def size(names: Sequence[str], chosen: Mapping[str, Scalar]) -> int:
+        for place, name in enumerate(names):
+            if not is_active(name, conditions, chosen):
+                continue
+            rest = names[place + 1 :]
+            if name in parents:
+                return sum(size(rest, {**chosen, name: value}) for value in axes[name])
+            return len(axes[name]) * size(rest, chosen)
+        return 1
+
+    return size(list(axes), {})
+
+
+def check_params(
+    space: Space | None, params: Mapping[str, Any], conditions: Sequence[Condition] = ()
+) -> tuple[tuple[str, Scalar], ...]:
+    """A user's configuration, possibly partial, in the order of the space.
+
+    Without a space (define-by-run) any name with a JSON scalar may stand. Raises UsageError for a
+    name that the space does not have, a value outside of its range, and a parameter that is not
+    there with these values of those that it depends on.
+    """
+    if not isinstance(params, Mapping):
+        raise UsageError.refuse("params", params, "a mapping of names to values")
+    if space is None:
+        for name, value in params.items():
+            Categorical([value])
+            if not isinstance(name, str) or not name:
+                raise UsageError.refuse("a name in params", name, "a string that is not empty")
+        return tuple(params.items())
+    known = dict(space)
+    for name in params:
+        if name not in known:
+            raise UsageError.refuse("a name in params", name, f"one of {', '.join(known)}")
+    for each in conditions:
+        if each.name in params and params.get(each.parent, each) not in each.values:
+            needed = " or ".join(map(repr, each.values))
+            allowed = f"nothing unless {each.parent} = {needed} is given with it"
+            raise UsageError.refuse(f"params[{each.name!r}]", params[each.name], allowed)
+    return tuple(
+        (name, _inside(f"params[{name!r}]", params[name], parameter(text, f"space[{name!r}]")))
+        for name, text in space
+        if name in params
+    )
+
+
+def _inside(field: str, value: Any, given: Parameter) -> Scalar:
+    if isinstance(given, Categorical):
+        if not isinstance(value, (str, int, float, type(None))) or value not in given.choices:
+            raise UsageError.refuse(field, value, f"one of {list(given.choices)}")
+        return given.choices[given.choices.index(value)]
+    number = whole(field, value) if isinstance(given, Int) else finite(field, value)
+    if not given.low <= number <= given.high:
+        raise UsageError.refuse(field, value, f"{given.low} to {given.high}")
+    if given.step is not None and not _on_ladder(number, given.low, given.step):
+        raise UsageError.refuse(field, value, f"{given.low} plus a multiple of {given.step}")
+    return number
+
+
+def _on_ladder(number: float, low: float, step: float) -> bool:
+    rungs = (number - low) / step
+    return abs(rungs - round(rungs)) < 1e-8
+
+
+def _parameter(name: str, value: Any) -> Parameter:
+    if isinstance(value, (Float, Int, Categorical)):
+        return value
+    if isinstance(value, tuple) and len(value) == 2 and _are_numbers(value):
+        low, high = value
+        hint = f"Float({low}, {high}) for a range, or the list [{low}, {high}] for two choices"
+        raise UsageError.refuse(f"space[{name!r}]", value, hint)
+    if isinstance(value, (list, tuple)):
+        return Categorical(value)
+    if type(value).__module__.startswith("optuna."):
+        return _from_optuna(name, value)
+    hint = f"{_KINDS} (for a constant: [{value!r}])"
+    raise UsageError.refuse(f"space[{name!r}]", value, hint)
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, (int, float)) and value is not True for value in values)
+
+
+def _from_optuna(name: str, value: Any) -> Parameter:
+    from optuna import distributions
+
+    if isinstance(value, distributions.CategoricalDistribution):
+        return Categorical(value.choices)
+    if isinstance(value, (distributions.FloatDistribution, distributions.IntDistribution)):
+        if value.single():  # Optuna's way of writing a constant
+            return Categorical([value.low])
+        if isinstance(value, distributions.IntDistribution):
+            return Int(value.low, value.high, log=value.log, step=value.step)
+        return Float(value.low, value.high, log=value.log, step=value.step)
+    raise UsageError.refuse(f"space[{name!r}]", value, _KINDS)
+
+
+def _written(kind: str, given: Float | Int, *, step: float | None) -> str:
+    """As its user wrote it; ``step`` is the one that nobody writes."""
+    log = ", log=True" if given.log else ""
+    steps = f", step={given.step}" if given.step != step else ""
+    return f"{kind}({given.low}, {given.high}{log}{steps})"
+
+
+def _check_range(kind: str, low: float, high: float) -> None:
+    if low >= high:
+        raise UsageError.refuse(f"{kind}.high", high, f"above low = {low}")
+
+
+def _check_log(kind: str, log: Any, low: float, *, floor: str) -> None:
+    if not isinstance(log, bool):
+        raise UsageError.refuse(f"{kind}.log", log, "True or False")
+    if log and low <= 0:
+        raise UsageError.refuse(f"{kind}.low", low, f"{floor} where log=True")
+
+
+def _set(frozen: object, name: str, value: object) -> None:
+    object.__setattr__(frozen, name, value)
+
+
+def _distribution(kind: str, **attributes: Any) -> str:
+    return json.dumps({"name": f"{kind}Distribution", "attributes": attributes})

@@ -1,0 +1,137 @@
+"""Evaluation strategies as a user names them: how long each configuration is trained.
+
+Each checks its numbers when made and gives the ``StrategySpec`` that travels with the study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import StrategySpec
+from ..common.validation import whole
+
+
+def FullBudget(epochs: int | None = None) -> StrategySpec:  # noqa: N802 - reads as the value it is
+    """Train every configuration for ``epochs``; None: until the objective returns."""
+    if epochs is not None:
+        epochs = whole("FullBudget.epochs", epochs, low=1)
+    return StrategySpec("full", max_epochs=epochs)
+
+
+def SuccessiveHalving(  # noqa: N802 - as above
+    *, max_epochs: int, min_epochs: int = 1, eta: int = 3
+) -> StrategySpec:
+    """Train all for ``min_epochs``, then the best ``1/eta`` for ``eta`` times as long, and so on.
+
+    Synchronous: a rung starts when the one before it is complete, so one seed gives one result.
+    """
+    return _halving("halving", "SuccessiveHalving", min_epochs, max_epochs, eta)
+
+
+def ASHA(  # noqa: N802 - as above
+    *, max_epochs: int, min_epochs: int = 1, eta: int = 3
+) -> StrategySpec:
+    """As ``SuccessiveHalving``, but a trial is promoted as soon as it is among the best so far.
+
+    Trials that are passed over are paused, and go on later if they are among the best then.
+    """
+    return _halving("asha", "ASHA", min_epochs, max_epochs, eta)
+
+
+def PASHA(  # noqa: N802 - as above
+    *, max_epochs: int, min_epochs: int = 1, eta: int = 3
+) -> StrategySpec:
+    """As ``ASHA``, but rungs above the second are opened only while the ranking still changes.
+
+    At the end the best trial is trained to ``max_epochs``.
+    """
+    return _halving("pasha", "PASHA", min_epochs, max_epochs, eta)
+
+
+def Hyperband(  # noqa: N802 - as above
+    *, max_epochs: int, min_epochs: int = 1, eta: int = 3, overlap: bool = True
+) -> StrategySpec:
+    """Successive halvings that begin with many, few, and ever fewer configurations, in turns.
+
+    With ``overlap`` the next one begins when a slot has nothing to do, else when the one before is
+    over. With ``sampler="bohb"`` the two are BOHB and synchronous BOHB.
+    """
+    if not isinstance(overlap, bool):
+        raise UsageError.refuse("Hyperband.overlap", overlap, "True or False")
+    spec = _halving("hyperband", "Hyperband", min_epochs, max_epochs, eta)
+    return replace(spec, overlap=overlap)
+
+
+def PBT(  # noqa: N802 - as above
+    *,
+    max_epochs: int,
+    interval: int = 1,
+    quantile: float = 0.25,
+    resample: float = 0.25,
+    explore: Sequence[str] | None = None,
+) -> StrategySpec:
+    """Population based training: who falls behind takes over from who is ahead, while they train.
+
+    ``n_trials`` is the population. After each ``interval`` epochs a trial in its bottom
+    ``quantile`` (above 0, at most 0.5) is stopped, and a new one goes on in its stead: from the
+    state of one in the top ``quantile``, with that one's parameters times 0.8 or 1.2, or drawn anew
+    with probability ``resample``. ``explore`` names the parameters that are changed; None: all.
+    """
+    low = whole("PBT.interval", interval, low=1)
+    high = whole("PBT.max_epochs", max_epochs, low=1)
+    if low > high:
+        raise UsageError.refuse("PBT.interval", low, f"at most max_epochs = {high}")
+    if isinstance(quantile, bool) or not isinstance(quantile, (int, float)):
+        raise UsageError.refuse("PBT.quantile", quantile, "above 0 and at most 0.5")
+    if not 0 < quantile <= 0.5:
+        raise UsageError.refuse("PBT.quantile", quantile, "above 0 and at most 0.5")
+    if isinstance(resample, bool) or not isinstance(resample, (int, float)):
+        raise UsageError.refuse("PBT.resample", resample, "0 to 1")
+    if not 0 <= resample <= 1:
+        raise UsageError.refuse("PBT.resample", resample, "0 to 1")
+    if isinstance(explore, str) or not all(isinstance(name, str) for name in explore or ()):
+        raise UsageError.refuse("PBT.explore", explore, "a list of parameters' names, or None")
+    return StrategySpec(
+        "pbt",
+        high,
+        low,
+        quantile=float(quantile),
+        resample=float(resample),
+        explore=None if explore is None else tuple(explore),
+    )
+
+
+def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa: N802 - as above
+    """Full budget, but a trial goes no further once its best value is worse than a median.
+
+    That of the other trials' averages up to the same epoch; looked at every ``every`` epochs.
+    """
+    return _rule("median", "MedianStopping", max_epochs, every)
+
+
+def CurveStopping(  # noqa: N802 - as above
+    max_epochs: int, *, every: int = 1, risk: float = 0.05
+) -> StrategySpec:
+    """Full budget, but a trial goes no further once it will hardly be the best.
+
+    ``risk`` (above 0, below 1): it stops when a power law, fitted to its values, gives it less than
+    this probability of ending above the best trial that was trained to the end.
+    """
+    if isinstance(risk, bool) or not isinstance(risk, (int, float)) or not 0 < risk < 1:
+        raise UsageError.refuse("CurveStopping.risk", risk, "above 0 and below 1")
+    return replace(_rule("curve", "CurveStopping", max_epochs, every), risk=float(risk))
+
+
+def _rule(name: str, shown: str, max_epochs: int, every: int) -> StrategySpec:
+    high = whole(f"{shown}.max_epochs", max_epochs, low=1)
+    return StrategySpec(name, high, whole(f"{shown}.every", every, low=1))
+
+
+def _halving(name: str, shown: str, min_epochs: int, max_epochs: int, eta: int) -> StrategySpec:
+    low = whole(f"{shown}.min_epochs", min_epochs, low=1)
+    high = whole(f"{shown}.max_epochs", max_epochs, low=1)
+    if low > high:
+        raise UsageError.refuse(f"{shown}.min_epochs", low, f"at most max_epochs = {high}")
+    return StrategySpec(name, high, low, whole(f"{shown}.eta", eta, low=2))

@@ -1,0 +1,112 @@
+"""Results from elsewhere that a new study's sampler learns from, and that are no trials of it.
+
+They are part of the study's definition (``StudySpec.observations``), so everyone who sees the study
+sees them: samplers, other processes, exports, a study that is extended. Its strategy and its number
+of trials do not count them.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import Condition, Observation, StudySpec
+from ..common.validation import finite
+from .conditions import is_active
+from .space import Space, check_params
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+
+def observation(params: Any, value: Any, source: Any) -> Observation:
+    """What ``add_trial`` was given, checked as far as can be without the study's space."""
+    value = finite("value", value)
+    if not isinstance(source, str) or not source:
+        raise UsageError.refuse("source", source, "where it comes from, in words")
+    return Observation(check_params(None, params), value, source=source)
+
+
+def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
+    """The results among Optuna's frozen trials; those that failed or have not ended have none.
+
+    A pruned one counts with its values on the way only: they are compared at equal epochs. Steps
+    that begin at 0, as many objectives report them, are epochs that begin at 1.
+    """
+    found = []
+    for trial in trials:
+        if trial.state.name not in ("COMPLETE", "PRUNED"):
+            continue
+        complete = trial.state.name == "COMPLETE"
+        if complete and len(trial.values or ()) != 1:
+            raise UsageError(f"trial {trial.number} of {source} has several values: one is needed")
+        shift = 0 in trial.intermediate_values
+        values = tuple(
+            (step + shift, float(value))
+            for step, value in sorted(trial.intermediate_values.items())
+            if math.isfinite(value)
+        )
+        value = trial.value if complete else None
+        found.append(Observation(tuple(trial.params.items()), value, values, source))
+    return found
+
+
+def of_study(study: Any, direction: str) -> list[Observation]:
+    """The results of another study: ours, or one of Optuna's. UsageError for another direction."""
+    if len(study.directions) > 1:
+        raise UsageError(f"warm_start: {study.study_name} has several objectives, and no one value")
+    theirs = study.direction if isinstance(study.direction, str) else study.direction.name.lower()
+    if theirs != direction:
+        raise UsageError(
+            f"warm_start: {study.study_name} has its best values with {theirs}, this study"
+            f" {direction}s: what is good there is bad here"
+        )
+    return of_frozen(study.get_trials(), study.study_name)
+
+
+def fitting(
+    given: Sequence[Observation], space: Space | None, conditions: Sequence[Condition] = ()
+) -> tuple[Observation, ...]:
+    """Those that are of this space; a warning counts the others."""
+    found = []
+    for each in given:
+        try:
+            params = check_params(space, dict(each.params), conditions)
+        except UsageError:
+            continue
+        names = dict(params)
+        wanted = [name for name, _ in space or () if is_active(name, conditions, names)]
+        if space is None or names.keys() == set(wanted):
+            found.append(Observation(params, each.value, each.values, each.source))
+    if len(found) < len(given):
+        warnings.warn(
+            f"{len(given) - len(found)} of {len(given)} copied trials are not of this study's"
+            " space and are left out",
+            stacklevel=2,
+        )
+    return tuple(found)
+
+
+def shown(spec: StudySpec, dists: Mapping[str, Any]) -> list[FrozenTrial]:
+    """They as Optuna's frozen trials; ``user_attrs['source']`` says where each comes from."""
+    from optuna.trial import FrozenTrial, TrialState
+
+    return [
+        FrozenTrial(
+            number=number,
+            trial_id=number,
+            state=TrialState.PRUNED if each.value is None else TrialState.COMPLETE,
+            value=each.value,
+            datetime_start=None,
+            datetime_complete=None,
+            params=dict(each.params),
+            distributions={name: dists[name] for name, _ in each.params if name in dists},
+            user_attrs={"source": each.source},
+            system_attrs={},
+            intermediate_values=dict(each.values),
+        )
+        for number, each in enumerate(spec.observations)
+    ]

@@ -1,0 +1,1 @@
+"""Why something stands still: doctor, what runs, what a study waits for."""

@@ -1,0 +1,314 @@
+"""``penstock doctor``: what is found, what is missing, what to do. It starts nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata, util
+from typing import TYPE_CHECKING, Literal
+
+from ...profiling.base.errors import BackendError, LedgerDamaged, PenstockError
+from ...profiling.base.urls import hide_password
+from ...profiling.counters.capabilities import Capability, capabilities
+from ...profiling.counters.energy import open_meters
+from ...profiling.devices.discovery import find
+from ...profiling.devices.nvml import NoNvml, open_nvml
+from ..broker import installation as store
+from ..broker import protocol, server
+from ..broker.dropped import counted
+from ..broker.ownership import Taken, check_free
+from ..host import locks, logs
+from ..host.devices import machine
+from ..host.settings import PREFIX, Settings
+from ..services import services
+
+if TYPE_CHECKING:
+    import redis
+
+#: Less free space than this is worth a word (bytes).
+LITTLE_SPACE = 1 << 30
+
+#: Keys that are named where many are not as they should be.
+SHOWN = 5
+
+Grade = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: ``what`` was found, and the ``advice`` where it is not well."""
+
+    name: str
+    grade: Grade
+    what: str
+    advice: str = ""
+
+
+def diagnose(settings: Settings) -> list[Finding]:
+    """Look at everything that a study needs, in the order in which it needs it.
+
+    Never raises for what it finds; a broker that hangs costs 5 s a look, a store 20 s.
+    """
+    looks: tuple[tuple[str, Callable[[Settings], Iterator[Finding]]], ...] = (
+        ("Python", _python),
+        ("torch", _torch),
+        ("state folder", _home),
+        ("devices", _devices),
+        ("counters", _counters),
+        ("energy", _energy),
+        ("broker", _broker),
+        ("services", _services),
+        ("ledger", _ledger),
+        ("checkpoint store", _store),
+    )
+    findings: list[Finding] = []
+    for name, examine in looks:
+        try:
+            findings += examine(settings)
+        except (PenstockError, OSError) as error:
+            findings.append(Finding(name, "fail", str(error), _ADVICE.get(name, "")))
+    return findings
+
+
+_ADVICE = {
+    "state folder": f"set {PREFIX}HOME to a folder that you can write",
+    "devices": f"set {PREFIX}DEVICES or --devices to what this machine has",
+    "broker": f"start it, or correct {PREFIX}BROKER; unset it for a private broker",
+    "ledger": f"correct {PREFIX}LEDGER, or give this user access to it",
+    "checkpoint store": f"make it reachable, or set {PREFIX}STORE to one that every node reaches",
+}
+
+
+def _python(_: Settings) -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("Python", "ok", f"{version} ({sys.executable})")
+
+
+def _torch(_: Settings) -> Iterator[Finding]:
+    # Not by importing it, which takes seconds.
+    if util.find_spec("torch") is None:
+        advice = "pip install torch; objectives that need no torch run without it"
+        yield Finding("torch", "warn", "not installed", advice)
+    else:
+        yield Finding("torch", "ok", metadata.version("torch"))
+
+
+def _home(settings: Settings) -> Iterator[Finding]:
+    folder = settings.home
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    what = f"{settings.home}, {free / (1 << 30):.1f} GiB free"
+    if folder != settings.home:
+        # Looked at, not made: a doctor leaves nothing behind.
+        if not os.access(folder, os.W_OK | os.X_OK):
+            yield Finding(
+                "state folder", "fail", f"{what}; cannot be made", _ADVICE["state folder"]
+            )
+            return
+        what += "; made at the first run"
+    else:
+        if (open_to := settings.close_home()) is not None:
+            yield Finding(
+                "state folder", "warn", open_to, f"look through {folder} for what is not yours"
+            )
+            return
+        settings.ensure_home()
+    if free < LITTLE_SPACE:
+        yield Finding("state folder", "warn", what, "make room: checkpoints will not fit")
+    else:
+        yield Finding("state folder", "ok", what)
+
+
+def _devices(settings: Settings) -> Iterator[Finding]:
+    nvml = open_nvml()
+    if isinstance(nvml, NoNvml):
+        yield Finding("GPUs", "ok", f"none: {nvml.reason}")
+    else:
+        names = ", ".join(nvml.name(index) for index in range(nvml.count()))
+        yield Finding("GPUs", "ok", names or "none: the driver sees none")
+    here = machine(settings, nvml)
+    found = find(settings.devices, here)
+    names = ", ".join(device.name for device in found)
+    yield Finding("devices", "ok", f"{here}; {settings.devices} means {names}")
+
+
+def _counters(_: Settings) -> Iterator[Finding]:
+    """What of a trial can be measured. What cannot be is no fault: tuning does without."""
+    by_source: dict[str, list[Capability]] = defaultdict(list)
+    for capability in capabilities(_gpus()):
+        by_source[capability.source].append(capability)
+    for source, found in by_source.items():
+        absent: dict[str, list[str]] = defaultdict(list)
+        for capability in found:
+            if not capability.measured:
+                absent[capability.reason].append(capability.counter)
+        what = f"{sum(one.measured for one in found)} of {len(found)}"
+        for reason, names in absent.items():
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+            what += f"; without {shown}: {reason}"
+        yield Finding(f"counters: {source}", "ok", what)
+
+
+def _energy(settings: Settings) -> Iterator[Finding]:
+    meters, missing = open_meters(time.monotonic(), _gpus(), powercap=settings.powercap)
+    read = ", ".join(meter.name for meter in meters) or "not measured"
+    reasons = "".join(f"; {name}: {reason}" for name, reason in missing.items())
+    yield Finding("energy", "ok", read + reasons)
+
+
+def _gpus() -> list[str]:
+    nvml = open_nvml()
+    return [nvml.uuid(index) for index in range(nvml.count())]
+
+
+def _broker(settings: Settings) -> Iterator[Finding]:
+    if settings.broker is not None:
+        with server.connect(settings) as client:
+            yield Finding("broker", "ok", f"{hide_password(settings.broker)} answers")
+            yield from _contents(client, settings.broker)
+        return
+    binary = server.find_server()
+    version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
+    if version.returncode:
+        words = version.stderr.strip()
+        yield Finding("broker", "fail", f"{binary} does not run: {words}", _ADVICE["broker"])
+        return
+    words = f"private, {' '.join(version.stdout.split()[:3])} ({binary})"
+    if locks.is_running(settings.run, server.NAME):
+        with server.connect(settings) as client:
+            yield Finding("broker", "ok", f"{words}: answers")
+            yield from _contents(client, server.broker_url(settings))
+    else:
+        yield Finding("broker", "ok", f"{words}: is not running (it is started when needed)")
+    for aside in server.unreadable(settings):
+        what = f"a log that it could not read was moved to {aside}"
+        yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
+
+
+def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
+    """What lies in the broker and should not, and what was dropped because nobody could use it."""
+    with protocol.answering(url):
+        misplaced = protocol.misplaced(client)
+        if protocol.INSTALLATION not in misplaced:
+            key = protocol.command(client, "HGET", protocol.INSTALLATION, "key")
+            if key is not None and protocol.key_of(key) is None:
+                misplaced[protocol.INSTALLATION] = "its signing key is damaged"
+    for name, words in list(misplaced.items())[:SHOWN]:
+        yield Finding("broker's keys", "fail", f"{name}: {words}", protocol.MISPLACED_ADVICE)
+    dropped = counted(client, url)
+    if dropped:
+        shown = ", ".join(f"{n} of {place} ({check})" for (place, check), n in dropped.items())
+        advice = (
+            "nothing of yours is lost; the log of who dropped it says which. Something else writes"
+            f" to this broker. `redis-cli DEL {protocol.DROPPED}` forgets the counts"
+        )
+        yield Finding("dropped messages", "warn", shown, advice)
+
+
+def _services(settings: Settings) -> Iterator[Finding]:
+    wish = services.wanted(settings)
+    wanted = {service.name for service in wish.services} if wish else set()
+    for status in services.statuses(settings):
+        if status.name == server.NAME:
+            continue
+        if status.pid is not None:
+            trouble = _trouble(settings, status.name)
+            what = f"runs (process {status.pid})"
+            if trouble is None:
+                yield Finding(status.name, "ok", what)
+            else:
+                yield Finding(status.name, "fail", f"{what} and cannot serve: {trouble}")
+        elif status.name in wanted:
+            words = logs.tail(status.log, lines=3)
+            what = f"should run and does not; its last words: {words or 'none'}"
+            yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
+        else:
+            yield Finding(status.name, "ok", "does not run (it is started when needed)")
+
+
+def _trouble(settings: Settings, service: str) -> str | None:
+    """What keeps a service that runs from serving, where the broker can be asked."""
+    url = server.broker_url(settings)
+    try:
+        with server.connect(settings) as client:
+            if service == "agent":
+                return protocol.ending(client, url)
+            if service != "scheduler":
+                return None
+            check_free(settings, client)
+            return protocol.trouble(client, url)
+    except Taken as error:
+        return str(error)
+    except BackendError:
+        return None  # that finding is the broker's
+
+
+def _ledger(settings: Settings) -> Iterator[Finding]:
+    from ..ledger.databases.open import database_at
+    from ..ledger.reader import Reader
+    from ..services.backups import GONE_ADVICE, is_ledger_gone
+    from ..services.ledger_location import elsewhere
+
+    shown = hide_password(settings.ledger_url)
+    if settings.ledger is not None:
+        database_at(settings.ledger).check()
+    reader = Reader(settings.ledger_url)
+    try:
+        if reader.is_empty():
+            if is_ledger_gone(settings):
+                yield Finding("ledger", "fail", f"{shown} is gone: there was one", GONE_ADVICE)
+                return
+            words = f"{shown}; made at the first run"
+            with suppress(BackendError):  # that finding is the broker's
+                words = elsewhere(settings) or words
+            yield Finding("ledger", "ok", words)
+            return
+        count = sum(reader.statuses().values())
+    except LedgerDamaged as error:
+        yield Finding("ledger", "fail", str(error), "`penstock down`, then `penstock restore`")
+        return
+    except PenstockError:
+        raise
+    except Exception as error:  # whatever the database's library raises
+        what = f"{shown} cannot be read: {type(error).__name__}"
+        yield Finding("ledger", "fail", what, _ADVICE["ledger"])
+        return
+    yield Finding("ledger", "ok", f"{shown}: {count} {'study' if count == 1 else 'studies'}")
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    """The store in use where a scheduler serves, and what these settings say otherwise."""
+    name, mine = "checkpoint store", hide_password(settings.store_url)
+    installation, served = _installation(settings)
+    # A node of which only the broker is said has its store from there.
+    told = settings.store is None and settings.broker is not None
+    if installation is not None and (served or told):
+        store.check(installation.store, installation.key)
+        shown = hide_password(installation.store)
+        if told or installation.store == settings.store_url:
+            yield Finding(name, "ok", f"{shown}: usable")
+        else:
+            what = f"{shown}: usable, and in use; these settings say {mine}"
+            advice = f"`penstock down`, then `penstock up`, where {PREFIX}STORE is as it should be"
+            yield Finding(name, "warn", what, advice)
+    elif store.probe(settings.store_url):
+        yield Finding(name, "ok", f"{mine}: usable")
+    else:
+        yield Finding(name, "ok", f"{mine}; made at the first run")
+
+
+def _installation(settings: Settings) -> tuple[protocol.Installation | None, bool]:
+    """What the broker says, and whether a scheduler serves it now."""
+    if settings.broker is None and not locks.is_running(settings.run, server.NAME):
+        return None, False
+    url = server.broker_url(settings)
+    with server.connect(settings) as client:
+        return protocol.fetch_installation(client, url), protocol.is_served(client, url)

@@ -1,0 +1,36 @@
+"""The ends of the logs that say why a study stands still, or why a process of it died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..broker import server
+from ..host.logs import tail
+from ..services import services
+
+if TYPE_CHECKING:
+    from ..host.settings import Settings
+    from ..ledger.rows import StudyRow, TrialRow
+
+#: Lines of each log.
+LINES = 6
+
+
+def last_words(
+    settings: Settings, study: StudyRow, trials: Sequence[TrialRow]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong, and how the log ends that tells of it; each log once.
+
+    Services count while the study is at work. A log on another machine is not seen here.
+    """
+    wish = None if study.finished_at is not None else services.wanted(settings)
+    needed = {server.NAME, *(service.name for service in wish.services)} if wish else set()
+    for status in services.statuses(settings):
+        if status.pid is None and status.name in needed and (words := tail(status.log, LINES)):
+            yield f"{status.name} should run and does not; {status.log} ends with", words
+    died = {(t.device, t.slot) for t in trials if t.failure_kind == "died" and t.device}
+    for device, slot in sorted(died):
+        log = settings.logs / f"trainer-{device}.s{slot}.log"
+        if words := tail(log, LINES):
+            yield f"a trainer died on {device}, slot {slot}; {log} ends now with", words

@@ -1,0 +1,161 @@
+"""What ``ls`` and ``status`` say of studies, for people and as JSON."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..common.text import duration, number, share_words
+from ..views.live import Watcher
+from ..views.progress import View
+from ..views.screen import STATUS_STYLE, picture
+from ..views.utilisation import usage_of, words
+from .last_words import last_words
+
+if TYPE_CHECKING:
+    from ..host.settings import Settings
+    from ..ledger.reader import Reader
+    from ..ledger.rows import StudyRow, TrialRow
+
+Facts = dict[str, Any]
+
+#: Columns for a metric's name in the list of studies.
+METRIC = 16
+
+
+def study_facts(reader: Reader, study: StudyRow) -> Facts:
+    """A study in one row: who it is and how it stands. Times are seconds since 1970."""
+    return _facts(Watcher(reader, study.id).look())
+
+
+def _facts(view: View) -> Facts:
+    study, stand = view.study, view.stand
+    best = stand.best
+    return {
+        "id": study.id,
+        "name": study.name,
+        "status": study.status,
+        "message": study.message,
+        "direction": study.direction,
+        "metric": study.metric,
+        "objectives": [asdict(each) for each in study.objectives],
+        "strategy": study.strategy,
+        "sampler": study.sampler,
+        "seed": study.seed,
+        "created_at": study.created_at,
+        "finished_at": study.finished_at,
+        "response_seconds": study.response,
+        "weight": study.weight,
+        "priority": study.priority,
+        "n_trials": study.n_trials,
+        "copied_trials": study.observations,
+        "trials": {str(state): count for state, count in sorted(stand.counts.items())},
+        "epochs": stand.epochs,
+        "epochs_expected": stand.expected,
+        "eta_seconds": stand.eta,
+        "best": None if best is None or study.further else _trial(best),
+        "front": [trial.number for trial in stand.front],
+    }
+
+
+def _trial(trial: TrialRow) -> Facts:
+    failure = trial.failure_kind and {
+        "kind": trial.failure_kind,
+        "message": trial.failure_message,
+        "traceback": trial.failure_traceback,
+    }
+    finite = trial.value is not None and math.isfinite(trial.value)
+    return {
+        "id": trial.id,
+        "number": trial.number,
+        "state": trial.state,
+        "epoch": trial.epoch,
+        "target": trial.target,
+        "value": trial.value if finite else None,
+        "values": [value if math.isfinite(value) else None for value in trial.values],
+        "constraints": trial.constraints,
+        "params": trial.params,
+        "device": trial.device or None,
+        "slot": trial.slot,
+        "failure": failure,
+    }
+
+
+def study_table(studies: list[Facts]) -> RenderableType:
+    """The studies, oldest first: a line each, unless a name is too long for the terminal."""
+    if not studies:
+        return Text("no study is here yet: penstock run SCRIPT starts one", style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("study", overflow="fold")
+    for title in ("status", "trials", "epochs", "took", "best"):
+        table.add_column(title, justify="left" if title == "status" else "right", no_wrap=True)
+    table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
+    for facts in studies:
+        best, expected = facts["best"], facts["epochs_expected"]
+        there = sum(facts["trials"].values())
+        table.add_row(
+            Text(facts["name"], style="bold"),
+            Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
+            f"{_short(there)}/{_short(max(there, facts['n_trials']))}",
+            _short(facts["epochs"]) + (f"/{_short(expected)}" if expected else ""),
+            "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
+            number(best["value"]) if best else _front(facts),
+            Text(", ".join(each["metric"] for each in facts["objectives"]), style="dim"),
+        )
+    shares = [
+        Text(f"{facts['name']} has {words}", style="dim")
+        for facts in studies
+        if facts["finished_at"] is None
+        and (words := share_words(facts["weight"], facts["priority"]))
+    ]
+    return Group(table, *shares)
+
+
+def _short(n: int) -> str:
+    """A count in few columns: ``80``, ``1e+09``."""
+    return str(n) if n < 1_000_000 else f"{n:.3g}"
+
+
+def _front(facts: Facts) -> str:
+    return f"front of {len(facts['front'])}" if facts["front"] else ""
+
+
+def standing_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
+    """A study with all its trials. ``waits``: why it does not get on (``app.status.waiting``)."""
+    view = Watcher(reader, study.id).look()
+    found = usage_of(reader, study)
+    return _facts(view) | {
+        "waits": waits,
+        "all_trials": [_trial(trial) for trial in view.trials],
+        "usage": None if found is None else asdict(found) | {"share": found.share},
+    }
+
+
+def standing_view(
+    reader: Reader, study: StudyRow, settings: Settings, waits: str | None = None
+) -> RenderableType:
+    """A study as the live view shows it, why it does not get on, the failures in full, and logs.
+
+    Of the logs the ends that tell why.
+    """
+    view = Watcher(reader, study.id).look()
+    parts: list[RenderableType] = [picture(view, time.time())]
+    if waits:
+        parts.append(Text(waits, style="yellow"))
+    if (found := usage_of(reader, study)) is not None:
+        parts.append(Text(words(found), style="dim"))
+    for trial in view.trials:
+        if trial.failure_kind:
+            what = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"
+            parts += [Text(), Text(what, style="red")]
+            if trial.failure_traceback:
+                parts.append(Text(trial.failure_traceback.rstrip(), style="dim"))
+    for what, end in last_words(settings, study, view.trials):
+        parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]
+    return Group(*parts)

@@ -1,0 +1,177 @@
+"""What keeps a study from getting on, looked at again and again by who watches it.
+
+It gathers what ``app.status.waiting`` judges: rows of the ledger, locks and logs of this machine's
+services, and what the broker says when it is asked to take something. What is on its way (services
+that are just starting, a trial between two segments) is no trouble yet, so a reason is told only
+once it has held for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import BackendError, PenstockError
+from ...scheduler.model.events import AttemptFailed, AttemptLost, Event
+from ...tasks.process.messages import Forged
+from ..broker import protocol
+from ..broker.device_records import seen
+from ..broker.server import broker_url
+from ..host import locks, logs
+from ..host.settings import Settings
+from ..services import services
+from .waiting import AGAIN, Services, Setback, why_waiting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import redis
+
+    from ..ledger.reader import Reader
+    from ..ledger.rows import StudyRow
+
+#: Seconds between two looks, and for which a reason must have held before it is told.
+EVERY = 0.5
+HOLDS = 1.0
+#: Seconds that the broker has for an answer: who watches is not held up for longer.
+PATIENCE = 0.5
+_PROBE = f"{protocol.PREFIX}probe"
+
+
+class Lookout:
+    """Looks at what ``settings`` say and at the ledger. ``revived`` is a reviver's ``trouble``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        reader: Reader,
+        revived: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._revived = revived
+        self._redis: redis.Redis | None = None
+        self._after = 0
+        self._setbacks: list[Event] = []
+        self._due = 0.0
+        self._since: float | None = None
+        self._words: str | None = None
+
+    def look(self, study: StudyRow) -> str:
+        """Why ``study`` has not got on for a while, in words; empty where it has.
+
+        Cheap to ask: it looks twice a second. A ledger that does not answer is not its business.
+        """
+        now = time.monotonic()
+        if now < self._due:
+            return self._told(now)
+        with contextlib.suppress(BackendError):
+            self._words = self.now(study)
+        if self._words is None:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        self._due = time.monotonic() + EVERY
+        return self._told(now)
+
+    def _told(self, now: float) -> str:
+        held = self._since is not None and now - self._since >= HOLDS
+        return self._words or "" if held else ""
+
+    def now(self, study: StudyRow) -> str | None:
+        """Why it does not get on at this moment. BackendError where the ledger does not answer."""
+        if study.finished_at is not None:
+            return None
+        newest = self._reader.newest()
+        for event in reversed(self._reader.last_attempts(study.id, self._after, 2 * AGAIN)):
+            if event is None or _is_shown(event):
+                self._setbacks = []
+            else:
+                self._setbacks = [event, *self._setbacks][:AGAIN]
+        self._after = newest
+        devices, running = self._reader.devices(), self._reader.running()
+        setbacks = [self._setback(event) for event in self._setbacks]
+        return why_waiting(study, devices, running, setbacks, self._services())
+
+    def _setback(self, event: Event) -> Setback:
+        if isinstance(event, AttemptFailed):
+            return Setback(f"its trainer died: {event.message}")
+        assert isinstance(event, AttemptLost)
+        log = self._trainers_log() if "trainer" in event.reason else ""
+        return Setback(event.reason, event.refused, log)
+
+    def _trainers_log(self) -> str:
+        """The last line of the trainers' log that was written last, on this machine."""
+        newest = max(self._settings.logs.glob("trainer-*.log"), key=_written_at, default=None)
+        return "" if newest is None else logs.tail(newest, lines=1).strip()
+
+    def _services(self) -> Services:
+        settings = self._settings
+        if settings.broker is None and not locks.is_running(settings.run, "scheduler"):
+            # It would start the broker, so that is not what is wrong.
+            return Services(scheduler=False, trouble=self._ends(self._revived() or ""))
+        try:
+            with protocol.answering(broker_url(settings)):
+                return self._asked()
+        except PenstockError as error:
+            return Services(broker=str(error))
+
+    def _ends(self, revived: str) -> str:
+        """That the scheduler ends again and again, where that is what the reviver has seen."""
+        if not revived.startswith("scheduler"):
+            return ""
+        log = self._settings.logs / "scheduler.log"
+        words = logs.tail(log, lines=1).strip()
+        return f"it ends each time that it is started: {words} (see {log})"
+
+    def _asked(self) -> Services:
+        """What a broker that answers says."""
+        settings, url = self._settings, broker_url(self._settings)
+        if self._redis is None:
+            self._redis = protocol.connect(url, timeout=PATIENCE)
+        client = self._redis
+        client.set(_PROBE, 1, px=1000)
+        served, trouble = protocol.is_served(client, url), protocol.trouble(client, url)
+        pid = locks.pid_of(settings.run, "scheduler")
+        if not served and trouble is None and pid is not None:
+            log = settings.logs / "scheduler.log"
+            trouble = f"its process {pid} says nothing to the broker: is it stopped? See {log}"
+        records: Any = client.hgetall(protocol.DEVICES)
+        leaving = {name for name, record in records.items() if _is_leaving(name, record)}
+        return Services(
+            scheduler=served or pid is not None,
+            trouble="" if served else trouble or "",
+            agent=self._agent() or protocol.ending(client, url) or "",
+            leaving=leaving,
+        )
+
+    def _agent(self) -> str:
+        """Why the devices of this machine are not served, where they should be."""
+        settings = self._settings
+        if services.wanted(settings) is None or locks.is_running(settings.run, "agent"):
+            return ""
+        log = settings.logs / "agent.log"
+        words = logs.tail(log, lines=1).strip()
+        return f"the node agent ends as soon as it is started: {words} (see {log})"
+
+
+def _is_shown(event: Event) -> bool:
+    """Whether it is a failure of the user's code, which is shown with its trial."""
+    return isinstance(event, AttemptFailed) and event.kind != "died"
+
+
+def _written_at(log: Path) -> float:
+    """When (seconds since the epoch); 0 for what is gone, or no file: user code can do that."""
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _is_leaving(name: str, record: str) -> bool:
+    try:
+        return seen(name, record).draining
+    except Forged:
+        return False  # the scheduler passes it over, too

@@ -1,0 +1,1 @@
+"""The Python API: studies are created, watched, read and changed."""

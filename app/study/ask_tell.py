@@ -1,0 +1,65 @@
+"""Ask and tell: trials that the user trains himself, wherever he likes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ..common.validation import finite, whole
+from ..host.tracebacks import to_the_user
+from ..spec.build import make_asked_spec
+from ..spec.space import parse_space
+from .handle import refuse_in_trainer
+from .results import ReadableStudy
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTrial:
+    """A configuration to be trained by its user: ``params`` by name, ``number`` to tell it by."""
+
+    number: int
+    params: dict[str, Any]
+
+
+class AskableStudy(ReadableStudy):
+    """A handle that asks and tells."""
+
+    @to_the_user
+    def ask(self, space: Mapping[str, Any] | None = None) -> AskedTrial:
+        """A trial to train yourself, wherever you like; ``tell`` what it came to.
+
+        The first call submits the study over ``space``; the others need none.
+        """
+        refuse_in_trainer("ask()")
+        if self._spec is None:
+            spec = make_asked_spec(self._plan, self.id, self.study_name, space)
+            spec = self._warmed(spec)
+            self._reach().submit(spec, self._wishes(spec))
+            self._spec, self._enqueued = spec, []
+            self._note_submitted()
+        elif space is not None and parse_space(space) != self._spec.space:
+            raise UsageError(f"study {self.study_name} was begun over another space")
+        number, params = self._reach().ask(self.id)
+        return AskedTrial(number, params)
+
+    @to_the_user
+    def tell(
+        self, trial: AskedTrial | int, value: float | None = None, *, state: Any = None
+    ) -> None:
+        """What a trial that was asked for came to: its value, or ``state="fail"``."""
+        self._submitted()
+        number = whole("trial", trial.number if isinstance(trial, AskedTrial) else trial, low=0)
+        failed = state is not None
+        if failed and str(getattr(state, "name", state)).lower() != "fail":
+            raise UsageError.refuse("state", state, "'fail', or None with a value")
+        if failed == (value is not None):
+            raise UsageError.refuse("value", value, "a finite number, or none with state='fail'")
+        self._reach().tell(self.id, number, None if value is None else finite("value", value))
+
+    @to_the_user
+    def close(self) -> None:
+        """End a study that is asked; trials that nothing was told of end as cancelled."""
+        self._submitted()
+        self._reach().close(self.id)

@@ -1,0 +1,78 @@
+"""What a study submitted again would change, in its user's words."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from ...scheduler.model.study import Code, StrategySpec, StudySpec
+from ..spec.options import places
+from ..spec.space import parameter
+
+#: What may differ: up to how many trials it is to go, and what it was warmed up with, which may
+#: have grown, and its weight and priority. And what is told with something else.
+_NO_CHANGE = {"n_trials", "observations", "weight", "priority", "code", "strategy", "space"}
+#: How ``create_study`` calls what is stored by another name.
+_PLACES = {name: ".".join(place) for name, place in places().items()} | {
+    "exactness": "exactness",
+    "system": "system",
+    "sampler_options": "the sampler's options",
+}
+
+
+def differences(old: StudySpec, new: StudySpec) -> list[str]:
+    """What differs, each as ``seed was 0 and is 4``; an edited source file is no change."""
+    changed = _pairs(_plain(old), _plain(new))
+    if not _same_code(old.code, new.code):
+        changed += _pairs({"code": old.code.target}, {"code": new.code.target})
+    changed += _pairs(_strategy(old.strategy), _strategy(new.strategy))
+    if (old.space is None) != (new.space is None):
+        who = {True: "said by the objective", False: "given to optimize()"}
+        return [*changed, f"space was {who[old.space is None]} and is {who[new.space is None]}"]
+    before, after = ({f"space[{n!r}]": t for n, t in spec.space or ()} for spec in (old, new))
+    return changed + _pairs(
+        {name: str(parameter(text)) for name, text in before.items()},
+        {name: str(parameter(text)) for name, text in after.items()},
+    )
+
+
+def _plain(spec: StudySpec) -> dict[str, Any]:
+    named = [f.name for f in fields(StudySpec) if f.name not in _NO_CHANGE]
+    return {_PLACES.get(name, name): getattr(spec, name) for name in named}
+
+
+def _same_code(old: Code, new: Code) -> bool:
+    """Whether it is one object: by its name, or by its file's content where that was moved.
+
+    One file may be named by its path (run as a script) and by its module (imported).
+    """
+    if (old.target, old.path) == (new.target, new.path):
+        return True
+    names = [code.target.rpartition(":")[2] for code in (old, new)]
+    return names[0] == names[1] and old.digest == new.digest
+
+
+def _strategy(plan: StrategySpec) -> dict[str, Any]:
+    settings = {f"strategy's {f.name}": getattr(plan, f.name) for f in fields(plan)}
+    settings["strategy"] = settings.pop("strategy's name")
+    return settings
+
+
+def _pairs(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    names = [*old, *(name for name in new if name not in old)]
+    return [
+        f"{name} was {_words(old.get(name))} and is {_words(new.get(name))}"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _words(value: Any) -> str:
+    """A setting as its user would say it."""
+    if value is None or value in ((), "", "{}"):
+        return "not given"
+    if isinstance(value, tuple):
+        return ", ".join(map(_words, value))
+    if hasattr(value, "__dataclass_fields__"):
+        return " ".join(_words(getattr(value, f.name)) for f in fields(value))
+    return str(value)

@@ -1,0 +1,131 @@
+"""What a ``Study`` holds in its hand: which study, who reads it, and who hears commands for it."""
+
+from __future__ import annotations
+
+import os
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import Observation, Params, StudySpec
+from ...tasks.process.lifeline import MARK_VARIABLE
+from ..host.settings import Settings
+from ..host.tracebacks import to_the_user
+from ..spec.plan import Plan
+from ..spec.space import check_params
+from ..spec.warm_start import fitting
+
+if TYPE_CHECKING:
+    from ..broker.client import Client
+    from ..ledger.reader import Reader
+    from ..optuna_bridge.frozen_trials import Results
+
+
+#: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
+DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
+#: Set by the command line to a list, on which every study is put that a script has submitted.
+SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", default=None)
+
+
+class StudyHandle:
+    """A study, submitted or about to be: ``study_name`` and ``id`` name it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        study_name: str,
+        study_id: str,
+        settings: Settings,
+        spec: StudySpec | None = None,
+    ) -> None:
+        self.study_name = study_name
+        self.id = study_id
+        self._plan = plan
+        self._settings = settings
+        self._spec = spec
+        self._enqueued: list[Params] = []
+        self._observed: list[Observation] = []
+        self._kept: tuple[Reader, Results] | None = None
+
+    def __repr__(self) -> str:
+        return f"Study({self.study_name!r}, id={self.id!r}, directions={self.directions!r})"
+
+    @property
+    def directions(self) -> list[str]:
+        """``minimize`` or ``maximize``, one an objective."""
+        return [self._plan.direction, *(each.direction for each in self._plan.further)]
+
+    @property
+    @to_the_user
+    def direction(self) -> str:
+        """The only objective's. UsageError (a RuntimeError) where there are several."""
+        if len(self.directions) > 1:
+            from ..optuna_bridge.frozen_trials import SeveralObjectives
+
+            raise SeveralObjectives("a study of several objectives has directions")
+        return self.directions[0]
+
+    def _submitted(self) -> None:
+        if self._spec is None:
+            raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
+
+    def _note_submitted(self) -> None:
+        submitted = SUBMITTED.get()
+        if submitted is not None:
+            submitted.append(self)
+
+    def _client(self) -> Client:
+        from ..broker.client import Client
+
+        return Client(self._settings)
+
+    def _reach(self) -> Client:
+        """Who sends commands, and services that hear them: they stop when idle for long."""
+        from ..host.locks import is_running
+
+        if not is_running(self._settings.run, "scheduler"):
+            self._ensure_up(None)
+        return self._client()
+
+    def _reading(self) -> tuple[Reader, Results]:
+        if self._kept is None:
+            from ..optuna_bridge.frozen_trials import Results
+            from ..services.ledger_location import ledger_reader
+
+            reader = ledger_reader(self._settings)
+            self._kept = (reader, Results(reader, self.id))
+        return self._kept
+
+    def _ensure_up(self, devices: str | None) -> None:
+        from ..services.services import agent_of, ensure_up, is_served_by_others
+
+        if not is_served_by_others(self._settings):
+            ensure_up(self._settings, devices)
+        elif devices is not None:
+            ensure_up(self._settings, devices, services=(agent_of(devices),))
+
+    def _warmed(self, spec: StudySpec) -> StudySpec:
+        """``spec`` with those of the copied observations that are of its space."""
+        if self._observed and spec.further:
+            raise UsageError.refuse("warm_start", "results", "none with several objectives")
+        known = fitting(self._observed, spec.space, spec.conditions)
+        return replace(spec, observations=known)
+
+    def _wishes(self, spec: StudySpec) -> list[Params]:
+        """What was enqueued before the study was submitted, as its space has it."""
+        return [check_params(spec.space, dict(each), spec.conditions) for each in self._enqueued]
+
+
+def in_trainer() -> bool:
+    """Whether this process is a trainer, which has imported the user's script."""
+    return MARK_VARIABLE in os.environ
+
+
+def refuse_in_trainer(what: str) -> None:
+    """Raise UsageError in a trainer: a script must not start studies when it is imported."""
+    if in_trainer():
+        raise UsageError(
+            f"{what} cannot be called while a trainer imports the script: put the call under"
+            ' `if __name__ == "__main__":`'
+        )

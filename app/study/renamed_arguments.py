@@ -1,0 +1,99 @@
+"""Arguments that ``create_study`` has in groups, given by themselves: refused with the new form.
+
+Who wrote ``create_study(max_width=8)`` for version 0.1, or looks for an option by its name, is told
+where it is: ``create_study(resources=penstock.Resources(max_width=8))``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from ...profiling.base.errors import UsageError
+from ...profiling.base.wording import worded
+from ..spec.options import GROUPS, places
+from ..spec.sampler_options import Sampler
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: What is an argument of ``create_study`` itself is not among them.
+_PLACES = {name: place for name, place in places().items() if name not in GROUPS} | {
+    "system_objective": ("system", "energy_weight"),
+    "sampler_options": ("sampler", ""),
+}
+#: Those of which the first value may be given by itself: it comes along.
+_ALONE = ("exactness", "system", "sampler")
+_WEIGHTS = {"time": 0, "energy": 1}
+
+
+def in_groups(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, which refuses what one of its groups has now."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        old = {name: value for name, value in kwargs.items() if name in _PLACES}
+        if old:
+            given = ", ".join(f"{name}={worded(value)}" for name, value in old.items())
+            new = ", ".join(f"{name}={_in_python(name, kwargs, old)}" for name in _arguments(old))
+            message = f"create_study({given}): now create_study({new})"
+            raise UsageError(message, field=next(iter(old)))
+        return function(*args, **kwargs)
+
+    return call
+
+
+def new_key(name: str, given: Mapping[str, Any]) -> str | None:
+    """How a study's file says now what its key ``name`` said; None where that is no old one."""
+    if name not in _PLACES:
+        return None
+    argument, _ = _PLACES[name]
+    alone = _alone(argument, given)
+    values = _values(argument, {name: given[name]})
+    if argument == "sampler":
+        return f"sampler: {{{alone or 'tpe'}: {_in_yaml(values)}}}"
+    return f"{argument}: {_in_yaml(({} if alone is None else {'mode': alone}) | values)}"
+
+
+def _arguments(old: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(_PLACES[name][0] for name in old))
+
+
+def _alone(argument: str, given: Mapping[str, Any]) -> Any:
+    """What was given for the group by itself, where that is its first value and no group."""
+    value = given.get(argument) if argument in _ALONE else None
+    is_group = isinstance(value, dict | Sampler) or type(value) in GROUPS.values()
+    return None if is_group else value
+
+
+def _values(argument: str, old: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a group, from what was given by itself."""
+    values: dict[str, Any] = {}
+    for name, value in old.items():
+        if _PLACES[name][0] != argument:
+            continue
+        if name == "sampler_options":
+            values |= value if isinstance(value, Mapping) else {}
+        elif name == "system_objective" and isinstance(value, str):
+            values["energy_weight"] = _WEIGHTS.get(value, value)
+        else:
+            values[_PLACES[name][1]] = value
+    return values
+
+
+def _in_python(argument: str, given: Mapping[str, Any], old: Mapping[str, Any]) -> str:
+    alone = _alone(argument, given)
+    kind = "Sampler" if argument == "sampler" else GROUPS[argument].__name__
+    if argument == "sampler" and alone is None:
+        alone = "tpe"
+    first = [] if alone is None else [worded(alone)]
+    values = _values(argument, old)
+    words = first + [f"{name}={worded(value)}" for name, value in values.items()]
+    return f"penstock.{kind}({', '.join(words)})"
+
+
+def _in_yaml(values: Mapping[str, Any]) -> str:
+    inner = (f"{name}: {json.dumps(value, default=str)}" for name, value in values.items())
+    return f"{{{', '.join(inner)}}}"

@@ -1,0 +1,124 @@
+"""What a study has come to so far, in Optuna's terms: read from the ledger at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from ..host.tracebacks import to_the_user
+from ..spec.warm_start import shown
+from .handle import StudyHandle
+
+if TYPE_CHECKING:
+    import optuna
+    import pandas
+    from optuna.trial import FrozenTrial
+
+
+class ReadableStudy(StudyHandle):
+    """A handle that reads."""
+
+    @property
+    @to_the_user
+    def status(self) -> str:
+        """``running``, ``paused``, ``complete``, ``cancelled`` or ``failed``."""
+        self._submitted()
+        return self._reading()[0].study(self.id).status
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """All trials so far by number, as Optuna's frozen trials."""
+        return self.get_trials()
+
+    @to_the_user
+    def get_trials(
+        self,
+        deepcopy: bool = True,
+        states: Container[optuna.trial.TrialState] | None = None,
+    ) -> list[FrozenTrial]:
+        """The trials so far in these of Optuna's states; None for all.
+
+        They are the caller's own, ``deepcopy`` or not.
+        """
+        if self._spec is None:
+            return []
+        found = self._reading()[1].trials()
+        return [trial for trial in found if states is None or trial.state in states]
+
+    @property
+    @to_the_user
+    def copied_trials(self) -> list[FrozenTrial]:
+        """What the study was warmed up with; ``user_attrs["source"]`` says where it is from."""
+        self._submitted()
+        assert self._spec is not None
+        return shown(self._spec, self._reading()[1].space())
+
+    @property
+    @to_the_user
+    def best_trial(self) -> FrozenTrial:
+        """The complete trial with the best value. UsageError (a ValueError) where there is none.
+
+        One that violates a constraint is never it. With several objectives it is refused (a
+        RuntimeError too): see ``best_trials``.
+        """
+        from ..optuna_bridge.frozen_trials import best
+
+        return best(self.get_trials(), self.directions)
+
+    @property
+    @to_the_user
+    def best_trials(self) -> list[FrozenTrial]:
+        """The Pareto front: complete trials that no other one beats in every objective, by number.
+
+        With one objective the best trial, and those equal to it.
+        """
+        from ..optuna_bridge.frozen_trials import best_trials
+
+        return best_trials(self.get_trials(), self.directions)
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        return self.best_trial.params
+
+    @property
+    def best_value(self) -> float:
+        value = self.best_trial.value
+        assert value is not None
+        return value
+
+    @to_the_user
+    def importances(self) -> dict[str, float]:
+        """Each hyperparameter's share in how the results vary, largest first; they sum to 1.
+
+        By Optuna's functional ANOVA, at the highest rung that 20 trials have reached. UsageError
+        where there is none such, or all results are equal.
+        """
+        from ..optuna_bridge.importances import LEAST, importances
+
+        self._submitted()
+        assert self._spec is not None
+        found = importances(self.get_trials(), self._spec.strategy)
+        if found is None:
+            raise UsageError(
+                f"importances need {LEAST} trials with results after the same epoch, that differ"
+            )
+        return found.shares
+
+    @to_the_user
+    def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
+        """A copy as an Optuna study, of the trials that have ended.
+
+        For what Optuna has for its own: plots, importances of hyperparameters, and with a
+        ``storage`` (``sqlite:///copy.db``) optuna-dashboard. UsageError where that has this study.
+        """
+        from ..optuna_bridge.frozen_trials import to_optuna
+
+        return to_optuna(self.get_trials(), self.study_name, self.directions, storage)
+
+    @to_the_user
+    def trials_dataframe(self) -> pandas.DataFrame:
+        """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
+        from ..optuna_bridge.frozen_trials import to_dataframe
+
+        return to_dataframe(self.get_trials(), len(self.directions))

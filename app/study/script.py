@@ -1,0 +1,199 @@
+"""Running a user's script as Python itself would, and saying what its studies came to."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
+from ...profiling.base.extras import advice
+from ...scheduler.model.trial import TrialState
+from ..common.console import PlainConsole
+from ..common.text import count, duration, label, number
+from ..report.report import write_report
+from ..views.progress import Standing, best_words, final_metrics, scores, standing
+from ..views.story import planless
+
+if TYPE_CHECKING:
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+
+
+def run_script(script: Path, arguments: Sequence[str]) -> None:
+    """Run ``script`` as ``python script arguments...`` would.
+
+    Raises UsageError when there is no such file, TrialFailed when the script raises (its traceback
+    has been printed, without our own frames), and lets Penstock's errors and SystemExit through.
+    """
+    if not script.is_file():
+        raise UsageError(f"there is no file {script}")
+    with as_python(script, arguments), users_code(script.name, str(script)):
+        runpy.run_path(str(script), run_name="__main__")
+
+
+@contextmanager
+def users_code(name: str, place: str) -> Iterator[None]:
+    """Show what the user's code raises, from its first frame in a file that begins with ``place``.
+
+    Raises TrialFailed then. Penstock's errors, SystemExit and Ctrl-C pass.
+    """
+    try:
+        yield
+    except (PenstockError, SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        trace = error.__traceback__
+        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(place):
+            trace = trace.tb_next
+        traceback.print_exception(error.with_traceback(trace))
+        why = f"{name} raised {type(error).__name__}{advice(error)}"
+        raise TrialFailed("exception", why) from error
+
+
+@contextmanager
+def as_python(
+    script: Path, arguments: Sequence[str] = (), *, beside: bool = False
+) -> Iterator[None]:
+    """``sys.argv`` and the first entry of ``sys.path`` as the script expects them.
+
+    ``beside``: modules beside it are found even where Python's own path is safe (-P).
+    """
+    argv, path = sys.argv, sys.path
+    sys.argv = [str(script), *arguments]
+    folder = str(script.resolve().parent)
+    if not sys.flags.safe_path:
+        sys.path = [folder, *path[1:]]
+    elif beside:  # with -P the first entry is the user's, and no script's
+        sys.path = [folder, *path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a study came to: its rows, its report, and where the time went (seconds).
+
+    ``start_up`` ends when the first epoch's training began, and where trials returned their values
+    without epochs, when the first trial was made; None where nothing was trained. ``planless`` says
+    each time why a policy of the user's gave no plan while the study ran.
+    """
+
+    study: StudyRow
+    stand: Standing
+    metrics: dict[str, float]
+    failed: tuple[TrialRow, ...]
+    report: Path
+    start_up: float | None
+    training: float
+    reporting: float
+    planless: tuple[str, ...] = ()
+
+
+def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcome:
+    """Write the report of a study and sum it up; ``since`` is when its start-up began."""
+    from ..ledger.codec import spec_from_json
+
+    study, trials = reader.study(study_id), reader.trials(study_id)
+    epochs: Sequence[EpochRow] = reader.epochs(study_id)
+    stand = standing(study, spec_from_json(study.spec_json).strategy, trials, epochs)
+    began = monotonic()
+    written = write_report(reader, study_id, report)
+    started, last = stand.started, study.finished_at or max((row.at for row in epochs), default=0.0)
+    if started is None and stand.counts[TrialState.COMPLETED]:
+        started = min(trial.created_at for trial in trials)
+        last = max(trial.finished_at or started for trial in trials)
+    return Outcome(
+        study=study,
+        stand=stand,
+        metrics=final_metrics(stand.best, epochs) if stand.best else {},
+        failed=tuple(trial for trial in trials if trial.state == TrialState.FAILED),
+        report=written,
+        start_up=None if started is None else started - since,
+        training=0.0 if started is None else last - started,
+        reporting=monotonic() - began,
+        planless=tuple(
+            planless(failure)
+            for _, failure in reader.policy_failures()
+            if study.created_at <= failure.at <= (study.finished_at or failure.at)
+        ),
+    )
+
+
+def show(console: PlainConsole, result: Outcome) -> None:
+    """Print ``result``: best trial, its parameters and metrics, failures, report, time in parts."""
+    study, best = result.study, result.stand.best if not result.study.further else None
+    console.print()
+    if study.further and result.stand.front:
+        words = f" {study.status}: {best_words(study)}, {count(len(result.stand.front), 'trial')}"
+        console.print(Text.assemble((study.name, "bold"), words))
+        for trial in result.stand.front:
+            line = Text.assemble(f"  trial {trial.number}  ", (scores(study, trial), "bold green"))
+            params = "  ".join(f"{n} {number(value, 3)}" for n, value in trial.params.items())
+            console.print(line.append(f"  {params}", style="dim"), soft_wrap=True)
+    elif best is None:
+        console.print(
+            Text.assemble((study.name, "bold"), f" {study.status}: no trial has a result")
+        )
+    else:
+        console.print(_headline(result, best), soft_wrap=True)
+        grid = Table.grid(padding=(0, 3, 0, 0))
+        for name, value in best.params.items():
+            grid.add_row(Text(f"  {name}", style="dim"), Text(number(value)))
+        console.print(grid)
+    for trial in result.failed[:3]:
+        words = f"trial {trial.number} failed ({trial.failure_kind}): {trial.failure_message}"
+        more = (f"  penstock story {trial.id}", "dim")
+        console.print(Text.assemble((words, "red"), more), soft_wrap=True)
+    if len(result.failed) > 3:
+        console.print(Text(f"and {len(result.failed) - 3} more failed", style="red"))
+    # soft_wrap: a path is to be copied, so it stays one line however narrow the terminal.
+    console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
+    if result.planless:
+        times = count(len(result.planless), "time")
+        words = f"your policy gave no plan {times}, last: {result.planless[-1]}"
+        console.print(Text(words, style="yellow"), soft_wrap=True)
+    console.print(Text.assemble(("time    ", "dim"), _times(result)), soft_wrap=True)
+
+
+def _headline(result: Outcome, best: TrialRow) -> Text:
+    metric = result.study.metric
+    tests = {n: v for n, v in result.metrics.items() if n.startswith("test_")}
+    line = Text.assemble(
+        (result.study.name, "bold"),
+        f" {result.study.status}: best trial {best.number}, {metric} ",
+        (number(best.value), "bold green"),
+    )
+    # What a function measures on, only its author knows.
+    if result.study.contract not in {"objective", "epochs"}:
+        line.append(" on validation data")
+    for name, value in tests.items():
+        line.append(f", {name} ").append(number(value), style="bold green")
+    if not result.stand.epochs:  # an objective that reported none: no budget was shared out
+        return line.append(f"  ({count(result.stand.final, 'trial')})", style="dim")
+    how = f"{count(result.stand.epochs, 'epoch')}, {label(result.study.strategy)}"
+    return line.append(f"  ({how})", style="dim")
+
+
+def _times(result: Outcome) -> str:
+    if result.start_up is None:
+        return f"nothing was trained, report {duration(result.reporting)}"
+    trials = f"{count(result.stand.final, 'trial')} in"
+    parts = (
+        ("start-up", result.start_up),
+        ("training" if result.stand.epochs else trials, result.training),
+        ("report", result.reporting),
+    )
+    total = sum(seconds for _, seconds in parts)
+    return f"{', '.join(f'{n} {duration(s)}' for n, s in parts)}, {duration(total)} in all"

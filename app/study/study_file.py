@@ -1,0 +1,199 @@
+"""A study from a YAML file: the one that the same call in Python makes.
+
+Theory of operation. The keys are the arguments of ``create_study`` and ``Study.optimize``, read off
+their signatures; ``code`` stands for the first one of ``optimize``. A strategy, a parameter and a
+sampler with options are calls as well: one name, and arguments by their names below it. A group of
+options has its fields below it. All of it is handed to the functions that a script calls, so a file
+can say nothing else than a script. What they refuse is told with the line of the key that is to
+blame.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import StrategySpec
+from ...tasks.contracts.code import import_script
+from ..common.yaml_file import Place, YamlFile, near
+from ..spec import strategies
+from ..spec.options import GROUPS
+from ..spec.sampler_options import SAMPLERS, Sampler
+from ..spec.space import Categorical, Float, Int
+from .create import create_study
+from .renamed_arguments import new_key
+from .script import as_python, users_code
+from .study import Study
+
+_PARAMETERS = {kind.__name__: kind for kind in (Float, Int, Categorical)}
+_STRATEGIES = {
+    name: made
+    for name, made in vars(strategies).items()
+    if inspect.isfunction(made)
+    and made.__module__ == strategies.__name__
+    and not name.startswith("_")
+}
+_STUDY = inspect.signature(create_study).parameters
+#: Callbacks are code, and what is shown is the command's choice.
+_SIZE = [
+    name
+    for name in inspect.signature(Study.optimize).parameters
+    if name not in ("self", "func", "callbacks", "show_progress")
+]
+_KEYS = ["code", *_SIZE, *_STUDY]
+#: The names of arguments in errors, where they are not those of the keys.
+_RENAMED = {"the first argument of optimize": "code"}
+
+
+def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
+    """Run the study in ``file``, as a script that makes it and calls ``optimize`` would.
+
+    Raises UsageError with file, line and key for what is wrong in it; TrialFailed when importing
+    its code raises (the traceback has been printed); else as ``Study.optimize``.
+    """
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}")
+    if arguments:
+        raise UsageError(f"{file} is no script: it takes no arguments, as {arguments[0]!r}")
+    document = YamlFile(file)
+    given = document.mapping((), "the study")
+    for name in given:
+        if (now := new_key(name, given)) is not None:
+            raise document.error((name,), f"{name} is no key of the study any more: now {now}")
+    document.check_keys((), given, _KEYS, "the study")
+    if "code" not in given:
+        raise document.error((), "code is missing: train.py:Net, or module:name")
+    strategy, space = given.get("strategy"), given.get("space")
+    settings = {name: value for name, value in given.items() if name in _STUDY}
+    size = {name: value for name, value in given.items() if name in _SIZE}
+    if strategy is not None:
+        settings["strategy"] = strategy_from(document, ("strategy",), strategy)
+    if isinstance(given.get("sampler"), dict):
+        settings["sampler"] = _sampler(document, given["sampler"])
+    for name, kind in GROUPS.items():
+        if isinstance(given.get(name), dict):
+            document.check_keys((name,), given[name], [f.name for f in fields(kind)], name)
+            settings[name] = kind(**given[name])
+    if space is not None:
+        size["space"] = _space(document, space)
+    with as_python(file, beside=True):
+        code = _code(document, file.resolve().parent, given["code"])
+        with _located(document):
+            create_study(**settings).optimize(code, **size)
+
+
+def strategy_from(document: YamlFile, place: Place, value: Any) -> StrategySpec:
+    """``ASHA: {max_epochs: 9}``, or a name alone where it needs no arguments."""
+    if isinstance(value, str):
+        value = {value: {}}
+    found: StrategySpec = _called(document, place, value, _STRATEGIES)
+    return found
+
+
+def _space(document: YamlFile, value: Any) -> dict[str, Any]:
+    """Lists stay lists; ``Float: {low: 0, high: 1}`` becomes what it says."""
+    space = document.mapping(("space",), "space", value)
+    for name, given in space.items():
+        place = ("space", name)
+        if isinstance(given, dict):
+            space[name] = _called(document, place, given, _PARAMETERS)
+        elif isinstance(given, list):
+            with _located(document, place, "Categorical.choices"):
+                space[name] = Categorical(given)
+    return space
+
+
+def _called(
+    document: YamlFile, place: Place, value: Any, known: Mapping[str, Callable[..., Any]]
+) -> Any:
+    """What a call gives that is written as its name with a mapping of arguments."""
+    inner, name, arguments = _named(document, place, value, list(known))
+    signature = inspect.signature(known[name]).parameters
+    document.check_keys(inner, arguments, list(signature), name)
+    for needed, parameter in signature.items():
+        if parameter.default is parameter.empty and needed not in arguments:
+            raise document.error(inner, f"{name} needs {needed}; it takes {', '.join(signature)}")
+    with _located(document, inner, name):
+        return known[name](**arguments)
+
+
+def _sampler(document: YamlFile, value: Any) -> Sampler:
+    """``tpe: {n_startup_trials: 5}``."""
+    inner, name, options = _named(document, ("sampler",), value, SAMPLERS)
+    with _located(document, inner, "sampler"):
+        return Sampler(name, **options)
+
+
+def _named(
+    document: YamlFile, place: Place, value: Any, known: Sequence[str]
+) -> tuple[Place, str, dict[str, Any]]:
+    """Where the arguments of a call are, its name and they, as they are written."""
+    what = ".".join(map(str, place))
+    call = document.mapping(place, what, value)
+    if len(call) != 1:
+        words = f"{what} is one name with its arguments, not {len(call)}: one of {', '.join(known)}"
+        raise document.error(place, words)
+    document.check_keys(place, call, known, what)
+    [(name, given)] = call.items()
+    inner = (*place, name)
+    return inner, name, document.mapping(inner, name, {} if given is None else given)
+
+
+def _code(document: YamlFile, folder: Path, value: Any) -> Any:
+    """The object that ``file.py:name`` (from ``folder``) or ``module:name`` means."""
+
+    def refused(words: str) -> UsageError:
+        return document.error(("code",), f"code = {value!r} is refused: {words}")
+
+    where, _, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not where or not name:
+        raise refused("allowed is file.py:name or module:name")
+    if where.endswith(".py"):
+        script = (folder / where).resolve()
+        if not script.is_file():
+            raise refused(f"there is no file {script}")
+        with as_python(script), users_code(where, str(script.parent)):
+            found: Any = import_script(script)
+    else:
+        with users_code(where, str(folder)):
+            if not _is_module(where):
+                raise refused(f"there is no module {where}, in {folder} or installed")
+            found = importlib.import_module(where)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            there = [each for each in vars(found) if not each.startswith("_")]
+            raise refused(f"{where} has no {part}{near(part, there)}")
+        found = getattr(found, part)
+    return found
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):  # no parent package, or no name of a module
+        return False
+
+
+@contextmanager
+def _located(document: YamlFile, place: Place = (), named: str = "") -> Iterator[None]:
+    """Tell a refused argument with the line of its key; ``named`` is how errors call ``place``."""
+    try:
+        yield
+    except UsageError as error:
+        field = _RENAMED.get(error.field, error.field.removeprefix(named))
+        steps = re.findall(r"\['([^']*)'\]|\[(\d+)\]|([^.\[\]]+)", field)
+        path = tuple(text or int(index) if index else text or word for text, index, word in steps)
+        words = str(error)
+        if not place and path and path[0] in _KEYS and not document.has(path[:1]):
+            words = f"{path[0]} is missing: {words}"
+        elif place and place[0] != named:
+            called = place[:-1] if named == place[-1] else place
+            words = f"{'.'.join(map(str, called))}: {words}"
+        raise document.error((*place, *path), words) from error

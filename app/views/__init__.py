@@ -1,0 +1,1 @@
+"""Rows of the ledger as numbers and as pictures in a terminal."""

@@ -1,0 +1,160 @@
+"""The best trial of a study, or its front: values, how they were made, and where states lie."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ...profiling.base.errors import UsageError
+from ...tasks.checkpoints.stores import open_store
+from ..common.text import number
+from ..common.timeouts import within
+from .energy import energy_words, joules_of
+from .progress import final_metrics, front_of, reached, so_far
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...scheduler.state.state import DeviceRecord
+    from ..ledger.reader import Reader
+    from ..ledger.rows import DurableRow, EpochRow, StudyRow, TrialRow
+
+#: Seconds that the stores have to say which files are there.
+STORE_LIMIT = 5.0
+
+
+def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
+    """The best trial, as ``standing.front_of`` says. UsageError where no trial has a value.
+
+    Of several objectives it is the first of the front, and ``front`` has all of it. ``checkpoint``
+    is its newest state in the store: after which epoch, where, and whether the file is ``gone``
+    (None where the store does not answer); None where there is no state (an objective has none). A
+    metric that is no number is None, and so is ``energy_j`` (joules) where an epoch of the trial
+    was not measured; ``energy`` says why.
+    """
+    trials = reader.trials(study.id)
+    front = front_of(study, trials)
+    if not front:
+        infeasible = sum(not trial.feasible for trial in trials)
+        why = (
+            f"keeps its constraints, {infeasible} violate one" if infeasible else "has a value yet"
+        )
+        raise UsageError(f"no trial of {study.name} {why}, of {len(trials)}")
+    epochs, durables = reader.epochs(study.id), reader.durables(study.id)
+    devices = reader.devices()
+    facts = [_trial(trial, epochs, durables, devices) for trial in front]
+    states = [fact["checkpoint"] for fact in facts if fact["checkpoint"]]
+    gone = _gone([state["uri"] for state in states])
+    for state in states:
+        state["gone"] = gone.get(state["uri"])
+    several = {
+        "directions": [each.direction for each in study.objectives],
+        "metrics_of_front": [each.metric for each in study.objectives],
+        "front": facts,
+    }
+    return {
+        "study": study.name,
+        "status": study.status,
+        "metric": study.metric,
+        "direction": study.direction,
+        **facts[0],
+        "so_far": bool(so_far(study)),
+        **(several if study.further else {}),
+    }
+
+
+def _trial(
+    best: TrialRow,
+    epochs: Sequence[EpochRow],
+    durables: Sequence[DurableRow],
+    devices: Sequence[DeviceRecord],
+) -> dict[str, Any]:
+    metrics = final_metrics(best, epochs)
+    states = [state for state in durables if state.trial == best.id]
+    own = [row for row in epochs if row.trial == best.id]
+    newest = max(states, key=lambda state: state.epoch, default=None)
+    return {
+        "trial": best.number,
+        "id": best.id,
+        "reached": reached(best),
+        "epoch": best.epoch,
+        "value": best.value,
+        "values": list(best.values),
+        "params": best.params,
+        "metrics": {n: v if math.isfinite(v) else None for n, v in metrics.items()},
+        "energy_j": joules_of(own),
+        "energy": energy_words(own, devices),
+        "checkpoint": newest and {"epoch": newest.epoch, "uri": newest.uri},
+    }
+
+
+def _gone(uris: Sequence[str]) -> dict[str, bool]:
+    """Of which ``uris`` no file is there any more; one that cannot be seen from here is left out.
+
+    All are looked at within ``STORE_LIMIT``: a store that hangs hangs for each of them.
+    """
+    found: dict[str, bool] = {}
+
+    def look() -> None:
+        for uri in uris:
+            with suppress(Exception):  # whatever the store's library raises
+                files, path = open_store(uri)
+                found[uri] = not files.exists(path)
+
+    with suppress(TimeoutError):
+        within(STORE_LIMIT, "store-look", look)
+    return dict(found)
+
+
+def _where(state: dict[str, Any]) -> str:
+    gone = "  (it is gone: no file is there any more)" if state["gone"] else ""
+    return f"epoch {state['epoch']}  {state['uri']}{gone}"
+
+
+def best_view(facts: dict[str, Any]) -> RenderableType:
+    """The same for people."""
+    if "front" in facts:
+        return _front_view(facts)
+    words = "best trial so far" if facts["so_far"] else "best trial"
+    head = Text.assemble(
+        (facts["study"], "bold"),
+        f" {facts['status']}: {words} {facts['trial']}, {facts['metric']} ",
+        (number(facts["value"]), "bold green"),
+        (f"  ({facts['reached']})", "dim"),
+    )
+    grid = Table.grid(padding=(0, 3, 0, 0))
+    for title, values in (("parameters", facts["params"]), ("metrics", facts["metrics"])):
+        for at, (name, value) in enumerate(values.items()):
+            shown = "no number" if value is None and title == "metrics" else number(value)
+            grid.add_row(Text("" if at else f"  {title}", style="dim"), Text(name), Text(shown))
+    state = facts["checkpoint"]
+    where = "none in the store" if state is None else _where(state)
+    energy = Text.assemble(("  energy      ", "dim"), facts["energy"])
+    return Group(head, grid, energy, Text.assemble(("  checkpoint  ", "dim"), where))
+
+
+def _front_view(facts: dict[str, Any]) -> RenderableType:
+    """A line a trial of the Pareto front, and where those states are that were kept."""
+    head = Text.assemble(
+        (facts["study"], "bold"),
+        f" {facts['status']}: Pareto front{' so far' if facts['so_far'] else ''} of",
+        f" {len(facts['front'])}",
+    )
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for title in ("  trial", *facts["metrics_of_front"]):
+        table.add_column(title, justify="right")
+    table.add_column("parameters")
+    states = []
+    for trial in facts["front"]:
+        params = "  ".join(f"{name} {number(value, 3)}" for name, value in trial["params"].items())
+        values = [Text(number(value, 5), style="bold green") for value in trial["values"]]
+        table.add_row(f"  {trial['trial']}", *values, Text(params))
+        if (state := trial["checkpoint"]) is not None:
+            title = f"  checkpoint of trial {trial['trial']}  "
+            states.append(Text.assemble((title, "dim"), _where(state)))
+    return Group(head, table, *states)

@@ -1,0 +1,115 @@
+"""Who shared a device with whom, and when: from the epochs of a study and of those beside it.
+
+A trial is on a device from its first epoch's begin there to its last one's end, but for gaps of
+more than ``GAP``: what lies between two epochs of one slot is work for the device, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from ...scheduler.model.study import number_of
+from ..common.text import count, duration
+
+if TYPE_CHECKING:
+    from ..ledger.rows import EpochRow, StudyRow
+
+#: Device, slot, and the trial there.
+Place = tuple[str, int, str]
+#: Seconds between two epochs of a trial in which it still counts as there.
+GAP = 1.0
+#: So many spans are listed, the longest.
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """``trials`` (ids, at least two) were on ``device`` at once from ``begin`` to ``end`` (s)."""
+
+    device: str
+    trials: tuple[str, ...]
+    begin: float
+    end: float
+
+
+def together(study: str, epochs: Iterable[EpochRow]) -> list[Together]:
+    """All spans in which a trial of ``study`` (its id) shared a device, in order of their begin.
+
+    ``epochs`` are its own and those of others that may have run beside them.
+    """
+    there: defaultdict[str, list[tuple[float, float, Place]]] = defaultdict(list)
+    for begin, end, place in _stays(epochs):
+        there[place[0]].append((begin, end, place))
+    found = []
+    for device, stays in there.items():
+        edges = sorted({edge for begin, end, _ in stays for edge in (begin, end)})
+        comes: defaultdict[float, set[Place]] = defaultdict(set)
+        goes: defaultdict[float, set[Place]] = defaultdict(set)
+        for begin, end, place in stays:
+            comes[begin].add(place)
+            goes[end].add(place)
+        at_work: set[Place] = set()
+        for begin, end in itertools.pairwise(edges):
+            at_work = (at_work - goes[begin]) | comes[begin]
+            trials = {trial for _, _, trial in at_work}
+            if len(trials) > 1 and any(trial.startswith(f"{study}-") for trial in trials):
+                found.append(Together(device, tuple(sorted(trials)), begin, end))
+    return sorted(found, key=lambda each: (each.begin, each.device))
+
+
+def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, Place]]:
+    """(begin, end, place): epochs of a trial in a slot, those without a gap as one.
+
+    When an epoch began is known to some milliseconds only, and in one slot nobody is beside
+    another: there a stay begins when the one before it has ended.
+    """
+    last: dict[tuple[str, int], tuple[float, float, Place]] = {}
+    found = []
+    for row in sorted(epochs, key=lambda row: row.at):
+        begin = row.at - row.seconds
+        for slot in row.places:
+            place, known = (*slot, row.trial), last.get(slot)
+            if known is not None and known[2] == place and begin - known[1] <= GAP:
+                begin = known[0]
+            elif known is not None:
+                found.append(known)
+                begin = max(begin, known[1])
+            last[slot] = (begin, row.at, place)
+    return [*found, *last.values()]
+
+
+def section(study: StudyRow, epochs: Sequence[EpochRow], names: Mapping[str, str]) -> str:
+    """HTML of it for the report; empty where no device was shared. ``names`` are by study id."""
+    found = together(study.id, epochs)
+    if not found:
+        return ""
+    longest = sorted(found, key=lambda each: each.begin - each.end)[:SHOWN]
+    rows = "".join(
+        f"<tr><td>{escape(each.device)}</td><td>{escape(_who(study, each, names))}</td>"
+        f"<td>{duration(each.begin - study.created_at)}</td><td>{duration(each.end - each.begin)}"
+        "</td></tr>"
+        for each in sorted(longest, key=lambda each: each.begin)
+    )
+    seconds = sum(each.end - each.begin for each in found)
+    more = f" The {SHOWN} longest of {len(found)} are listed." if len(found) > SHOWN else ""
+    return (
+        '<section id="shared"><div class="head"><h2>Shared devices</h2><p>Trials that were on one'
+        f" device at once: {duration(seconds)} in {count(len(found), 'span')}.{more}</p></div>"
+        "<table><thead><tr><th>device</th><th>trials</th><th>after</th><th>for</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></section>"
+    )
+
+
+def _who(study: StudyRow, span: Together, names: Mapping[str, str]) -> str:
+    own = [str(number_of(t)) for t in span.trials if t.startswith(f"{study.id}-")]
+    others = [
+        f"{names[t.rpartition('-')[0]]}/{number_of(t)}"
+        for t in span.trials
+        if not t.startswith(f"{study.id}-")
+    ]
+    return " and ".join([*own, *others])

@@ -1,0 +1,49 @@
+"""Joules of trials and studies: sums of what was measured, and in words what was not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..common.text import count, duration
+
+if TYPE_CHECKING:
+    from ...scheduler.state.state import DeviceRecord
+    from ..ledger.rows import EpochRow
+
+
+class Metered(Protocol):
+    """An epoch in a ledger or an export."""
+
+    @property
+    def joules(self) -> float | None: ...
+
+
+def joules_of(epochs: Iterable[Metered]) -> float | None:
+    """The joules of all ``epochs`` together; None where one was not measured, or there is none."""
+    each = [row.joules for row in epochs]
+    known = [joules for joules in each if joules is not None]
+    return sum(known) if each and len(known) == len(each) else None
+
+
+def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) -> str:
+    """What was measured, of which part, beside device-seconds; what was not, and why."""
+    seconds = sum(row.seconds * row.width for row in epochs)
+    beside = f"{duration(seconds)} of device time"
+    measured = [row for row in epochs if row.joules is not None]
+    joules = joules_of(measured)
+    if joules is not None and len(measured) == len(epochs):
+        return f"{joules:,.1f} J, shared by use of the device; {beside}"
+    why = _why({row.device for row in epochs if row.joules is None}, devices)
+    if joules is None:
+        return f"energy not measured{why}; {beside}"
+    lacking = count(len(epochs) - len(measured), "epoch")
+    return f"{joules:,.1f} J without {lacking} whose energy was not measured{why}; {beside}"
+
+
+def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
+    """Why epochs on the devices of these ``names`` have no joules, in brackets."""
+    here = {record.device.name: record.device.unmetered for record in devices}
+    known = {here[name] for name in names if name in here}
+    told = sorted(reason or "a reading was lost" for reason in known)
+    return f" ({'; '.join(told)})" if told else ""

@@ -1,0 +1,258 @@
+"""A study as it runs, on the terminal: a header, a table of trials, what the devices do, time left.
+
+Theory of operation. ``follow`` reads the ledger a few times a second and knows nothing else, so it
+may be started and stopped at any time and by anybody. ``picture`` is a pure function of the rows:
+what one sees can be tested as text. Where the output is no terminal, plain lines are written as
+things happen instead; in a notebook it is one output that is replaced. Everything else goes to
+standard error: standard output is the user's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ...profiling.base.errors import BackendError, LedgerRefused
+from ...scheduler.model.trial import FINAL
+from ..common.console import PlainConsole
+from ..common.timeouts import patiently
+from ..ledger.codec import spec_from_json
+from .progress import View, standing
+from .screen import picture, progress, sentence
+
+if TYPE_CHECKING:
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+
+#: Seconds between two looks at the ledger: a tenth of the time that was watched, within these, so
+#: that the end of a study of a second is not seen a fifth later.
+SOONEST, PERIOD = 0.01, 0.2
+#: All of a study is read again after so many times the CPU time that reading it took.
+SELDOM = 25.0
+LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
+NOTEBOOK_WIDTH = 110  # characters
+
+#: Seconds after which a question to the ledger that has no answer yet is spoken of.
+SILENCE = 3.0
+WAITING = "the ledger does not answer, waiting for it"
+
+#: The table as a string, wherever that is made.
+_NO_NOTEBOOK: dict[str, Any] = {"force_jupyter": False, "force_terminal": True}
+_PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code}</pre>'
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Reads a study again and again; epochs are read once each.
+
+    Whether it is over is read each time, the rest when it is ``_due``: of many trials seldom, so
+    that reading takes a few hundredths of a core. ``idle``: nobody is told of the rest, which is
+    read at the first look and at the end only.
+    """
+
+    reader: Reader
+    study_id: str
+    idle: bool = False
+    epochs: list[EpochRow] = field(default_factory=list)
+    _view: View | None = None
+    _due: float = 0.0
+
+    def look(self) -> View:
+        """The study now. Raises BackendError when the ledger does not answer."""
+        study = self.reader.study(self.study_id)
+        if self._view is not None and study.finished_at is None and time.monotonic() < self._due:
+            return replace(self._view, study=study)
+        # Not the time on the clock: a ledger that answers slowly does not make us busy.
+        began = time.thread_time()
+        self._view = self._read(study)
+        pause = math.inf if self.idle else SELDOM * (time.thread_time() - began)
+        self._due = time.monotonic() + pause
+        return self._view
+
+    def _read(self, study: StudyRow) -> View:
+        after = self.epochs[-1].rowid if self.epochs else 0
+        self.epochs += self.reader.epochs(study.id, after)
+        trials = self.reader.trials(study.id)
+        curves: dict[str, list[float]] = {}
+        for row in self.epochs:
+            curves.setdefault(row.trial, []).append(row.value)
+        plan = spec_from_json(study.spec_json).strategy
+        stand = standing(study, plan, trials, self.epochs)
+        return View(study, stand, trials, curves, self.reader.devices(), self.reader.running())
+
+
+def follow(
+    reader: Reader,
+    study_id: str,
+    *,
+    on_trial: Callable[[TrialRow], None] | None = None,
+    on_look: Callable[[View, Sequence[EpochRow]], None] | None = None,
+    show: bool = True,
+    timeout: float | None = None,
+    at_timeout: Callable[[], object] | None = None,
+    why: Callable[[StudyRow], str] = lambda study: "",
+) -> StudyRow:
+    """Watch a study until it is finished, or for ``timeout`` seconds; returns it as it then stands.
+
+    With ``at_timeout``, that is called after ``timeout`` instead, and the study watched to its end.
+    ``on_trial`` hears of each trial once, when it has reached a final state; ``on_look`` of each
+    look at the ledger, with all epochs so far in the order of their acceptance. ``why`` says what
+    keeps the study from getting on (``app.status.lookout``); that is written also where nothing
+    else is shown. A ledger that does not answer is shown and asked again; only one that never
+    answered raises BackendError, after ``timeout``; one that no scheduler takes up, LedgerRefused
+    at once.
+    """
+    begun = time.monotonic()
+    end = None if timeout is None else begun + timeout
+    idle = not show and on_trial is None and on_look is None
+    watcher, told, view = Watcher(reader, study_id, idle), set[str](), None
+    with _screen(PlainConsole(stderr=True)) if show else contextlib.nullcontext(Quiet()) as screen:
+        while True:
+            trouble = ""
+            try:
+                view = patiently(
+                    SILENCE, "ledger-look", watcher.look, partial(screen.draw, view, WAITING)
+                )
+            except LedgerRefused:
+                raise  # asked again it says the same
+            except BackendError as error:
+                trouble = f"the ledger does not answer, asking again: {error}"
+                if view is None and end is not None and time.monotonic() >= end:
+                    raise
+            else:
+                if on_look is not None:
+                    on_look(view, watcher.epochs)
+            finished = not trouble and view is not None and view.study.finished_at is not None
+            for trial in view.trials if view and not trouble else ():
+                if trial.state in FINAL and trial.id not in told:
+                    told.add(trial.id)
+                    if on_trial is not None:
+                        on_trial(trial)
+            screen.draw(view, trouble or ("" if view is None else why(view.study)))
+            if view is not None and finished:
+                return view.study
+            if view is not None and end is not None and time.monotonic() >= end:
+                if at_timeout is None:
+                    return view.study
+                at_timeout()
+                end = None
+            time.sleep(min(PERIOD, max(SOONEST, (time.monotonic() - begun) / 10)))
+
+
+class Screen(Protocol):
+    def draw(self, view: View | None, trouble: str) -> None:
+        """Show the study, and what keeps it from getting on."""
+
+
+@contextlib.contextmanager
+def _screen(console: PlainConsole) -> Iterator[Screen]:
+    if console.is_jupyter:
+        yield Notebook()
+        return
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Live(console=console, refresh_per_second=8, transient=False) as live:
+        yield LiveTable(live)
+
+
+@dataclass(slots=True)
+class LiveTable(Screen):
+    live: Live
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        self.live.update(_shown(view, trouble))
+
+
+class Notebook(Screen):
+    """The same table below a notebook's cell: one output, that is replaced at each look."""
+
+    def __init__(self) -> None:
+        self._place: Any = None
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        # IPython is there: we are in it, and it types a part of itself. Rich's own view would need
+        # ipywidgets.
+        from IPython.display import display
+
+        console = PlainConsole(
+            file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, **_NO_NOTEBOOK
+        )
+        console.print(_shown(view, trouble), highlight=False)
+        text = console.export_text(clear=False, styles=False)
+        page = console.export_html(inline_styles=True, code_format=_PRE)
+        bundle = {"text/plain": text, "text/html": page}
+        if self._place is None:
+            self._place = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._place.update(bundle, raw=True)
+
+
+def _shown(view: View | None, trouble: str) -> RenderableType:
+    notice = Text(trouble, style="yellow")
+    if view is None:
+        return notice
+    shown = picture(view, time.time())
+    return Group(shown, notice) if trouble else shown
+
+
+@dataclass(slots=True)
+class Quiet(Screen):
+    """Nothing but trouble, once."""
+
+    console: PlainConsole = field(default_factory=lambda: PlainConsole(stderr=True))
+    _trouble: str = ""
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            name = "" if view is None else f"{view.study.name}: "
+            _write(self.console, f"{name}{trouble}")
+        self._trouble = trouble
+
+
+@dataclass(slots=True)
+class Lines(Screen):
+    """Plain lines: a trial that is over, a note every few seconds, trouble once."""
+
+    console: PlainConsole
+    _told: set[str] = field(default_factory=set)
+    _next: float = 0.0
+    _over: bool = False
+    _quiet: Quiet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._quiet = Quiet(self.console)
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        """Write what is new in ``view``."""
+        self._quiet.draw(view, trouble)
+        if view is None:
+            return
+        for trial in view.trials:
+            if trial.state in FINAL and trial.id not in self._told:
+                self._told.add(trial.id)
+                self._write(sentence(view.study, trial))
+        over = view.study.finished_at is not None and not self._over
+        if over or (not self._over and time.monotonic() >= self._next):
+            self._next = time.monotonic() + LINE_PERIOD
+            self._over = over
+            self._write(f"{view.study.name}: {view.study.status}, {progress(view)}")
+            if over and view.study.message:
+                self._write(view.study.message)
+
+    def _write(self, text: str) -> None:
+        _write(self.console, text)
+
+
+def _write(console: PlainConsole, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

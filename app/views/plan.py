@@ -1,0 +1,100 @@
+"""``penstock plan``: the scheduler's outlook as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from ..common.text import count, duration, instead, number
+
+Facts = dict[str, Any]
+
+
+def plan_view(plan: Facts) -> RenderableType:
+    """What runs, what waits, and when the next slot is expected to be free."""
+    if not plan["studies"]:
+        trouble = f"; {_trouble(plan)}" if plan["trouble"] else ""
+        return Text(f"no study is at work: there is nothing to plan{trouble}", style="dim")
+    parts: list[RenderableType] = [Text(_head(plan)), Text()]
+    rows = [
+        (*_first(row, ", ".join(row["slots"])), _time(row["ends"]), row["why"])
+        for row in plan["running"]
+    ]
+    for row in plan["waiting"]:
+        where = "waits" if row["width"] == 1 else f"waits for {row['width']} devices"
+        rows.append((*_first(row, where), "", row["why"]))
+    if rows:
+        parts += [_Rows(rows), Text()]
+    parts += [Text(_shared(row), style="dim") for row in plan["shared"]]
+    parts += [Text(_study(row), style="dim") for row in plan["studies"]]
+    return Group(*parts)
+
+
+class _Rows:
+    """The trials as a table; on a terminal that is too narrow for it, as two lines each."""
+
+    def __init__(self, rows: list[tuple[str, ...]]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+        for title in ("trial", "where", "epoch", "target", "free in", "why"):
+            table.add_column(title)
+        for row in self._rows:
+            table.add_row(*row)
+        endless = options.update(width=10_000)
+        if console.measure(table, options=endless).maximum <= options.max_width:
+            yield table
+            return
+        for trial, where, epoch, target, ends, why in self._rows:
+            free = f", free in {ends}" if ends else ""
+            yield Text.assemble((trial, "bold"), f"  epoch {epoch} of {target}{free}: {why}")
+            yield Text(f"  {where}", style="dim")
+
+
+def _first(row: Facts, where: str) -> tuple[str, ...]:
+    return f"{row['study']}/{row['trial']}", where, str(row["epoch"]), str(row["target"])
+
+
+def _head(plan: Facts) -> str:
+    words = [f"policy {plan['policy']}"]
+    if plan["planned"] is not None:
+        words.append(f"planned {duration(plan['planned'])} ago")
+    if plan["trouble"]:
+        words.append(_trouble(plan))
+    if plan["dirty"]:
+        words.append("to be planned anew with the next free slot")
+    if plan["free"]:
+        words.append(f"free now: {', '.join(plan['free'])}")
+    else:
+        words.append(f"next slot free in {_time(plan['next_free'])}")
+    return "; ".join(words)
+
+
+def _trouble(plan: Facts) -> str:
+    """How the policy failed and what follows; only one of the user's is set aside."""
+    follows = instead(plan["aside"]) if plan["aside"] else "the plan before stands"
+    return f"{plan['trouble']}: {follows}"
+
+
+def _shared(row: Facts) -> str:
+    how = "shared by" if row["trials"] > 1 else "not shared, it has"
+    return f"{row['device']} is {how} {count(row['trials'], 'trial')}: {row['why']}"
+
+
+def _study(row: Facts) -> str:
+    words = [f"{row['study']} is {row['status']}"]
+    words.append(f"{count(row['to_propose'], 'trial')} to be proposed")
+    if row["paused_trials"]:
+        words.append(f"{count(row['paused_trials'], 'trial')} at a rung, to be promoted or not")
+    if row["share"] is not None:
+        how = f"weight {row['weight']:g}, priority {row['priority']}"
+        words.append(f"its share is {number(row['share'], 3)} slots ({how})")
+    return ", ".join(words)
+
+
+def _time(seconds: float | None) -> str:
+    return "not known yet" if seconds is None else f"about {duration(seconds)}"

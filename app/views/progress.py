@@ -1,0 +1,289 @@
+"""How a study stands, from rows of the ledger: best trial, epochs to go, time left.
+
+Pure arithmetic. Live view, report and command line read the same numbers here, so they cannot
+disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...scheduler.model.pareto import front
+from ...scheduler.model.study import number_of
+from ...scheduler.model.trial import FINAL, TrialState
+from ...scheduler.strategies.base import rungs_of
+from ...scheduler.strategies.hyperband import brackets
+from ..common.text import count, number
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StrategySpec
+    from ...scheduler.state.state import DeviceRecord
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow, Work
+
+#: Epochs whose durations are averaged for the time left: enough to be calm, few enough to follow.
+RECENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A study's numbers at one moment. Times in seconds; None where nothing is known yet.
+
+    ``trials`` is how many trials there will be (of forked ones only those that are there), and
+    ``expected`` how many epochs the whole study takes, by its strategy's own rungs and what is
+    under way. ``started`` is when the first epoch's training began (the runner's clock), ``busy``
+    the training time of all epochs together, ``eta`` the time left. ``front`` are the best trials:
+    the Pareto front of several objectives, else ``best`` alone; ``best`` is the first of it.
+    """
+
+    counts: Counter[TrialState]
+    trials: int
+    front: list[TrialRow]
+    epochs: int
+    expected: int | None
+    started: float | None
+    busy: float
+    eta: float | None
+
+    @property
+    def best(self) -> TrialRow | None:
+        return next(iter(self.front), None)
+
+    @property
+    def final(self) -> int:
+        """Trials that will not run again."""
+        return sum(n for state, n in self.counts.items() if state in FINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is shown of a study at one moment."""
+
+    study: StudyRow
+    stand: Standing
+    trials: Sequence[TrialRow]
+    curves: dict[str, list[float]]
+    devices: Sequence[DeviceRecord]
+    running: Mapping[tuple[str, int], Work]
+
+
+def sign(study: StudyRow) -> float:
+    """+1 where larger is better, -1 where smaller is."""
+    return 1.0 if study.direction == "maximize" else -1.0
+
+
+def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
+    """Trials that have a value, best first; equal values in the order of their numbers.
+
+    Failed trials are left out: the value they died with is nobody's result. Those that violate a
+    constraint come last. Of several objectives the Pareto front comes first; within it, and behind
+    it, the first objective decides.
+    """
+    valued = [
+        trial
+        for trial in trials
+        if trial.value is not None
+        and math.isfinite(trial.value)
+        and trial.state != TrialState.FAILED
+    ]
+    ahead = {trial.id for trial in _front(study, valued)} if study.further else set()
+    return sorted(
+        valued,
+        key=lambda trial: (
+            not trial.feasible,
+            trial.id not in ahead,
+            -sign(study) * (trial.value or 0.0),
+            trial.number,
+        ),
+    )
+
+
+def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
+    """Those that no other one beats in every objective, in their order."""
+    found = [trial for trial in valued if trial.feasible]
+    signs = [each.sign for each in study.objectives]
+    rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
+    return [found[place] for place in front(rows)]
+
+
+def scores(study: StudyRow, trial: TrialRow) -> str:
+    """Its values as people write them: ``loss 0.12``, ``loss 0.12, size 17335``."""
+    pairs = zip(study.objectives, trial.values, strict=False)
+    digits = 5 if study.further else 4
+    text = ", ".join(f"{each.metric} {number(value, digits)}" for each, value in pairs)
+    return text if trial.feasible else f"{text} (violates {violated(trial)})"
+
+
+def violated(trial: TrialRow) -> str:
+    """The constraints that it violates, by name."""
+    return ", ".join(name for name, excess in trial.constraints.items() if excess > 0)
+
+
+def aim(study: StudyRow) -> str:
+    """What the study is after: ``minimize loss``, ``minimize loss, maximize accuracy``."""
+    return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
+
+
+def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
+    """The best trials, best first: the best one, or the Pareto front of several objectives.
+
+    While the study runs it is the best so far, whatever its epoch. Once it is over, a completed
+    one, as ``Study.best_trial`` says. A study may be over without one; then it is the best of those
+    trained longest.
+    """
+    order = [trial for trial in ranked(study, trials) if trial.feasible]
+    if study.finished_at is not None:
+        longest = max((trial.epoch for trial in order), default=0)
+        completed = [trial for trial in order if trial.state == TrialState.COMPLETED]
+        order = completed or [trial for trial in order if trial.epoch == longest]
+    return _front(study, order) if study.further else order[:1]
+
+
+def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
+    """The first of them; None where there is none."""
+    return next(iter(front_of(study, trials)), None)
+
+
+def so_far(study: StudyRow) -> str:
+    """What follows the word *best* in a title: a running study has its best ``so far``."""
+    return " so far" if study.finished_at is None else ""
+
+
+def best_words(study: StudyRow) -> str:
+    """How the best trials are called: *best trial so far*, *Pareto front*."""
+    return f"{'Pareto front' if study.further else 'best trial'}{so_far(study)}"
+
+
+def reached(trial: TrialRow) -> str:
+    """How far a trial's value was trained: *running, epoch 3*; *completed after 9 epochs*.
+
+    Only *completed* for an objective that returned its value and reported none on the way.
+    """
+    if trial.epoch == 0 and trial.state in (TrialState.COMPLETED, TrialState.STOPPED):
+        return trial.state
+    if trial.state in FINAL:
+        return f"{trial.state} after {count(trial.epoch, 'epoch')}"
+    return f"{trial.state}, epoch {trial.epoch}"
+
+
+def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, float]:
+    """All metrics of the trial's last epoch; empty when it has none."""
+    last = (row for row in epochs if row.trial == trial.id and row.epoch == trial.epoch)
+    return next((dict(row.metrics) for row in last), {})
+
+
+def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
+    """The epochs whose numeric signature is not that of their trial's epoch before."""
+    found, known = [], dict[str, str]()
+    for row in sorted(epochs, key=lambda row: row.epoch):
+        if known.setdefault(row.trial, row.signature) != row.signature:
+            found.append(row)
+        known[row.trial] = row.signature
+    return found
+
+
+def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
+    """What became of whose state, in sentences: the trial's own beginning, and who it lent to."""
+    said = []
+    if trial.origin_trial is not None:
+        source = number_of(trial.origin_trial)
+        said.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
+    heirs = [other for other in trials if other.origin_trial == trial.id]
+    said += [
+        f"trial {heir.number} goes on from its state after epoch {heir.origin_epoch}"
+        for heir in heirs
+    ]
+    said += [
+        f"it fell behind after epoch {trial.epoch}, and trial {other.number} took its place"
+        for other in trials
+        if other.replaces == trial.id
+    ]
+    return said
+
+
+def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
+    """Epochs that a study of ``n_trials`` takes if none fails; None when only the objective knows.
+
+    >>> from penstock.scheduler.model.study import StrategySpec
+    >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
+    63
+    """
+    if plan.max_epochs is None:
+        return None
+    levels = rungs_of(plan)
+    if not levels:  # a stopping rule may leave some out: nobody knows how many
+        return n_trials * plan.max_epochs
+    if plan.name == "pasha":  # two rungs, and one trial to the end; more where rankings disagree
+        return _halving(levels[:2], n_trials, plan.eta) + levels[-1] - levels[:2][-1]
+    if plan.name == "hyperband":
+        return sum(
+            _halving(levels[-1 - s :], size, plan.eta)
+            for s, size in brackets(len(levels), plan.eta, n_trials)
+        )
+    return _halving(levels, n_trials, plan.eta)
+
+
+def _halving(levels: Sequence[int], n_trials: int, eta: int) -> int:
+    """Epochs of successive halving."""
+    total, below, size = 0, 0, n_trials
+    for level in levels:
+        total += size * (level - below)
+        below, size = level, max(1, size // eta)
+    return total
+
+
+def standing(
+    study: StudyRow,
+    plan: StrategySpec,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+) -> Standing:
+    """Where ``study`` is, given all its rows."""
+    done = len(epochs)
+    expected = expected_epochs(plan, study.n_trials)
+    if expected is not None:
+        # ASHA promotes by what has arrived, so it may train more than its rungs alone ask for.
+        known = done + _to_do(study, plan, trials)
+        expected = done if study.finished_at is not None else max(expected, known)
+    return Standing(
+        counts=Counter(TrialState(trial.state) for trial in trials),
+        front=front_of(study, trials),
+        trials=max(study.n_trials, len(trials)),
+        epochs=done,
+        expected=expected,
+        started=min((row.at - row.seconds for row in epochs), default=None),
+        busy=sum(row.seconds for row in epochs),
+        eta=_time_left(study, trials, epochs, expected),
+    )
+
+
+def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
+    """Epochs that are certain to come: to the targets that are set, and of trials yet to come."""
+    active = (TrialState.WAITING, TrialState.RUNNING)
+    under_way = sum(t.target - t.epoch for t in trials if t.state in active)
+    first = plan.min_epochs if plan.name != "full" else plan.max_epochs or 0
+    return under_way + max(0, study.n_trials - len(trials)) * first
+
+
+def _time_left(
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    expected: int | None,
+) -> float | None:
+    """Epochs to go, by what epochs have cost, shared among the slots at work."""
+    if study.finished_at is not None or study.status == "paused" or not epochs:
+        return None
+    recent = sorted(epochs, key=lambda row: row.at)[-RECENT:]
+    slots = len({(row.device, row.slot) for row in recent})
+    seconds = sum(row.seconds for row in recent) / len(recent)
+    if expected is None:
+        # The objective alone knows its length: the trials that are over stand for the others.
+        over = [trial.epoch for trial in trials if trial.state == TrialState.COMPLETED]
+        if not over:
+            return None
+        expected = math.ceil(study.n_trials * sum(over) / len(over))
+    return max(0, expected - len(epochs)) * seconds / slots

@@ -1,0 +1,230 @@
+"""What is shown of a running study: its rows in, Rich renderables and sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ...scheduler.model.trial import TrialState
+from ..common.text import count, duration, label, number, share_words, sparkline
+from .progress import Standing, aim, best_words, ranked, reached, scores, so_far
+
+if TYPE_CHECKING:
+    from ..ledger.rows import StudyRow, TrialRow
+    from .progress import View
+
+FULL_TABLE = 15  # up to so many trials all are listed; above, those that matter
+BEST_SHOWN, FAILED_SHOWN = 5, 3
+SPARKS = 12  # values in a sparkline, the newest
+
+LOOKS = {
+    TrialState.PROPOSED: ("○", "dim"),
+    TrialState.WAITING: ("○", "dim"),
+    TrialState.RUNNING: ("●", "bold cyan"),
+    TrialState.PAUSED: ("‖", "yellow"),
+    TrialState.COMPLETED: ("✓", "green"),
+    TrialState.STOPPED: ("■", "dim"),
+    TrialState.FAILED: ("✗", "bold red"),
+    TrialState.CANCELLED: ("-", "yellow"),
+}
+STATUS_STYLE = {
+    "running": "cyan",
+    "paused": "yellow",
+    "complete": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+}
+
+
+def sentence(study: StudyRow, trial: TrialRow) -> str:
+    text = f"trial {trial.number} {reached(trial)}"
+    if trial.failure_kind:
+        return f"{text}: {trial.failure_kind}: {trial.failure_message}"
+    return text if trial.value is None else f"{text}, {scores(study, trial)}"
+
+
+def progress(view: View) -> str:
+    stand = view.stand
+    parts = [part for part in (_epochs(stand), f"{stand.final}/{stand.trials} trials") if part]
+    if view.study.further and stand.front:
+        parts.append(f"{best_words(view.study)}: {count(len(stand.front), 'trial')}")
+    elif stand.best is not None:
+        best = f"best{so_far(view.study)} {view.study.metric} {number(stand.best.value)}"
+        trained = f", {count(stand.best.epoch, 'epoch')}" if stand.best.epoch else ""
+        parts.append(f"{best} (trial {stand.best.number}{trained})")
+    if stand.eta is not None:
+        parts.append(f"about {duration(stand.eta)} left")
+    return ", ".join(parts)
+
+
+def _epochs(stand: Standing) -> str:
+    """``9/63 epochs``; nothing for an objective that has reported none, and may never."""
+    if stand.expected:
+        return f"{stand.epochs}/{stand.expected} epochs"
+    return count(stand.epochs, "epoch") if stand.epochs else ""
+
+
+def picture(view: View, now: float) -> RenderableType:
+    """What the terminal shows of ``view`` at ``now`` (seconds)."""
+    shown = select(view.study, view.trials)
+    parts = [_header(view, now), Text(), _table(view, shown)]
+    hidden = [trial for trial in view.trials if trial not in shown]
+    if hidden:
+        parts.append(_others(hidden))
+    return Group(*parts, Text(), _devices(view))
+
+
+def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
+    """All trials if they are few; else those running, the best and the newest failures."""
+    if len(trials) <= FULL_TABLE:
+        return list(trials)
+    running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+    best = [trial for trial in ranked(study, trials) if trial not in running][:BEST_SHOWN]
+    failed = [trial for trial in trials if trial.state == TrialState.FAILED]
+    newest = sorted(failed, key=lambda trial: trial.finished_at or 0.0)[-FAILED_SHOWN:]
+    return running[: FULL_TABLE - BEST_SHOWN] + best + newest
+
+
+def _header(view: View, now: float) -> RenderableType:
+    study, stand = view.study, view.stand
+    how = f"{aim(study)} · {label(study.strategy)} · {label(study.sampler)}"
+    if shares := share_words(study.weight, study.priority):
+        how += f" · {shares}"
+    if study.observations:
+        how += f" · {study.observations} copied"
+    status = (study.status, STATUS_STYLE.get(study.status, ""))
+    title = Text.assemble((study.name, "bold"), "  ", status, "  ", (how, "dim"))
+    total = stand.expected or stand.trials
+    done = stand.epochs if stand.expected else stand.final
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(
+        ProgressBar(
+            total=max(total, 1),
+            completed=done,
+            width=24,
+            complete_style="cyan",
+            finished_style="green",
+        ),
+        _epochs(stand),
+        f"{stand.final}/{stand.trials} trials",
+        _clock(view, now),
+    )
+    parts: list[RenderableType] = [title, bar]
+    if study.further and stand.front:
+        numbers = ", ".join(str(trial.number) for trial in stand.front)
+        words = (count(len(stand.front), "trial"), "bold green")
+        parts.append(Text.assemble(f"{best_words(study)}  ", words, (f"  {numbers}", "dim")))
+    elif stand.best is not None:
+        value = (number(stand.best.value, 5), "bold green")
+        who = f"  trial {stand.best.number}, {reached(stand.best)}  "
+        params = (_params(stand.best), "dim")
+        parts.append(Text.assemble(f"best{so_far(study)} ", value, who, params))
+    if study.message:
+        parts.append(Text(study.message, style="yellow"))
+    return Group(*parts)
+
+
+def _clock(view: View, now: float) -> str:
+    passed = duration(max(0.0, (view.study.finished_at or now) - view.study.created_at))
+    if view.study.finished_at is not None:
+        return f"in {passed}"
+    left = "" if view.stand.eta is None else f", about {duration(view.stand.eta)} left"
+    return f"{passed}{left}"
+
+
+def _table(view: View, shown: Sequence[TrialRow]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    right: dict[str, Any] = {"justify": "right"}
+    for title, more in (
+        ("trial", right),
+        ("state", {}),
+        ("epoch", right),
+        *((each.metric, right) for each in view.study.objectives),
+        ("", {"width": SPARKS}),
+        ("device", {}),
+        ("parameters", {"ratio": 1}),
+    ):
+        table.add_column(title, no_wrap=True, overflow="ellipsis", **more)
+    table.expand = True
+    low, high = _range(view.curves)
+    front = {trial.id for trial in view.stand.front}
+    for trial in shown:
+        mark, style = LOOKS[TrialState(trial.state)]
+        best = trial.id in front
+        values = view.curves.get(trial.id, [])[-SPARKS:]
+        table.add_row(
+            str(trial.number),
+            Text(f"{mark} {trial.state}", style=style),
+            f"{trial.epoch}/{trial.target}" if 0 < trial.target < 10**6 else str(trial.epoch),
+            *_values(view.study, trial, "bold" if best else ""),
+            Text(sparkline(values, low, high), style="green" if best else "cyan"),
+            _where(trial) if trial.state == TrialState.RUNNING else "",
+            _detail(trial),
+        )
+    return table
+
+
+def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
+    """A cell an objective."""
+    digits = 5 if study.further else 4
+    shown = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
+    return [Text(each, style if trial.feasible else "dim strike") for each in shown]
+
+
+def _detail(trial: TrialRow) -> Text:
+    if trial.failure_kind:
+        return Text(f"{trial.failure_kind}: {trial.failure_message}", style="red")
+    return Text(_params(trial))
+
+
+def _params(trial: TrialRow) -> str:
+    return "  ".join(f"{name} {number(value, 3)}" for name, value in trial.params.items())
+
+
+def _where(trial: TrialRow) -> str:
+    return trial.device + (f" · {trial.slot}" if trial.slot else "")
+
+
+def _range(curves: dict[str, list[float]]) -> tuple[float, float]:
+    """What the sparklines span: all values but the outermost twentieth on either side."""
+    values = sorted(value for curve in curves.values() for value in curve)
+    if not values:
+        return 0.0, 0.0
+    cut = len(values) // 20
+    return values[cut], values[len(values) - 1 - cut]
+
+
+def _others(hidden: Sequence[TrialRow]) -> Text:
+    counts = {state: sum(trial.state == state for trial in hidden) for state in TrialState}
+    words = [f"{count} {state}" for state, count in counts.items() if count]
+    return Text(f"and {', '.join(words)}", style="dim")
+
+
+def _devices(view: View) -> Text:
+    """One line: each device and what it does."""
+    text = Text(overflow="ellipsis", no_wrap=True)
+    for record in view.devices:
+        if record.gone:
+            continue
+        text.append(f"{record.device.name} ", style="dim")
+        slots = [(record.device.name, slot) for slot in range(record.device.slots)]
+        at_work = sum(slot in view.running for slot in slots)
+        for slot in range(record.device.slots):
+            work = view.running.get((record.device.name, slot))
+            if work is None:
+                idle = record.state == "joined" and not at_work
+                text.append("idle " if idle and slot == 0 else "", style="dim")
+            elif work.study == view.study.name:
+                text.append(f"trial {work.number} ", style="cyan")
+            else:
+                text.append(f"busy with {work.study} ", style="dim")
+        if at_work > 1:
+            text.append(f"({at_work} share it) ", style="dim")
+        text.append("" if record.state == "joined" else f"{record.state} ", style="yellow")
+        text.append("  ")
+    return text if text.plain else Text("no device has joined yet", style="yellow")

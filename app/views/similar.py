@@ -1,0 +1,110 @@
+"""What the history says of one trial: ``penstock similar``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from ...profiling.similarity.clusters import KMEANS
+from ...profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
+from ...profiling.similarity.service import Answer, Neighbour, Similarity
+from ...scheduler.model.events import Profiled
+from ..common.text import count, number
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..ledger.reader import Reader
+    from ..ledger.rows import StudyRow, TrialRow
+
+#: Features shown of each neighbour: those that mattered most.
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """A trial, the class of its machine, and the service's answer about its profile."""
+
+    trial: str
+    machine: str
+    windows: int
+    aside: int
+    answer: Answer
+
+
+def profile_of_trial(reader: Reader, trial: TrialRow) -> Profile | None:
+    """The profile of one of its epochs, taken under the default configuration; None: none is."""
+    found = [event for _, event in reader.events(trial.id) if isinstance(event, Profiled)]
+    return tuple(sorted(found[0].values)) if found else None
+
+
+def look(reader: Reader, study: StudyRow, trial: TrialRow) -> Likeness:
+    """Ask the history about a ``trial`` of ``study``. Raises UsageError where it has no profile."""
+    profile = profile_of_trial(reader, trial)
+    if profile is None:
+        raise UsageError(f"{trial.id} has no profile: {_why_none(reader, study)}")
+    device = next((d.device for d in reader.devices() if d.device.name == trial.device), None)
+    if device is None:
+        raise UsageError(f"{trial.id} has run on no device yet")
+    machine = machine_class(device)
+    # What the trial's own study has come to says nothing of what it is like.
+    own = source_of(study.id)
+    others = tuple(entry for entry in reader.history(machine) if entry.source != own)
+    return likeness(trial.id, machine, others, profile)
+
+
+def _why_none(reader: Reader, study: StudyRow) -> str:
+    profiled = [event.trial for _, event in reader.of_trials(study.id, Profiled)]
+    if not profiled:
+        return "of its study none has, as system= was off or none has run so long"
+    others = ", ".join(list(dict.fromkeys(profiled))[:SHOWN])
+    return f"only the first trials of a workload are profiled, here {others}"
+
+
+def likeness(
+    trial: str, machine: str, history: tuple[HistoryEntry, ...], profile: Profile
+) -> Likeness:
+    """The answer of a service that is made of ``history`` here and now."""
+    service = Similarity.fit(history, KMEANS)
+    return Likeness(trial, machine, service.windows, service.aside, service.ask(profile))
+
+
+def likeness_facts(found: Likeness) -> dict[str, Any]:
+    """For scripts: as the fields are named."""
+    facts = asdict(found)
+    config = found.answer.config
+    facts["answer"]["config"] = None if config is None else dict(config)
+    return facts
+
+
+def likeness_view(found: Likeness) -> RenderableType:
+    """For people: the answer, then the neighbours and what told them apart."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    answer = found.answer
+    aside = f", {found.aside} of them set aside as absurd" if found.aside else ""
+    lines = [
+        f"{found.trial}: {'known' if answer.known else 'unknown'}: {answer.why}",
+        f"history of {found.machine}: {count(found.windows, 'window')}{aside}",
+    ]
+    if answer.known:
+        config = ", ".join(f"{knob}={value}" for knob, value in answer.config or ())
+        lines.append(f"to be reused: {config or 'the default'}")
+    parts: list[RenderableType] = [Text(line) for line in lines]
+    if answer.neighbours:
+        table = Table("workload", "distance", "cluster", "what mattered most", box=None)
+        for each in answer.neighbours:
+            cluster = "" if each.cluster is None else str(each.cluster)
+            table.add_row(each.workload[:12], f"{each.distance:.2f}", cluster, _matter(each))
+        parts.append(table)
+    return Group(*parts)
+
+
+def _matter(neighbour: Neighbour) -> str:
+    return ", ".join(
+        f"{each.feature} {number(each.own)} there {number(each.theirs)} ({each.weight:.0%})"
+        for each in neighbour.differences[:SHOWN]
+    )

@@ -1,0 +1,313 @@
+"""The story of a trial: what happened to it, in order, and why, in sentences.
+
+An event answers a decision, and a decision was taken when some other event was handled; both are
+numbers in the ledger. Here they become words: *epoch 3 ended … · sent when trial 7 ended epoch 1*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ...profiling.base.errors import UsageError
+from ...profiling.knobs.knobs import words
+from ...scheduler.engine.planning import ASIDE
+from ...scheduler.model import events as happened
+from ...scheduler.model.retry import KINDS
+from ..common.text import duration, instead, number
+from .progress import final_metrics, origins
+from .system_configurations import tried
+
+if TYPE_CHECKING:
+    from ...scheduler.model.events import Event
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+
+
+#: Seconds without an epoch at work that are told.
+LONG = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event: seconds since the trial was proposed, its number in the ledger, what, and why.
+
+    ``attempt`` is the fence of the attempt that reported it; None where none did.
+    """
+
+    after: float
+    seq: int
+    what: str
+    cause: str
+    attempt: int | None = None
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A trial, its study, its events in order, and all metrics of its last accepted epoch.
+
+    ``origins`` says whose state a forked trial goes on from, and who goes on from this one's.
+    """
+
+    study: StudyRow
+    trial: TrialRow
+    lines: tuple[Line, ...]
+    metrics: dict[str, float]
+    origins: tuple[str, ...] = ()
+
+
+def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
+    """The story of ``trial`` from the ledger."""
+    events = reader.events(trial.id)
+    causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
+    reasons = reader.events_at(sorted(causes))
+    epochs = reader.epochs(study.id)
+    accepted = {(row.epoch, row.fence): row for row in epochs if row.trial == trial.id}
+    lines = tuple(
+        Line(
+            event.at - trial.created_at,
+            seq,
+            sentence(event, study.metric, accepted),
+            because(event, trial.id, reasons),
+            getattr(event, "fence", None),
+            event.traceback if isinstance(event, happened.AttemptFailed) else "",
+        )
+        for seq, event in events
+    )
+    if not lines and (found := reader.imported(study.id)) is not None:
+        seq, past = found
+        what = "it was imported: its story is in the ledger that it was exported from"
+        lines = (Line(past.at - trial.created_at, seq, what, ""),)
+    until = trial.finished_at or math.inf
+    lines += tuple(
+        Line(event.at - trial.created_at, seq, planless(event), "")
+        for seq, event in reader.policy_failures()
+        if max(study.created_at, trial.created_at - ASIDE) <= event.at <= until
+    )
+    lines = tuple(sorted(lines, key=lambda line: line.seq))
+    told = origins(trial, reader.trials(study.id))
+    return Story(study, trial, lines, final_metrics(trial, epochs), tuple(told))
+
+
+def planless(event: happened.PolicyFailed) -> str:
+    """That a policy of the user's gave no plan, why, and what follows."""
+    return f"policy {event.policy or 'of yours'} {event.reason}: {instead()}"
+
+
+def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], EpochRow]) -> str:
+    """What ``event`` says of its trial. ``accepted`` are the trial's epochs by (epoch, fence)."""
+    match event:
+        case happened.EpochReported():
+            last = (row for (epoch, _), row in accepted.items() if epoch == event.epoch - 1)
+            before = next(last, None)
+            row = accepted.get((event.epoch, event.fence))
+            text = _epoch(event, metric, row, before) + _signatures(event, before)
+        case happened.Durable():
+            text = f"the state after epoch {event.epoch} is in the store"
+        case happened.Undurable():
+            text = f"its state could not be written to the store: {event.reason}"
+        case happened.Replayed():
+            epochs = f"epoch {event.first} is"
+            if event.last > event.first:
+                epochs = f"epochs {event.first} to {event.last} are"
+            text = f"{epochs} computed again by attempt {event.fence}"
+            text += f": {event.reason}" if event.reason else ""
+        case happened.WindowsMeasured() | happened.Profiled():
+            text = _measured(event)
+        case happened.Suggested():
+            text = f"the sampler drew {event.name} = {number(event.value)}"
+        case happened.TrialReturned():
+            text = _returned(event)
+        case happened.TrialTold():
+            failed = f"that it failed {event.reason}".rstrip()
+            told = failed if event.value is None else f"{metric} {number(event.value)}"
+            text = f"its user told {told}"
+        case happened.AttemptFailed():
+            why = KINDS.get(event.kind, event.kind)
+            tried = f" while {words(event.trying)} was tried" if event.trying else ""
+            text = f"attempt {event.fence} failed{tried}, {why}: {event.message}"
+        case happened.AttemptLost():
+            how = "was refused by its node" if event.refused else "was lost"
+            text = f"attempt {event.fence} {how}: {event.reason}"
+        case _:
+            text = type(event).__name__
+    return text
+
+
+def _epoch(
+    event: happened.EpochReported, metric: str, row: EpochRow | None, before: EpochRow | None
+) -> str:
+    if row is None:
+        return f"epoch {event.epoch} was reported by attempt {event.fence} and did not count"
+    where = row.device + (f", slot {row.slot}" if row.slot else "")
+    if row.width > 1:
+        where = ", ".join(device for device, _ in row.members)
+    if row.system:
+        where += f" with {words(row.system)}"
+    if before is not None and before.width != row.width:
+        where += f" ({row.width} devices after {before.width})"
+    took, value = duration(event.seconds), number(row.value)
+    text = f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
+    stood = 0.0 if before is None else row.at - row.seconds - before.at
+    return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text
+
+
+def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
+    """What was counted, or measured of each system configuration beside the default."""
+    if isinstance(event, happened.Profiled):
+        return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
+    found = tried([event])
+    told = [
+        f"{words(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
+        + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
+        for each in found
+        if each.speed
+    ]
+    told += [f"{words(each.config)} cannot be run: {each.failed}" for each in found if each.failed]
+    wasted = sum(window.wasted for window in event.windows)
+    return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(told)}"
+
+
+def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
+    """That the epoch was computed otherwise than the one before it, where that is so."""
+    if before is None or before.signature == event.signature:
+        return ""
+    return f"; computed under {event.signature}, epoch {before.epoch} under {before.signature}"
+
+
+def because(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
+    """Why ``event`` came about: the event whose handling sent the attempt that it answers."""
+    seq = _taken_at(event)
+    if seq is None:
+        return event.cause
+    reason = reasons.get(seq)
+    if reason is None:
+        return f"sent at #{seq}"
+    return f"sent when {_occasion(reason, trial)} (#{seq})"
+
+
+def _taken_at(event: Event) -> int | None:
+    """The number of the event at which the decision that ``event`` answers was taken."""
+    seq, _, index = event.cause.partition(".")
+    return int(seq) if seq.isdecimal() and index.isdecimal() else None
+
+
+_OCCASIONS: dict[type[Event], str] = {
+    happened.StudySubmitted: "the study was submitted",
+    happened.StudyPaused: "a study was paused",
+    happened.StudyResumed: "the study was resumed",
+    happened.StudyExtended: "the study was extended",
+    happened.LedgerRestored: "an older ledger was restored",
+    happened.Proposed: "the sampler proposed it",
+    happened.Tick: "its wait was over",
+}
+
+
+def _occasion(reason: Event, trial: str) -> str:
+    match reason:
+        case happened.DeviceJoined():
+            text = f"{reason.device.name} joined"
+        case happened.DeviceLeft():
+            text = f"{reason.device} left"
+        case happened.DevicesTakenOut():
+            text = f"the operator took out {', '.join(reason.devices)}"
+        case happened.DevicesGivenBack():
+            text = f"the operator gave back {', '.join(reason.devices)}"
+        case happened.EpochReported():
+            text = f"{_who(reason.trial, trial)} ended epoch {reason.epoch}"
+        case happened.TrialReturned():
+            text = f"{_who(reason.trial, trial)} returned"
+        case happened.AttemptFailed() | happened.AttemptLost():
+            text = f"an attempt of {_who(reason.trial, trial)} failed"
+        case _:
+            text = _OCCASIONS.get(type(reason), f"{type(reason).__name__} was handled")
+    return text
+
+
+def _who(other: str, trial: str) -> str:
+    if other == trial:
+        return "it"
+    study, _, last = other.rpartition("-")
+    of = "" if study == trial.rpartition("-")[0] else f" of another study, {study},"
+    return f"trial {int(last)}{of}"
+
+
+def render(story: Story) -> RenderableType:
+    """The story for the terminal: why an attempt was sent above what came of it.
+
+    Tracebacks follow at the end, where they have the terminal's whole width.
+    """
+    trial = story.trial
+    title = Text.assemble(
+        (f"trial {trial.number}", "bold"), f" of {story.study.name}  ", (trial.state, "bold")
+    )
+    parts: list[RenderableType] = [title, Text(_values(trial.params), style="dim")]
+    if story.metrics:
+        parts.append(Text(f"after epoch {trial.epoch}: {_values(story.metrics)}", style="dim"))
+    parts += [Text(line, style="dim") for line in story.origins]
+    parts.append(Text())
+    if not story.lines:
+        parts.append(Text("nothing has happened to it yet", style="dim"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    attempt = None
+    for line in story.lines:
+        if line.attempt is not None and line.attempt != attempt:
+            attempt = line.attempt
+            why = f"attempt {attempt}" + (f", {line.cause}" if line.cause else "")
+            table.add_row("", "", Text(why, style="dim"))
+        after = f"+{duration(max(0.0, line.after))}"
+        table.add_row(after, f"#{line.seq}", Text(line.what))
+    parts.append(table)
+    # An attempt that is made again often fails in the same place: that is told once.
+    for trace in dict.fromkeys(line.traceback for line in story.lines if line.traceback):
+        numbers = ", ".join(f"#{line.seq}" for line in story.lines if line.traceback == trace)
+        head = Text(f"the traceback of {numbers}", style="dim")
+        parts += [Text(), head, Text(trace.rstrip(), style="red")]
+    return Group(*parts)
+
+
+def _values(values: Mapping[str, object]) -> str:
+    return "  ".join(f"{name} {number(value)}" for name, value in values.items())
+
+
+def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
+    """The trial that ``name`` means: its id, or ``STUDY/NUMBER``. Raises UsageError if unknown."""
+    study_name, slash, last = name.rpartition("/")
+    if not slash:
+        for study in reversed(reader.studies()):
+            if name in (study.id, study.name):
+                there = _numbers(study, reader.trials(study.id))
+                raise UsageError(f"{name} is a whole study; {there}")
+        study_name, _, last = name.rpartition("-")
+    if not study_name or not last.isdecimal():
+        raise UsageError.refuse("trial", name, "a trial's id, or STUDY/NUMBER")
+    study = reader.study(study_name)
+    trials = reader.trials(study.id)
+    for trial in trials:
+        if trial.number == int(last):
+            return study, trial
+    raise UsageError(f"there is no trial {name!r}; {_numbers(study, trials)}")
+
+
+def _numbers(study: StudyRow, trials: Sequence[TrialRow]) -> str:
+    if not trials:
+        return f"{study.name} has no trial yet"
+    return f"its trials are {study.name}/0 to {study.name}/{len(trials) - 1}"
+
+
+def _returned(event: happened.TrialReturned) -> str:
+    values = [] if event.value is None else [event.value, *event.further]
+    text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
+    text = "the objective pruned it" if event.pruned else text
+    left = f"; {event.left} processes that it had started still ran: they end with its trainer"
+    return text + (left if event.left else "")

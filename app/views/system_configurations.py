@@ -1,0 +1,101 @@
+"""System configurations as they were measured in a study, beside the default ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+from statistics import geometric_mean
+from typing import TYPE_CHECKING
+
+from ...profiling.knobs.arm import FEWEST_WINDOWS, Arm
+from ...profiling.knobs.knobs import SystemConfig
+from ...scheduler.model.events import AttemptFailed, Window, WindowsMeasured
+
+if TYPE_CHECKING:
+    from ..ledger.rows import EpochRow
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A configuration as it was measured: each window's seconds a step over the default's, and
+    joules likewise where they were measured. ``failed`` is why it cannot be run, or empty.
+    """
+
+    config: SystemConfig
+    ratios: tuple[float, ...]
+    joules: tuple[float, ...]
+    failed: str
+
+    @property
+    def speed(self) -> float | None:
+        """Steps an hour over those under the default, the geometric mean; None: not measured."""
+        return 1 / geometric_mean(self.ratios) if self.ratios else None
+
+    def interval(self, alpha: float) -> tuple[float, float] | None:
+        """Of ``speed``, each bound wrong with probability ``alpha``; None: too few windows."""
+        arm = Arm(self.config)
+        for ratio in self.ratios:
+            arm.saw(ratio)
+        low, high = arm.interval(alpha)
+        return (exp(-high), exp(-low)) if arm.n >= FEWEST_WINDOWS else None
+
+    @property
+    def energy(self) -> float | None:
+        """Joules a step over those under the default, the geometric mean; None: not measured."""
+        return geometric_mean(self.joules) if self.joules else None
+
+
+def tried(
+    events: Sequence[WindowsMeasured], failures: Sequence[tuple[SystemConfig, str]] = ()
+) -> list[Tried]:
+    """All configurations that were measured, the fastest first, and those that cannot be run."""
+    ratios: dict[SystemConfig, list[float]] = {}
+    joules: defaultdict[SystemConfig, list[float]] = defaultdict(list)
+    failed: dict[SystemConfig, str] = dict(failures)
+    for event in events:
+        for window in event.windows:
+            ratios.setdefault(window.config, []).append(window.ratio)
+            if window.joules is not None:
+                joules[window.config].append(window.joules)
+        failed |= dict(event.failed)
+    found = [
+        Tried(
+            config,
+            tuple(ratios.get(config, ())),
+            tuple(joules[config]),
+            failed.get(config, ""),
+        )
+        for config in dict.fromkeys([*ratios, *failed])
+    ]
+    return sorted(found, key=lambda each: -(each.speed or 0.0))
+
+
+def crashed(
+    failures: Sequence[AttemptFailed], epochs: Sequence[EpochRow]
+) -> list[tuple[SystemConfig, str]]:
+    """What trials failed under that ended an epoch without it later: it cannot be run, and why."""
+    last = {row.trial: row.at for row in epochs}  # in the order of time
+    return [
+        (each.trying, f"{each.kind}: {each.message.splitlines()[0] if each.message else ''}")
+        for each in failures
+        if each.trying and last.get(each.trial, each.at) > each.at
+    ]
+
+
+def tried_by_epoch(epochs: Sequence[EpochRow]) -> list[WindowsMeasured]:
+    """Epochs that took the place of windows (``grid``): each beside its trial's last by default."""
+    usual: dict[str, float] = {}
+    found = []
+    for row in epochs:
+        if not row.system:
+            usual[row.trial] = row.seconds
+        elif row.trial in usual and row.width == 1:
+            window = Window(row.system, row.seconds / usual[row.trial], 0.0)
+            found.append(
+                WindowsMeasured(
+                    at=row.at, trial=row.trial, fence=row.fence, windows=(window,), failed=()
+                )
+            )
+    return found

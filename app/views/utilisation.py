@@ -1,0 +1,317 @@
+"""How a study used its slots: training, and idle time by cause; and how near the bound it came.
+
+Theory of operation. All of it is worked out from the ledger's rows. A study's slots are those that
+trained for it, from its submission to its end. What lies between two epochs on a slot is idle time
+of the study unless the slot trained for another one, and its cause is the first of these:
+
+- ``start-up``: no epoch of the study had begun anywhere;
+- ``device``: the device was draining, resting or gone, as far as its last change tells;
+- ``resize``: the next epoch there is of a trial that came from another set of devices;
+- ``plan``: a trial was ready all the same: it waited for a plan, its dispatch, its state;
+- ``barrier``: nothing was ready, and trials of a rung waited for others that were running;
+- ``no work``: nothing was ready.
+
+A trial is ready from its proposal to its first epoch, and between two epochs of one rung.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from ...profiling.costs.hull import Hull, hull
+from ...scheduler.policies.planner.bounds import fluid_bound
+from ...scheduler.resources.fair_share import apportion
+from ...scheduler.strategies.base import rungs_of
+from ..ledger.codec import spec_from_json
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StrategySpec
+    from ...scheduler.state.state import DeviceRecord
+    from ..ledger.reader import Reader
+    from ..ledger.rows import EpochRow, StudyRow, TrialRow
+
+CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
+Span = tuple[float, float]
+Place = tuple[str, int]
+
+#: The bound is within this part of what slots that went away allow.
+_NEAR = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Seconds on ``slots`` slots together: ``total``, of them ``trained`` and ``others``'.
+
+    ``idle`` by ``CAUSES``. ``over_bound`` is the time from the first epoch's begin over the fluid
+    bound of what was trained (of each rung, where trials wait for each other, and of these the
+    sum), by the study's own mean speeds and on the slots while they were there; None where nothing
+    was trained.
+    """
+
+    slots: int
+    total: float
+    trained: float
+    others: float
+    idle: dict[str, float]
+    over_bound: float | None
+
+    @property
+    def share(self) -> float:
+        """The part of the time that was trained in, without what others had."""
+        own = self.total - self.others
+        return self.trained / own if own > 0 else 0.0
+
+
+def usage(
+    study: StudyRow,
+    plan: StrategySpec,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    end: float,
+    *,
+    others: Sequence[EpochRow] = (),
+    devices: Sequence[DeviceRecord] = (),
+) -> Usage | None:
+    """How ``study`` used its slots until ``end``; None before its first epoch.
+
+    ``others`` are epochs of other studies, ``devices`` how devices stand.
+    """
+    if not epochs:
+        return None
+    chains = _chains(epochs)
+    rungs = frozenset(rungs_of(plan))
+    ready = _union(_ready(trials, chains, rungs))
+    rests = _union(_at_rungs(chains, rungs))
+    began = min(row.at - row.seconds for row in epochs)
+    away = {record.device.name: record.at for record in devices if record.state != "joined"}
+    busy, theirs = _by_place(epochs), _by_place(others)
+    moved = _moved(chains)
+    idle = dict.fromkeys(CAUSES, 0.0)
+    trained = taken = 0.0
+    for place, spans in busy.items():
+        trained += sum(b - a for a, b in spans)
+        other = _union(theirs.get(place, ()))
+        for a, b in _gaps(_union(spans), study.created_at, end):
+            taken += _overlap(other, a, b)
+            for left, right in _gaps(_clipped(other, a, b), a, b):
+                _blame(idle, place, (left, right), began, away, moved, ready, rests)
+    return Usage(
+        len(busy),
+        len(busy) * (end - study.created_at),
+        trained,
+        taken,
+        idle,
+        _over_bound(plan, chains, _there_until(busy, away), began),
+    )
+
+
+def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
+    """How a study of the ledger used its slots, with what others had of them meanwhile."""
+    epochs = reader.epochs(study.id)
+    end = study.finished_at or max((row.at for row in epochs), default=0.0)
+    others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
+    plan = spec_from_json(study.spec_json).strategy
+    trials, devices = reader.trials(study.id), reader.devices()
+    return usage(study, plan, trials, epochs, end, others=others, devices=devices)
+
+
+def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
+    """The other studies that were there between the submission of ``study`` and ``end``."""
+    return [
+        other
+        for other in reader.studies()
+        if other.id != study.id
+        and other.created_at < end
+        and (other.finished_at or end) > study.created_at
+    ]
+
+
+def _blame(  # noqa: PLR0917 - what a gap is held against, one kind each
+    idle: dict[str, float],
+    place: Place,
+    gap: Span,
+    began: float,
+    away: dict[str, float],
+    moved: set[tuple[Place, float]],
+    ready: list[Span],
+    rests: list[Span],
+) -> None:
+    """Book the gap; parts of it may have other causes."""
+    left, right = gap
+    if left < began:
+        idle["start-up"] += min(right, began) - left
+        left = min(right, began)
+    if (gone := away.get(place[0])) is not None and gone < right:
+        idle["device"] += right - max(left, gone)
+        right = max(left, gone)
+    if (place, gap[1]) in moved:
+        idle["resize"] += right - left
+        return
+    waited = _overlap(ready, left, right)
+    idle["plan"] += waited
+    barrier = min(_overlap(rests, left, right), right - left - waited)
+    idle["barrier"] += barrier
+    idle["no work"] += right - left - waited - barrier
+
+
+def _chains(epochs: Iterable[EpochRow]) -> dict[str, list[EpochRow]]:
+    chains: dict[str, list[EpochRow]] = {}
+    for row in sorted(epochs, key=lambda row: row.epoch):
+        chains.setdefault(row.trial, []).append(row)
+    return chains
+
+
+def _ready(
+    trials: Sequence[TrialRow], chains: dict[str, list[EpochRow]], rungs: frozenset[int]
+) -> Iterable[Span]:
+    for trial in trials:
+        rows = chains.get(trial.id, [])
+        if rows:
+            yield trial.created_at, rows[0].at - rows[0].seconds
+        for before, after in itertools.pairwise(rows):
+            if before.epoch not in rungs:
+                yield before.at, after.at - after.seconds
+
+
+def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Iterable[Span]:
+    """When a trial that goes on later waited at its rung."""
+    for rows in chains.values():
+        for before, after in itertools.pairwise(rows):
+            if before.epoch in rungs:
+                yield before.at, after.at - after.seconds
+
+
+def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Place, float]]:
+    """Where and when an epoch begins whose trial was on other devices the epoch before."""
+    return {
+        (place, after.at - after.seconds)
+        for rows in chains.values()
+        for before, after in itertools.pairwise(rows)
+        if before.width != after.width
+        for place in after.places
+    }
+
+
+def _by_place(epochs: Iterable[EpochRow]) -> dict[Place, list[Span]]:
+    found: dict[Place, list[Span]] = {}
+    for row in epochs:
+        for place in row.places:
+            found.setdefault(place, []).append((row.at - row.seconds, row.at))
+    return found
+
+
+def _union(spans: Iterable[Span]) -> list[Span]:
+    """The same times as spans in order that do not touch."""
+    found: list[Span] = []
+    for a, b in sorted(spans):
+        if b <= a:
+            continue
+        if found and a <= found[-1][1]:
+            found[-1] = (found[-1][0], max(b, found[-1][1]))
+        else:
+            found.append((a, b))
+    return found
+
+
+def _gaps(union: Sequence[Span], begin: float, end: float) -> Iterable[Span]:
+    at = begin
+    for a, b in union:
+        if a > at:
+            yield at, min(a, end)
+        at = max(at, b)
+        if at >= end:
+            return
+    yield at, end
+
+
+def _clipped(union: Sequence[Span], begin: float, end: float) -> list[Span]:
+    first = max(0, bisect_right(union, (begin, begin)) - 1)
+    found = []
+    for a, b in union[first:]:
+        if a >= end:
+            break
+        if b > begin:
+            found.append((max(a, begin), min(b, end)))
+    return found
+
+
+def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
+    return sum(b - a for a, b in _clipped(union, begin, end))
+
+
+def _there_until(busy: dict[Place, list[Span]], away: dict[str, float]) -> list[float]:
+    """When each slot went away; infinite for those that did not before the last epoch's end."""
+    ends = {place: max(b for _, b in spans) for place, spans in busy.items()}
+    last = max(ends.values())
+    # What drains still ends its epoch.
+    until = [max(end, away.get(place[0], math.inf)) for place, end in ends.items()]
+    return [each if each < last else math.inf for each in until]
+
+
+def _least(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
+    """Seconds that ``work`` takes at least on slots that are there for so many seconds.
+
+    Speeds are concave, so the fluid bound holds for the mean number of slots. The longer it takes
+    the fewer that are on average: from below, each turn is a bound.
+    """
+    slots = float(sum(each > 0 for each in left))
+    while True:
+        seconds = fluid_bound(work, slots)
+        mean = sum(max(0.0, min(each, seconds)) for each in left) / seconds
+        if mean > slots * (1 - _NEAR):
+            return seconds
+        slots = mean
+
+
+def _over_bound(
+    plan: StrategySpec,
+    chains: dict[str, list[EpochRow]],
+    until: Sequence[float],
+    began: float,
+) -> float | None:
+    rows = [row for chain in chains.values() for row in chain]
+    widths = sorted({row.width for row in rows})
+    seconds = {width: fmean(r.seconds for r in rows if r.width == width) for width in widths}
+    if not all(seconds.values()):
+        return None
+    factors = {width: seconds[width] / seconds[widths[0]] for width in widths}
+    speeds = hull((width, 1 / factors[width]) for width in widths)
+    edges = rungs_of(plan) if plan.name == "halving" else ()
+    layers: dict[int, list[float]] = {}
+    for chain in chains.values():
+        of_trial: dict[int, float] = {}
+        for row in chain:
+            layer = sum(edge < row.epoch for edge in edges)
+            # Seconds on the narrowest width: the hull's unit of work.
+            of_trial[layer] = of_trial.get(layer, 0.0) + row.seconds / factors[row.width]
+        for layer, work in of_trial.items():
+            layers.setdefault(layer, []).append(work)
+    bound = 0.0
+    for _, works in sorted(layers.items()):
+        left = [each - began - bound for each in until]
+        bound += _least([(work, speeds) for work in works], left)
+    return (max(row.at for row in rows) - began) / bound if bound > 0 else None
+
+
+def words(found: Usage) -> str:
+    """It in one line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*.
+
+    Where other studies had a part of the slots the percentages are of what these left.
+    """
+    training, *idled = apportion([found.trained, *found.idle.values()], 100)
+    named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
+    idle = ", ".join(f"{cause} {percent} %" for cause, percent in named if percent)
+    slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
+    text, alone = f"training {training} % of {slots}", ""
+    if part := round(100 * found.others / found.total):
+        text = f"training {training} % of what other studies left of {slots}, who had {part} %"
+        alone = " of having them alone"
+    text += f"; idle: {idle}" if idle else ""
+    over = found.over_bound
+    return text if over is None else f"{text}; {over:.2f} times the bound{alone}"

@@ -1,0 +1,1 @@
+"""A Celery worker and its trainers. The one door to Celery."""

@@ -1,0 +1,258 @@
+"""The keeper: the one thread of a worker that sees to everything but segments.
+
+It keeps the device registered and the leases alive, one pipeline for all of them every third of a
+lease; passes on what the broker answers (a cut is wanted, fenced off); hears what trainers say
+while no segment runs in them (a checkpoint became durable, an end); reads which trials were
+released; and notices when the node agent is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import asdict
+from typing import Any, Protocol
+from uuid import uuid4
+
+import redis
+
+from ...profiling.base.errors import BackendError
+from ...profiling.devices.device import Device
+from ..broker import protocol
+from ..broker.dropped import Dropped
+from .session import Session
+from .trainers import Slot, Trainer, TrainerGone
+
+log = logging.getLogger(__name__)
+
+AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
+#: An idle trainer that says so many messages without a pause is ended: no code of ours does.
+MOST_HEARD = 10_000
+
+
+class Listener(Protocol):
+    """Whom the keeper tells what it has seen. Called on the keeper's thread."""
+
+    def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
+
+    def ended(self, slot: Slot, how: str) -> None: ...
+
+    def released(self, trial: str) -> None: ...
+
+    def beat(self) -> None: ...
+
+    def agent_gone(self) -> None: ...
+
+
+class Keeper(threading.Thread):
+    """Sessions and idle trainers are given to it and taken back by the slots' threads."""
+
+    def __init__(self, device: Device, url: str, lease_ms: int, listener: Listener) -> None:
+        super().__init__(name="keeper", daemon=True)
+        self.incarnation = uuid4().hex
+        self.draining = False
+        self._device = device
+        self._url = url
+        self._lease_ms = lease_ms
+        self._listener = listener
+        # A broker that does not answer may hold up the keeper for one beat, not for more.
+        self._client = protocol.connect(url, timeout=max(0.3, lease_ms / 3000))
+        self._dropped = Dropped()
+        self._sessions: dict[str, Session] = {}
+        self._idle: dict[int, tuple[Slot, Trainer]] = {}
+        self._outbox: deque[protocol.Command] = deque()
+        self._seen_release = "0"
+        self._away = False
+        self._over = False
+        self._due = 0.0
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll = select.epoll()
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._agent = sys.stdin.fileno() if os.environ.get(AGENT_VARIABLE) == "1" else -1
+        if self._agent >= 0:
+            self._epoll.register(self._agent, select.EPOLLIN)
+
+    # -- for other threads -----------------------------------------------------------------------
+
+    def add(self, session: Session) -> None:
+        """Keep this session's lease from now on; it was just claimed."""
+        self._sessions[session.owner] = session
+        if time.monotonic() + session.task.lease_ms / 3000 < self._due:
+            self._due = 0.0
+            self.wake()
+
+    def remove(self, session: Session) -> None:
+        self._sessions.pop(session.owner, None)
+
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
+
+    def watch(self, slot: Slot, trainer: Trainer) -> None:
+        """No segment runs in ``trainer``: hear what it still has to say."""
+        for fd in trainer.descriptors:
+            self._idle[fd] = (slot, trainer)
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def leave(self, trainer: Trainer) -> None:
+        """A segment is about to run in ``trainer``: its lines are the session's."""
+        for fd in trainer.descriptors:
+            if self._idle.pop(fd, None):
+                self._epoll.unregister(fd)
+
+    def post(self, command: protocol.Command) -> None:
+        """Send ``command`` to the broker soon, and again until it is there."""
+        self._outbox.append(command)
+        self.wake()
+
+    def drain(self) -> None:
+        """Tell the scheduler that this device takes nothing more. Safe in a signal handler."""
+        self.draining = True
+        self._due = 0.0
+        self.wake()
+
+    def wake(self) -> None:
+        os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        """End the thread, and say that the device is gone."""
+        self._over = True
+        self.wake()
+        self.join()
+        self.sign_off()
+
+    def sign_off(self) -> None:
+        """Say that the device is gone. On this thread, or once it has ended.
+
+        Its record stays for the scheduler, which reads there whether it drained before.
+        """
+        device = self._device.name
+        try:
+            with protocol.answering(self._url):
+                self._client.hset(protocol.DEVICES, device, self._record())
+                self._client.delete(protocol.alive_key(device))
+        except BackendError as error:
+            log.debug("%s", error)  # the entry expires by itself
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while not self._over:
+            for fd, _ in self._epoll.poll(max(0.0, self._due - time.monotonic())):
+                try:
+                    self._event(fd)
+                except Exception:  # as below
+                    log.exception("the keeper stumbled over an event")
+            try:
+                self._send()
+            except BackendError as error:
+                if not self._away:
+                    log.warning("%s", error)
+                self._away = True
+                self._due = time.monotonic() + self._period()
+            except Exception:
+                # Without its keeper a worker loses every lease: what is wrong is logged instead.
+                log.exception("the keeper stumbled")
+                self._due = time.monotonic() + self._period()
+
+    def _event(self, fd: int) -> None:
+        if fd == self._wake:
+            os.eventfd_read(fd)
+        elif fd == self._agent:
+            if not os.read(fd, 4096):
+                self._epoll.unregister(fd)
+                self._listener.agent_gone()
+        else:
+            found = self._idle.get(fd)
+            if found:
+                self.hear(*found)
+
+    def hear(self, slot: Slot, trainer: Trainer) -> None:
+        """Take what an idle trainer has said so far."""
+        if not trainer.reading.acquire(blocking=False):
+            return  # a session has taken it meanwhile
+        gone = ""
+        try:
+            heard = 0
+            while (line := trainer.receive(0)) is not None:
+                if line.get("op") in ("durable", "undurable"):
+                    self._listener.durable(trainer, line)
+                heard += 1
+                if heard == MOST_HEARD:  # the leases wait
+                    trainer.kill()
+                    gone = f"it said {heard:,} messages in a row"
+                    break
+        except TrainerGone as error:
+            gone = str(error)
+        finally:
+            trainer.reading.release()
+        if gone:
+            self.leave(trainer)
+            self._listener.ended(slot, gone)
+
+    def _period(self) -> float:
+        """Seconds between beats: a third of the shortest lease."""
+        leases = [session.task.lease_ms for session in list(self._sessions.values())]
+        return min([self._lease_ms, *leases]) / 3000
+
+    def _send(self) -> None:
+        """The outbox, and when it is time the beat, in one round trip."""
+        posted = len(self._outbox)
+        commands = [self._outbox[i] for i in range(posted)]
+        beat = time.monotonic() >= self._due
+        sessions = list(self._sessions.values())
+        if beat:
+            commands += self._registration()
+            commands += [_beat(session) for session in sessions]
+        if not commands:
+            return
+        started = time.monotonic()
+        with protocol.answering(self._url):
+            answers = protocol.execute(self._client, commands)
+            if any(map(protocol.is_wrong_type, answers)):
+                self._dropped.mend(self._client)
+                self._dropped.count(self._client)
+        for answer in answers:
+            if isinstance(answer, redis.RedisError):
+                raise BackendError(f"the broker refuses: {answer}")
+        self._away = False
+        for _ in range(posted):
+            self._outbox.popleft()
+        if beat:
+            self._due = started + self._period()
+            self._take(answers[posted:], sessions)
+
+    def _record(self) -> str:
+        device = asdict(self._device)
+        fields = {"device": device, "incarnation": self.incarnation, "draining": self.draining}
+        return json.dumps(fields)
+
+    def _registration(self) -> list[protocol.Command]:
+        alive = protocol.alive_key(self._device.name)
+        return [
+            ("HSET", protocol.DEVICES, self._device.name, self._record()),
+            ("SET", alive, self.incarnation, "PX", self._lease_ms),
+            ("XRANGE", protocol.RELEASES, f"({self._seen_release}", "+", "COUNT", 1000),
+        ]
+
+    def _take(self, answers: list[Any], sessions: list[Session]) -> None:
+        for entry, fields in answers[2]:
+            self._seen_release = entry
+            trial = protocol.pairs(fields).get("t")
+            if trial:
+                self._listener.released(trial)
+        for session, answer in zip(sessions, answers[3:], strict=True):
+            session.heard(int(answer))
+        self._listener.beat()
+
+
+def _beat(session: Session) -> protocol.Command:
+    task = session.task
+    keys = (protocol.attempt_key(task.trial), protocol.lease_key(task.trial, task.rank))
+    return protocol.BEAT.command(keys, (task.fence, session.owner, task.lease_ms, task.rank))

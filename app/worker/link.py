@@ -1,0 +1,177 @@
+"""What a worker says to the broker: claims, reports, questions; patient while it is away."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import redis
+from pydantic import TypeAdapter, ValidationError
+
+from ...profiling.base.errors import BackendError
+from ...tasks.process.messages import Forged, SegmentTask, dumps, open_task, parse, seal
+from ..broker import protocol
+from ..broker.dropped import Dropped
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a report is tried again while the broker is away. By then the lease has long
+#: run out, and the trial stays warm in its trainer.
+REPORT_PATIENCE = 60.0
+#: The same for a claim: an unclaimed message is soon sent anew by the scheduler.
+CLAIM_PATIENCE = 5.0
+#: Seconds between two looks at whether a meeting is still wanted.
+MEET_LOOK = 0.25
+#: Seconds after which an unanswered question is asked again (the scheduler may have been killed).
+ASK_AGAIN = 2.0
+
+#: The trainers of a gang, as its ranks find them.
+_IDENTITIES = TypeAdapter(tuple[str, ...])
+
+_T = TypeVar("_T")
+
+
+class Link:
+    """A worker's connection to the broker; its methods may be called from any thread."""
+
+    def __init__(self, url: str) -> None:
+        self.client = protocol.connect(url)
+        self.url = url
+        self.closing = threading.Event()
+        self._key = b""
+        self._dropped = Dropped()
+
+    def open(self, text: object, mark: object) -> SegmentTask:
+        """The task in a message. Raises Forged; BackendError when there is no key to be had."""
+        try:
+            return open_task(self._key, text, mark)
+        except Forged:
+            # The installation may have been made anew since: look once, then believe it.
+            known = self._key
+            self._key = self.installation_key()
+            if self._key == known:
+                raise
+            return open_task(self._key, text, mark)
+
+    def installation_key(self) -> bytes:
+        installation = protocol.fetch_installation(self.client, self.url)
+        if installation is None:
+            raise BackendError("the broker serves no installation: no scheduler has opened it")
+        return installation.key
+
+    def address(self) -> str:
+        """This node's address on the way to the broker: other nodes' trainers find ours there.
+
+        Not as the broker sees it: behind a NAT or a proxy that is another machine's.
+        """
+        if self.url.startswith("redis+socket://"):
+            return "127.0.0.1"
+        at: Any = self.client.get_connection_kwargs()
+
+        def look() -> str:
+            try:
+                where = (at["host"], at["port"])
+                with socket.create_connection(where, protocol.CONNECT_TIMEOUT) as way:
+                    return str(way.getsockname()[0])
+            except OSError as error:
+                raise redis.ConnectionError(str(error)) from error
+
+        return self._patiently(REPORT_PATIENCE, look)
+
+    def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
+        """``ok``, or why not: ``stale``, ``done``, ``dup``. Raises BackendError.
+
+        ``trainer`` is the identity of the trainer that will be this rank of a gang.
+        """
+        ranks = range(len(task.queues)) if len(task.queues) > 1 else ()
+        meetings = [protocol.meeting_key(task.trial, task.fence, rank) for rank in ranks]
+        keys = (*self._keys(task), *meetings)
+        args = (
+            *(task.fence, owner, task.lease_ms, task.rank),
+            *(trainer, protocol.MEETING_EXPIRES),
+        )
+        return self._patiently(
+            CLAIM_PATIENCE, lambda: str(protocol.call(self.client, protocol.CLAIM, keys, *args))
+        )
+
+    def meet(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
+        """The identities of the gang's trainers by rank, once all ranks have claimed.
+
+        None when it is not ``still`` of interest before that.
+        """
+        key = protocol.meeting_key(task.trial, task.fence, task.rank)
+        while still() and not self.closing.is_set():
+            found: Any = self._patiently(
+                REPORT_PATIENCE, lambda: self.client.blpop([key], timeout=MEET_LOOK)
+            )
+            if found:
+                try:
+                    return _IDENTITIES.validate_json(found[1])
+                except ValidationError as error:
+                    log.warning("%s is no list of trainers: %s", key, error)
+                    return None
+        return None
+
+    def report(self, task: SegmentTask, owner: str, body: dict[str, Any], *, closes: bool) -> str:
+        """``ok``, ``cut`` (accepted, and close soon), ``done`` or ``stale``. Raises BackendError
+        when the broker stays away, ValueError when ``body`` is not JSON.
+        """
+        text = dumps(body)
+        keys = (*self._keys(task), protocol.REPORTS)
+        args = (task.fence, owner, task.rank, int(closes), text, seal(self._key, text))
+        return self._patiently(
+            REPORT_PATIENCE, lambda: str(protocol.call(self.client, protocol.REPORT, keys, *args))
+        )
+
+    def ask(
+        self,
+        task: SegmentTask,
+        owner: str,
+        body: dict[str, Any],
+        *,
+        still: Callable[[], bool],
+    ) -> dict[str, Any] | None:
+        """The scheduler's answer to the question ``body``; None when fenced off, or not ``still``
+        of interest. The question is repeated until it is answered.
+        """
+        name = protocol.reply_name(uuid4().hex)
+        question = {**body, "reply": name}
+        while still():
+            if self.report(task, owner, question, closes=False) in ("stale", "done"):
+                return None
+            found: Any = self._patiently(
+                REPORT_PATIENCE,
+                lambda: self.client.blpop([protocol.PREFIX + name], timeout=ASK_AGAIN),
+            )
+            if found:
+                try:
+                    return parse(found[1])
+                except Forged as error:  # it is asked again
+                    self._dropped.note("replies", name, error)
+                    self._dropped.count(self.client)
+        return None
+
+    def durable(self, body: dict[str, Any]) -> protocol.Command:
+        """The command that records a durable state. No fence: it is checked by its content."""
+        return ("XADD", protocol.REPORTS, "*", *protocol.sealed(self._key, dumps(body)))
+
+    def _keys(self, task: SegmentTask) -> tuple[str, str]:
+        return protocol.attempt_key(task.trial), protocol.lease_key(task.trial, task.rank)
+
+    def _patiently(self, patience: float, attempt: Callable[[], _T]) -> _T:
+        until = time.monotonic() + patience
+        pause = 0.02
+        while True:
+            try:
+                with protocol.answering(self.url):
+                    return attempt()
+            except BackendError as error:
+                if time.monotonic() > until or self.closing.wait(pause):
+                    raise
+                log.debug("%s; trying again", error)
+                pause = min(1.0, 2 * pause)

@@ -1,0 +1,106 @@
+"""How a worker's Celery reads its queues: without acknowledgements, and past whatever lies in them.
+
+An element is looked at before Celery sees it. What is no message of ours is dropped, and so is what
+Celery fails over all the same: it was taken from its queue before, so it never comes again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from queue import Empty
+from typing import Any
+
+import redis
+
+from ...profiling.devices.device import KINDS
+from ...tasks.process.messages import Forged
+from ..broker import protocol
+from ..broker.dropped import Dropped
+
+log = logging.getLogger(__name__)
+
+#: A queue of a slot; Celery has others, for what operators ask and are answered.
+_SLOT = re.compile(rf"(?:{'|'.join(KINDS)})\..+\.s[0-9]+")
+
+
+def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
+    """Celery's messaging for the broker at ``url``.
+
+    ``check`` raises Forged for an element that is no message for the queue of a slot.
+    """
+    # By name, because they ship half of their types.
+    kombu: Any = import_module("kombu")
+    transport: Any = import_module("kombu.transport.redis")
+    amqp: Any = import_module("celery.app.amqp")
+    dropped, client = Dropped(), protocol.connect(url)
+
+    class Channel(transport.Channel):  # type: ignore[misc]  # typed as far as it goes
+        def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:
+            return super().basic_consume(queue, True, *args, **options)
+
+        def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
+            """Nothing was recorded when the message came, so nothing is to be removed."""
+
+        def _brpop_read(self, **options: Any) -> Any:
+            with self._dropping("an element"):
+                return super()._brpop_read(**options)
+            return True
+
+        def _receive_one(self, c: Any) -> Any:
+            with self._dropping("an event"):
+                return super()._receive_one(c)
+            raise Empty
+
+        @contextmanager
+        def _dropping(self, where: str) -> Iterator[None]:
+            """One element that is no message would end the worker, and the next one as well."""
+            try:
+                yield
+            except (Empty, *self.connection_errors):
+                raise
+            except Forged as error:
+                dropped.note("queues", where, error)
+            except redis.ResponseError as error:
+                if not protocol.is_wrong_type(error):
+                    raise
+                queues = self.active_queues
+                keys = [self._q_for_pri(queue, n) for n in self.priority_steps for queue in queues]
+                dropped.mend(client, keys)
+            except (ValueError, RecursionError) as error:
+                dropped.note("queues", where, Forged("json", f"it is no message: {error!r}"))
+            except Exception as error:
+                log.debug("Celery failed over %s", where, exc_info=True)
+                dropped.note("queues", where, Forged("handling", f"it is no message: {error!r}"))
+            else:
+                return
+            dropped.count(client)
+
+    class Transport(transport.Transport):  # type: ignore[misc]  # as above
+        def _deliver(self, message: Any, queue: str) -> None:
+            if _SLOT.fullmatch(queue):
+                try:
+                    check(message, queue)
+                except Forged as error:
+                    raise Forged(error.check, f"in {queue} {error}") from error
+            super()._deliver(message, queue)
+
+    Transport.Channel = Channel
+
+    class Connection(kombu.Connection):  # type: ignore[misc]  # as above
+        def get_transport_cls(self) -> Any:
+            return Transport
+
+        def ensure_connection(self, *args: Any, **options: Any) -> Any:
+            # A broker that was restarted is back in a moment; kombu's first wait is 2 s.
+            waits = {"interval_start": 0.1, "interval_step": 0.2, "interval_max": 5.0}
+            return super().ensure_connection(*args, **waits | options)
+
+    class Messaging(amqp.AMQP):  # type: ignore[misc]  # as above
+        pass
+
+    Messaging.Connection = Connection
+    return Messaging

@@ -1,0 +1,349 @@
+"""One segment in one trainer: the conversation, from the claim to the report that closes it.
+
+A session ends in one of these ways: its closing epoch, ``returned``, ``failed`` or ``refused`` as
+the trainer says it; the death of the trainer; an epoch over its time limit; or *fenced off*, when
+the attempt no longer counts. A trainer that is fenced off is told to stop, and is killed when it
+has not stopped by ``STOP_GRACE`` and the time of one step.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...profiling.base.errors import BackendError
+from ...tasks.process.messages import SegmentTask, dumps
+from .link import Link
+from .trainers import Trainer, TrainerGone
+
+log = logging.getLogger(__name__)
+
+#: Seconds until a trainer is given up that was told to stop (and the time of a step).
+STOP_GRACE = 2.0
+#: Seconds in which a new trainer must be there, and in which the user's code and data are loaded
+#: where epochs have a time limit (that limit where it is longer).
+START_LIMIT = 120.0
+#: Seconds in which a member of a broken gang may say what happened before the others do.
+BROKEN_GRACE = 0.5
+#: The longest time (seconds) without a look at the clock.
+LOOK = 0.5
+
+Result = dict[str, Any]
+
+
+class Session:
+    """``run`` belongs to the slot's thread, ``heard`` to the keeper's."""
+
+    def __init__(
+        self,
+        task: SegmentTask,
+        text: str,
+        owner: str,
+        link: Link,
+        *,
+        show: Callable[[str], None],
+        durable: Callable[[Trainer, dict[str, Any]], None],
+    ) -> None:
+        self.task = task
+        self.owner = owner
+        self.trainer: Trainer | None = None
+        self.fenced_off = False
+        #: The identities of a gang's trainers by rank; empty where there is only one.
+        self.members: tuple[str, ...] = ()
+        #: When the claim was granted (monotonic seconds).
+        self.claimed_at = time.monotonic()
+        self._text = text
+        self._link = link
+        self._show = show
+        self._durable = durable
+        # Over what the keeper may say to the trainer: nothing, once the segment is over, since the
+        # trainer may already be at the next one.
+        self._lock = threading.Lock()
+        self._over = False
+        self._cut = False
+        self._stop_by = 0.0
+        self._due = 0.0
+        self._limit = 0.0
+        self._preparing = False
+        self._epoch = task.first
+        self._progress: tuple[float, int] | None = None
+        self._step_seconds = 0.0
+        self._trying: list[Any] = []
+
+    def heard(self, beat: int) -> None:
+        """What the broker said of the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
+        with self._lock:
+            if self._over or self.fenced_off:
+                return
+            if beat < 0:
+                log.warning("%s is fenced off", self.task.task_id)
+                self.fenced_off = True
+                self._stop_by = time.monotonic() + STOP_GRACE + self._step_seconds
+                if self.trainer:
+                    self.trainer.send({"op": "stop"})
+            elif beat > 0 and not self._cut:
+                self._cut = True
+                if self.trainer:
+                    self.trainer.send({"op": "cut"})
+
+    def run(self, trainer: Trainer) -> Result:
+        """Run the segment in ``trainer``, whose lines are ours to read; what Flower shows of it."""
+        try:
+            return self._run(trainer)
+        except TrainerGone as error:
+            return self._trainer_gone(trainer, error)
+        finally:
+            with self._lock:
+                self._over = True
+
+    def _run(self, trainer: Trainer) -> Result:
+        with self._lock:
+            if self.fenced_off:
+                return {"dropped": "fenced off"}
+            self.trainer = trainer
+            trainer.causes[self.task.trial] = self.task.id
+            members = dumps(self.members)
+            trainer.send_text(f'{{"op":"run","members":{members},"task":{self._text}}}')
+            if self._cut:
+                trainer.send({"op": "cut"})
+        self._set_due(None if trainer.ready else START_LIMIT)
+        while True:
+            line = trainer.receive(self._patience())
+            result = None if line is None else self._hear(trainer, line)
+            # One that talks without a pause is ended, too, when it is fenced off.
+            if result is None and (line is None or self.fenced_off):
+                result = self._overdue(trainer)
+            if result is not None:
+                return result
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _set_due(self, limit: float | None = None) -> None:
+        self._limit = limit or self.task.epoch_timeout or 0.0
+        self._due = time.monotonic() + self._limit if self._limit else 0.0
+
+    def _patience(self) -> float:
+        deadline = self._stop_by or self._due
+        return min(LOOK, deadline - time.monotonic()) if deadline else LOOK
+
+    def _overdue(self, trainer: Trainer) -> Result | None:
+        now = time.monotonic()
+        if self.fenced_off:
+            if trainer.starting:
+                # Its successor would only import the same again: it reads the stop when it has.
+                return {"dropped": "fenced off"}
+            if now < self._stop_by:
+                return None
+            trainer.kill()
+            return {"dropped": "fenced off"}
+        if not self._due or now < self._due:
+            return None
+        trainer.kill()
+        if not trainer.ready:
+            return self._lost(f"its trainer was not ready after {START_LIMIT:g} s")
+        what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
+        return self._failed("timeout", f"{what} took longer than {self._limit:g} s")
+
+    # -- what the trainer says -------------------------------------------------------------------
+
+    def _hear(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+        op = line.get("op")
+        if op == "ready":
+            self._set_due()
+            return None
+        if op in ("durable", "undurable"):  # of any trial: it was written in the background
+            self._durable(trainer, line)
+            return None
+        if line.get("trial") != self.task.trial or line.get("fence") != self.task.fence:
+            return None  # the end of a segment that was fenced off before ours
+        try:
+            return self._HEARD[str(op)](self, trainer, line)
+        except _MALFORMED as error:
+            raise trainer.nonsense(line) from error
+
+    def _hear_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+        closes = bool(line["closes"])
+        epoch = int(line["epoch"])
+        self._epoch = epoch + 1
+        self._set_due()
+        if self.task.rank == 0:
+            body = {name: line[name] for name in _EPOCH_FIELDS}
+            claimed = round(time.monotonic() - self.claimed_at, 6)
+            report = {"kind": "epoch", "holder": trainer.identity, "claimed": claimed, **body}
+            self._report(report, closes=closes)
+        if not closes:
+            return None
+        metric = self.task.metric
+        return {"epoch": epoch, metric: line["metrics"].get(metric)}
+
+    def _hear_progress(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        now, step, epoch = time.monotonic(), int(line["step"]), int(line["epoch"])
+        if self._progress and step > self._progress[1]:
+            before, earlier = self._progress
+            self._step_seconds = (now - before) / (step - earlier)
+        self._progress = (now, step)
+        if epoch != self._epoch:  # an epoch that is replayed has its own time
+            self._epoch = epoch
+            self._preparing = False
+            self._set_due()
+        self._show(str(line["text"]))
+
+    def _hear_replayed(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        if self.task.rank == 0:
+            body = {name: line[name] for name in ("first", "last", "reason")}
+            self._report({"kind": "replayed", **body}, closes=False)
+
+    def _hear_trying(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._trying = list(line["config"])
+
+    def _hear_windows(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        body = {name: line[name] for name in ("windows", "failed")}
+        self._report({"kind": "windows", **body}, closes=False)
+
+    def _hear_profiled(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        body = {name: line[name] for name in ("epoch", "values")}
+        self._report({"kind": "profiled", **body}, closes=False)
+
+    def _hear_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._set_due()  # nothing that the code does takes this long
+        self._show(str(line["text"]))
+
+    def _hear_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._preparing = True
+        if self.task.epoch_timeout is not None:
+            self._set_due(max(START_LIMIT, self.task.epoch_timeout))
+
+    def _hear_prepared(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._preparing = False
+        self._epoch = self.task.first
+        self._set_due()
+
+    def _hear_suggest(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+        if self.fenced_off:
+            return None
+        question = {"kind": "suggest", "name": line["name"], "distribution": line["distribution"]}
+        try:
+            answer = self._link.ask(
+                self.task,
+                self.owner,
+                self._body(question),
+                still=lambda: trainer.alive and not self.fenced_off,
+            )
+        except BackendError as error:
+            log.warning("%s was given up: %s", self.task.task_id, error)
+            answer = None
+        self._set_due()
+        if answer is None:
+            self.heard(-1)
+        elif "error" in answer:
+            trainer.send({"op": "stop"})  # its objective waits for the value
+            return self._failed("exception", f"no value for {line['name']!r}: {answer['error']}")
+        else:
+            trainer.send({"op": "suggested", "name": line["name"], "value": answer["value"]})
+        return None
+
+    def _hear_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        names = ("value", "further", "constraints", "pruned", "unasked")
+        said = {name: line[name] for name in names if name in line}
+        self._report({"kind": "returned", "left": trainer.children} | said, closes=True)
+        return {"returned": line["value"]}
+
+    def _hear_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return self._failed(str(line["kind"]), str(line["message"]), str(line["traceback"]))
+
+    def _hear_refused(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return self._lost(
+            str(line["reason"]),
+            refused=True,
+            signature=str(line.get("signature", "")),
+            expected=str(line.get("expected", "")),
+        )
+
+    def _hear_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        """The gang broke apart: by a member who can say why, if it is given the time to."""
+        self._link.closing.wait(BROKEN_GRACE)
+        return self._lost(str(line["reason"]), blamed=False)
+
+    def _hear_stopped(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return {"dropped": "fenced off"} if self.fenced_off else self._lost("its trainer stopped")
+
+    _HEARD: dict[str, Callable[[Session, Trainer, dict[str, Any]], Result | None]] = {  # noqa: RUF012 - a table, never changed
+        "epoch": _hear_epoch,
+        "preparing": _hear_preparing,
+        "prepared": _hear_prepared,
+        "progress": _hear_progress,
+        "replayed": _hear_replayed,
+        "trying": _hear_trying,
+        "windows": _hear_windows,
+        "profiled": _hear_profiled,
+        "waiting": _hear_waiting,
+        "suggest": _hear_suggest,
+        "returned": _hear_returned,
+        "failed": _hear_failed,
+        "refused": _hear_refused,
+        "broken": _hear_broken,
+        "stopped": _hear_stopped,
+    }
+
+    # -- what the scheduler is told --------------------------------------------------------------
+
+    def _trainer_gone(self, trainer: Trainer, how: TrainerGone) -> Result:
+        if self._link.closing.is_set():
+            return self._lost("its worker was stopped")
+        if not trainer.ready:
+            return self._lost(f"its trainer did not start: {how}")
+        if how.error:
+            words = f"its trainer ended with {how.error}"
+            return self._failed("exit", f"{words}: did your code change what Python itself needs?")
+        if how.code is not None:
+            words = f"os._exit({how.code}), or a library that does so, ended the process"
+            return self._failed("exit", f"{words}: raise or return instead")
+        return self._failed("died", str(how))
+
+    def _failed(self, failure: str, message: str, traceback: str = "") -> Result:
+        body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}
+        self._report(body | {"trying": self._trying}, closes=True)
+        return {"failed": failure}
+
+    def _lost(
+        self, reason: str, *, refused: bool = False, blamed: bool = True, **signatures: str
+    ) -> Result:
+        """Say that the attempt is lost; ``blamed``: by this rank's fault, for all that is known."""
+        ranks = [self.task.rank] if blamed else []
+        body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": ranks}
+        self._report(body | signatures, closes=True)
+        return {"lost": reason}
+
+    def _body(self, body: dict[str, Any]) -> dict[str, Any]:
+        task = self.task
+        return {"trial": task.trial, "fence": task.fence, "cause": task.id, **body}
+
+    def _report(self, body: dict[str, Any], *, closes: bool) -> None:
+        """Report under the fence; a report that does not count fences the session off."""
+        if self.fenced_off:
+            return
+        try:
+            answer = self._link.report(self.task, self.owner, self._body(body), closes=closes)
+        except BackendError as error:
+            # The lease is long over: another attempt will come. What ran stays warm, though.
+            log.warning("%s was given up: %s", self.task.task_id, error)
+            answer = "stale"
+        if answer == "cut":
+            self.heard(1)
+        elif answer == "stale":
+            log.warning("%s: a report came too late: %s", self.task.task_id, dumps(body)[:200])
+            self.heard(-1)
+
+
+#: What is raised over a message with other fields, or values of other kinds, than it should have.
+_MALFORMED = (
+    *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
+    RecursionError,  # written as it was read, but deeper in the stack
+)
+_EPOCH_FIELDS = (
+    *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules"),
+    "memory",  # of the whole trainer
+)

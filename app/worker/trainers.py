@@ -1,0 +1,347 @@
+"""Trainer processes: the children of a worker in which training runs.
+
+A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each slot
+has one for all torch trials, and one for each of the last few studies of objectives and epoch
+functions (they are paused in the middle of the user's code, so that code must stay as it is):
+trials share them and stay warm in them. A trainer is bound to its device before it is started: no
+library has been loaded by then. Other trainers reach it at its *identity*, ``address:port:token``:
+the worker makes the socket, so that the identity is known before the process is up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from ...profiling.devices.device import Device
+from ...tasks.process.identity import Identity, listen
+from ...tasks.process.lifeline import PIPE_CLOSED
+from ...tasks.process.messages import LONGEST, STAND_STILL, Forged, SegmentTask, dumps, parse
+from ..host.launcher import Launcher
+from ..host.logs import open_log, uncaught
+
+log = logging.getLogger(__name__)
+
+FD_VARIABLE = "PENSTOCK_TRAINER_FD"
+LISTEN_VARIABLE = "PENSTOCK_TRAINER_LISTEN"
+IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
+#: The exit status of Python after an exception that nobody caught.
+UNCAUGHT = 1
+#: Where powercap zones are; not there where the device's energy is not measured.
+POWERCAP_VARIABLE = "PENSTOCK_TRAINER_POWERCAP"
+COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
+#: Studies of functions that keep a trainer in a slot; the least recently used one is closed.
+STUDIES_KEPT = 4
+#: Seconds after which a trainer that has done nothing yet no longer counts as starting.
+STARTING = 60.0
+#: Seconds that a study's trainer stays idle when none of its trials will run again. The study's
+#: next trial may be on its way.
+LINGER = 5.0
+#: Seconds until a trainer is given up that does not take what is sent to it.
+SEND_LIMIT = 10.0
+#: Seconds that one whose socket is closed has to end by itself.
+LAST_WORDS = 1.0
+#: The kernel's ``struct ucred``: process, user, group.
+_UCRED = struct.Struct("iII")
+#: The trainer that no study has for itself goes by this name.
+SHARED = ""
+#: How a trainer's C library (glibc; others do not read it) gets memory: large blocks too from the
+#: heap, which keeps what is freed for the next step, in huge pages. Else a tensor of more than
+#: 32 MiB is made of fresh pages each time: 140 MB of state trained 30 % slower.
+ALLOCATOR = ":".join(
+    (
+        "glibc.malloc.mmap_threshold=1099511627776",
+        "glibc.malloc.trim_threshold=1099511627776",
+        "glibc.malloc.hugetlb=1",
+    )
+)
+
+
+class TrainerGone(Exception):
+    """The trainer's process has ended, or speaks what is no message; the text says how.
+
+    ``code`` is its exit status where it ended itself, ``error`` the exception that it ended with.
+    """
+
+    def __init__(self, how: str, code: int | None = None, error: str = "") -> None:
+        super().__init__(how)
+        self.code = code
+        self.error = error
+
+
+def environment(device: Device) -> dict[str, str]:
+    """The variables that bind a process to one slot of ``device``, over its user's."""
+    threads = str(max(1, len(device.cores) // device.slots))
+    return {
+        "GLIBC_TUNABLES": ALLOCATOR,
+        **os.environ,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": device.uuid or "",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+    }
+
+
+class Trainer:
+    """One trainer process. One thread at a time reads (``reading``), any thread may send."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        device: Device,
+        output: Path,
+        address: str,
+        powercap: Path | None = None,
+    ) -> None:
+        """It measures its energy with the meters in ``powercap``; not at all where that is None."""
+        ours, theirs = socket.socketpair()
+        # The kernel says with each message which process sent it.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_LIMIT))
+        with theirs, listen(address) as listening, open_log(output) as file:
+            self._output, self._before = output, os.fstat(file.fileno()).st_size
+            port = listening.getsockname()[1]
+            self.identity = str(Identity(address, port, token_hex(8)))
+            variables = {
+                FD_VARIABLE: str(theirs.fileno()),
+                LISTEN_VARIABLE: str(listening.fileno()),
+                IDENTITY_VARIABLE: self.identity,
+            }
+            if powercap is not None:
+                variables[POWERCAP_VARIABLE] = str(powercap)
+            self._process = launcher.start(
+                COMMAND,
+                variables={**environment(device), **variables},
+                descriptors=(theirs.fileno(), listening.fileno()),
+                output=file.fileno(),
+                cores=device.cores,
+            )
+        self.reading = threading.Lock()
+        self.ready = False
+        self._began = time.monotonic()
+        self._worked = False
+        #: Trials that it keeps, and the decision behind each one's last segment.
+        self.causes: dict[str, str] = {}
+        #: When its last segment ended (monotonic).
+        self.idle_since = time.monotonic()
+        self._socket = ours
+        self._sending = threading.Lock()
+        self._poll = select.poll()
+        for fd in self.descriptors:
+            self._poll.register(fd, select.POLLIN)
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
+        self._impostors: set[int] = set()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """One of them is readable when it has said something or has ended."""
+        return self._socket.fileno(), self._process.fileno()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
+
+    @property
+    def children(self) -> int:
+        """How many processes the user's code has started in it that still run."""
+        return self._process.children()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message; a trainer that is gone is noticed by who reads."""
+        self.send_text(dumps(message))
+
+    def send_text(self, text: str) -> None:
+        with self._sending:
+            try:
+                self._socket.sendall(f"{text}\n".encode())
+            except BlockingIOError:
+                # Half a message may be there: nothing that follows it could be understood.
+                log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_LIMIT)
+                self.kill()
+            except OSError as error:
+                log.debug("trainer %d does not listen: %s", self.pid, error)
+
+    def receive(self, timeout: float) -> dict[str, Any] | None:
+        """The next message, or None after ``timeout`` seconds without one. Raises TrainerGone."""
+        while not self._lines:
+            ready = [fd for fd, _ in self._poll.poll(max(0.0, timeout * 1000))]
+            if not ready:
+                return None
+            # What it said before it ended comes first. Its end alone counts, not the socket's: a
+            # child of it may have that.
+            if self._socket.fileno() not in ready:
+                raise self._gone()
+            *lines, self._rest = (self._rest + self._read()).split(b"\n")
+            self._lines.extend(lines)
+            if len(self._rest) > LONGEST:  # and it may never end
+                raise self.nonsense(self._rest)
+        line = self._lines.popleft()
+        try:
+            message = parse(line.decode())
+        except (UnicodeDecodeError, Forged) as error:
+            raise self.nonsense(line) from error
+        if message.get("op") == "ready":
+            self.ready = True
+        elif message.get("op") != "preparing":
+            self._worked = True
+        return message
+
+    def _read(self) -> bytes:
+        """What the process itself has said; nothing where somebody else did. Raises TrainerGone."""
+        try:
+            data, about, _, _ = self._socket.recvmsg(1 << 16, socket.CMSG_SPACE(_UCRED.size))
+        except OSError as error:
+            raise self._gone() from error
+        if not data:
+            raise self._gone()
+        sender = _UCRED.unpack(about[0][2])[0] if about else 0
+        if sender == self.pid:
+            return data
+        if sender not in self._impostors:
+            self._impostors.add(sender)
+            log.warning("what process %d said for trainer %d is dropped", sender, self.pid)
+        return b""
+
+    @property
+    def starting(self) -> bool:
+        """Whether it is new and imports what its first work needs."""
+        return not self._worked and time.monotonic() - self._began < STARTING
+
+    def nonsense(self, said: object) -> TrainerGone:
+        """``said`` is no message: the process is ended, for what follows could mean anything."""
+        self.kill()
+        words = f"its process told the worker what is no message: {ascii(said)[:120]}"
+        return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
+
+    def _gone(self) -> TrainerGone:
+        """How the process ended, ``signal 11 (SIGSEGV)``; what it left is ended, and named."""
+        ended = self._process.wait(LAST_WORDS)
+        left = self._process.end()
+        status = self._process.status
+        code = None
+        if not ended or status is None or status == PIPE_CLOSED:
+            how = "the training code closed file descriptors that it had not opened"
+        elif status < 0:
+            how = f"signal {-status}{_signal_name(-status)}"
+        else:
+            how, code = f"exit code {status}", status
+        if left:
+            how += f"; ended with it, for it had started them: {', '.join(left[:5])}"
+            how += f" and {len(left) - 5} more" if len(left) > 5 else ""
+        error = uncaught(self._output, self._before) if code == UNCAUGHT else ""
+        return TrainerGone(how, code, error)
+
+    def kill(self) -> None:
+        """End the process and all that it started at once, stopped or not."""
+        self._process.end()
+
+    def close(self) -> None:
+        """End the process and give back what it held here. Nothing the second time."""
+        self.kill()
+        with self.reading:  # who reads hears of the end before its numbers are another file's
+            self._process.close()
+            self._socket.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:  # a real-time signal has no name
+        return ""
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+
+
+class Slot:
+    """The trainers of one slot. One segment runs at a time, under ``lock``."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        device: Device,
+        index: int,
+        logs: Path,
+        address: str,
+        *,
+        powercap: Path | None = None,
+    ) -> None:
+        """``address`` is where this node's trainers listen to those of other slots and nodes.
+
+        ``powercap``: as of ``Trainer``.
+        """
+        self._launcher = launcher
+        self._powercap = powercap
+        self.device = device
+        self.address = address
+        self.queue = device.queue(index)
+        self.lock = threading.Lock()
+        self.output = logs / f"trainer-{self.queue}.log"
+        self._trainers: OrderedDict[str, Trainer] = OrderedDict()
+
+    def warm(self, name: str = SHARED) -> Trainer:
+        """The trainer of a study, or the shared one; a new one where there is none."""
+        trainer = self._trainers.get(name)
+        if trainer is None:
+            trainer = Trainer(
+                self._launcher, self.device, self.output, self.address, self._powercap
+            )
+            self._trainers[name] = trainer
+        self._trainers.move_to_end(name)
+        return trainer
+
+    def trainer_for(self, task: SegmentTask) -> Trainer:
+        """The trainer that runs ``task``."""
+        return self.warm(task.study if task.contract in STAND_STILL else SHARED)
+
+    def unneeded(self) -> list[Trainer]:
+        """The trainers of studies that are over or surplus."""
+        studies = [name for name in self._trainers if name != SHARED]
+        names = {name for name in studies if _is_over(self._trainers[name])}
+        names.update(studies[:-STUDIES_KEPT])
+        return [self._trainers[name] for name in names]
+
+    def release(self, trial: str) -> None:
+        """The trial is over: whoever keeps it may drop it."""
+        for trainer in self.trainers():
+            if trainer.causes.pop(trial, None) is not None:
+                trainer.send({"op": "release", "trial": trial})
+
+    @property
+    def shared(self) -> Trainer | None:
+        return self._trainers.get(SHARED)
+
+    def ended(self) -> list[Trainer]:
+        """The trainers whose processes have ended."""
+        return [trainer for trainer in self.trainers() if not trainer.alive]
+
+    def take_out(self, trainer: Trainer) -> None:
+        """Forget a trainer; the caller closes it."""
+        for name, known in list(self._trainers.items()):
+            if known is trainer:
+                del self._trainers[name]
+
+    def trainers(self) -> list[Trainer]:
+        return list(self._trainers.values())
+
+
+def _is_over(trainer: Trainer) -> bool:
+    return not trainer.causes and time.monotonic() - trainer.idle_since > LINGER

@@ -1,0 +1,261 @@
+"""The segment proxy: what a Celery worker of Penstock does with a task.
+
+It never trains. A message is opened (seal, form), claimed on the broker, and handed to the trainer
+of its slot; what the trainer says is reported under the fence. A message that is wrong is dropped,
+logged and counted: a worker outlives every message. Its threads are Celery's (one a running
+segment) and one keeper; nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...profiling.base.errors import BackendError
+from ...profiling.devices.device import Device
+from ...tasks.process.messages import Forged, SegmentTask
+from ..broker.dropped import Dropped
+from ..broker.server import broker_url
+from ..host.launcher import Launcher
+from ..host.permissions import forbid_others_to_write
+from ..host.settings import Settings
+from .keeper import Keeper
+from .link import Link
+from .session import LOOK, Result, Session
+from .trainers import Slot, Trainer
+
+log = logging.getLogger(__name__)
+
+#: What a trainer says of a state that it wrote, or could not write.
+_STATE_FIELDS = {
+    "durable": ("trial", "epoch", "state_hash", "uri"),
+    "undurable": ("trial", "reason"),
+}
+#: Seconds for the last words of a worker whose agent is gone.
+LAST_WORDS = 2.0
+
+
+class Worker:
+    """The proxy of one device. ``show(task id, words)`` puts progress before an operator's eyes."""
+
+    def __init__(
+        self, device: Device, settings: Settings, show: Callable[[str, str], None]
+    ) -> None:
+        forbid_others_to_write()
+        settings.ensure_home()
+        url = broker_url(settings)
+        self._device = device
+        self._show = show
+        self._link = Link(url)
+        self._dropped = Dropped()
+        self._keeper = Keeper(device, url, settings.lease_ms, self)
+        address = settings.address or self._link.address()
+        powercap = None if device.unmetered else settings.powercap
+        self._launcher = Launcher()
+        slots = [
+            Slot(self._launcher, device, i, settings.logs, address, powercap=powercap)
+            for i in range(device.slots)
+        ]
+        self._slots = {slot.queue: slot for slot in slots}
+        self._count = itertools.count()
+        self._idle = threading.Condition()
+        self._at_work: list[Trainer] = []
+        self._sharing = threading.Lock()
+
+    def start(self) -> None:
+        """Register the device and start the shared trainers: they load while nothing waits."""
+        self._keeper.start()
+        for slot in self._slots.values():
+            self._keeper.watch(slot, slot.warm())
+
+    def drain(self) -> None:
+        """Take nothing more; what runs is cut by the scheduler. Safe in a signal handler."""
+        self._keeper.drain()
+
+    def close(self) -> None:
+        """Wait for running segments, then take the device off and end the trainers."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._keeper.sessions)
+        self.end()
+
+    def end(self) -> None:
+        """End the trainers now; what still ran is reported as lost."""
+        self._link.closing.set()
+        for slot in self._slots.values():
+            for trainer in slot.trainers():
+                trainer.kill()
+        if threading.current_thread() is not self._keeper:
+            self._keeper.stop()
+
+    def run(self, text: object, mark: object) -> Result:
+        """One Celery task. Returns what Flower shows as its result."""
+        try:
+            task = self._link.open(text, mark)
+        except Forged as error:
+            return self._drop("a task", error)
+        except BackendError as error:
+            log.warning("a task was dropped: %s", error)
+            return {"dropped": str(error)}
+        slot = self._slots.get(task.queues[task.rank]) if task.rank < len(task.queues) else None
+        if slot is None:
+            return self._drop(task.task_id, Forged("form", "its queue is none of this worker's"))
+        owner = f"{self._keeper.incarnation}.{next(self._count)}"
+
+        def show(words: str) -> None:
+            self._show(task.task_id, words)
+
+        session = Session(task, str(text), owner, self._link, show=show, durable=self.durable)
+        if len(task.queues) > 1:
+            with slot.lock:
+                return self._as_member(session, slot)
+        return self._claim(session) or self._kept(session, lambda: self._alone(session, slot))
+
+    def _drop(self, where: str, why: Forged) -> Result:
+        self._dropped.note("queues", where, why)
+        self._dropped.count(self._link.client)
+        return {"dropped": str(why)}
+
+    def _claim(self, session: Session, trainer: str = "") -> Result | None:
+        """None when the segment is the session's, else what Flower shows."""
+        try:
+            answer = self._link.claim(session.task, session.owner, trainer)
+        except BackendError as error:
+            answer = str(error)
+        if answer == "ok":
+            session.claimed_at = time.monotonic()
+            return None
+        log.warning("%s was dropped at its claim: %s", session.task.task_id, answer)
+        return {"dropped": answer}
+
+    def _kept(self, session: Session, work: Callable[[], Result]) -> Result:
+        """What ``work`` gives, its lease kept meanwhile."""
+        self._keeper.add(session)
+        try:
+            return work()
+        finally:
+            self._keeper.remove(session)
+            with self._idle:
+                self._idle.notify_all()
+
+    def _alone(self, session: Session, slot: Slot) -> Result:
+        while not slot.lock.acquire(timeout=LOOK):
+            if session.fenced_off:
+                return {"dropped": "fenced off"}
+        try:
+            return self._in_slot(session, slot, self._trainer_for(session.task, slot))
+        finally:
+            slot.lock.release()
+
+    def _as_member(self, session: Session, slot: Slot) -> Result:
+        """A rank of a gang. It claims for a trainer, whose neighbours then are told of it."""
+        trainer = self._trainer_for(session.task, slot)
+
+        def work() -> Result:
+            members = self._link.meet(session.task, lambda: not session.fenced_off)
+            if members is None:
+                return {"dropped": "its gang did not meet"}
+            session.members = members
+            return self._in_slot(session, slot, trainer)
+
+        return self._claim(session, trainer.identity) or self._kept(session, work)
+
+    def _trainer_for(self, task: SegmentTask, slot: Slot) -> Trainer:
+        self._close(slot, slot.ended())
+        return slot.trainer_for(task)
+
+    def _in_slot(self, session: Session, slot: Slot, trainer: Trainer) -> Result:
+        self._keeper.leave(trainer)
+        self._shares(trainer, at_work=True)
+        try:
+            with trainer.reading:
+                result = session.run(trainer)
+        finally:
+            self._shares(trainer, at_work=False)
+        trainer.idle_since = time.monotonic()
+        # What it has said after its last word is read already, so that no event will tell of it.
+        self._keeper.hear(slot, trainer)
+        if trainer.alive:
+            self._keeper.watch(slot, trainer)
+        self._tidy(slot)
+        return result
+
+    def _shares(self, trainer: Trainer, *, at_work: bool) -> None:
+        """Tell the trainers at work how many they are: a GPU's joules are shared by that."""
+        if self._device.kind != "cuda" or self._device.unmetered:
+            return
+        with self._sharing:
+            (self._at_work.append if at_work else self._at_work.remove)(trainer)
+            for each in self._at_work:
+                each.send({"op": "share", "trials": len(self._at_work)})
+
+    def _tidy(self, slot: Slot) -> None:
+        """Close the trainers that have ended, or that nothing needs. Under the slot's lock."""
+        self._close(slot, slot.ended())
+        self._close(slot, slot.unneeded())
+
+    def _close(self, slot: Slot, trainers: list[Trainer]) -> None:
+        """Close ``trainers``; a shared one is replaced, unless it never came up."""
+        shared = slot.shared
+        for trainer in trainers:
+            slot.take_out(trainer)
+            self._keeper.leave(trainer)
+            trainer.close()
+        if shared in trainers and shared.ready and not self._link.closing.is_set():
+            self._keeper.watch(slot, slot.warm())
+
+    def _tidy_if_free(self, slot: Slot) -> None:
+        if slot.lock.acquire(blocking=False):  # else the segment that has it does it
+            try:
+                self._tidy(slot)
+            finally:
+                slot.lock.release()
+
+    # -- what the keeper hears -------------------------------------------------------------------
+
+    def durable(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """A state is in the store, or could not be written: say so, whoever runs now."""
+        kind = str(line.get("op"))
+        try:
+            body = {name: line[name] for name in _STATE_FIELDS[kind]}
+            cause = trainer.causes.get(str(body["trial"]), "")
+            command = self._link.durable({"kind": kind, "cause": cause, **body})
+        except (KeyError, RecursionError) as error:
+            log.warning("trainer %d said what is no message: %r", trainer.pid, error)
+            return
+        self._keeper.post(command)
+
+    def ended(self, slot: Slot, how: str) -> None:
+        """An idle trainer is gone. Only time was lost: its trials are replayed."""
+        if self._link.closing.is_set():
+            return
+        log.warning("an idle trainer of %s ended: %s", slot.queue, how)
+        self._tidy_if_free(slot)
+
+    def released(self, trial: str) -> None:
+        """The trial will not run again."""
+        for slot in self._slots.values():
+            slot.release(trial)
+
+    def beat(self) -> None:
+        """Time has passed: an idle slot closes the trainers that nothing needs any more."""
+        self._launcher.reap()
+        for slot in self._slots.values():
+            self._tidy_if_free(slot)
+
+    def agent_gone(self) -> None:
+        """The node agent was killed: its successor starts another worker, so this one makes room.
+
+        At once, without Celery's leave: a warm shutdown would wait for the segments.
+        """
+        log.warning("the node agent is gone: %s ends", self._device.name)
+        # Before its segments are lost, so that none of them is sent here again.
+        self._keeper.sign_off()
+        self.end()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._keeper.sessions, timeout=LAST_WORDS)
+        os._exit(1)

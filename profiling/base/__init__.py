@@ -1,0 +1,1 @@
+"""What everybody may use: errors, optional imports, words and URLs for messages."""

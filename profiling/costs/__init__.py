@@ -1,0 +1,1 @@
+"""The cost model: seconds by width, interference between trials, failure rates."""

@@ -1,0 +1,261 @@
+"""The throughput model fitted to a few measured places, with what remains unknown.
+
+The logarithm of the time is the model's plus a smooth deviation of its own plus noise: a Gaussian
+process whose mean is the seven-parameter model (``speed``). The seven are fitted as logarithms to
+the most probable values under a prior (damped Gauss-Newton), which is what makes one or two points
+enough; the prior is on ratios only, so any unit of time and of work fits alike. Estimates
+are made by the linearised model (Rasmussen and Williams, "Gaussian processes for machine
+learning", 2006, section 2.7): near a measured place they follow what was measured there and are
+sure of it, far from all they follow the model.
+
+Plain Python on purpose: the matrices are small, and a plan that is made again from the same events
+must not depend on which linear algebra library a machine has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import mul
+from statistics import median
+
+from ..base.errors import UsageError
+from .throughput import Estimate, Measured, Place, packed
+
+#: Standard deviation of the logarithm of one measured time.
+NOISE = 0.05
+#: Standard deviation of what is no noise and not in the model either, and how far it reaches: in
+#: the logarithms of nodes, width and a device's batch.
+MISFIT = 0.15
+REACH = (0.5, 1.0, 0.2)
+#: Steps of the fit at most; a fit of a dozen places takes about six.
+STEPS = 20
+#: Logarithm of gamma - 1 beyond which computing and synchronising overlap fully.
+STEEPEST = 5.0
+
+_Row = list[float]
+
+#: The ratios of which a prior speaks, by the places of both in ``Coefficients``.
+RATIOS = ((1, 0), (2, 0), (3, 2), (4, 2), (5, 4))
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Means and standard deviations of six logarithms, before any measurement.
+
+    Five are of the ratios ``RATIOS``, where ``beta_grad`` counts times the global batch (the
+    measured places' geometric mean): of computing a batch on one device to what a step costs
+    anyway, of synchronising to that, of each further device to it, of a node's boundary to it.
+    The last is of ``gamma`` - 1.
+    """
+
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+
+#: Of four applications on five kinds of GPU cluster (``families.json``), rounded; the
+#: deviations are a little wider than theirs, for CPU cores and other applications.
+PRIOR = Prior((2.0, 0.3, -2.2, 0.5, -4.5, 0.6), (1.6, 1.2, 1.5, 1.0, 1.0, 1.5))
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedModel:
+    """What ``fit`` found. Cheap to ask: some 50 microseconds an estimate at 12 measured places."""
+
+    measured: dict[Place, Estimate]
+    #: The parameters as fitted, and the global batch that they are relative to.
+    _theta: _Row
+    _share: float
+    #: Factor of the covariance of what was measured, and by it the residuals and the slopes.
+    _factor: list[_Row]
+    _residuals: _Row
+    _slopes: list[_Row]
+    #: Factor of the parameters' precision.
+    _precision: list[_Row]
+
+    def estimate(self, place: Place) -> Estimate:
+        """Seconds at ``place``: as measured where it was measured, whatever the model says."""
+        known = self.measured.get(place)
+        if known is not None:
+            return known
+        value, slope = _model(self._theta, place, self._share)
+        near = _solve(self._factor, [_covariance(place, other) for other in self.measured])
+        unknown = [
+            own - _dot(near, theirs) for own, theirs in zip(slope, self._slopes, strict=True)
+        ]
+        spread = _solve(self._precision, unknown)
+        variance = MISFIT**2 - _dot(near, near) + _dot(spread, spread)
+        return Estimate(
+            place,
+            math.exp(value + _dot(near, self._residuals)),
+            math.sqrt(max(0.0, variance) + NOISE**2),
+        )
+
+    def curve(self, max_width: int) -> tuple[Estimate, ...]:
+        """Estimates for 1 to ``max_width`` devices of one node, and one batch."""
+        return tuple(self.estimate(packed(width)) for width in range(1, max_width + 1))
+
+
+def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
+    """The model of all ``points``; several of one place count as their median.
+
+    Raises:
+        UsageError: no points.
+    """
+    times: dict[Place, _Row] = {}
+    for point in points:
+        times.setdefault(point.place, []).append(math.log(point.seconds))
+    if not times:
+        raise UsageError.refuse("points", (), "at least one measured time")
+    places = list(times)
+    logs = [median(each) for each in times.values()]
+    share = math.exp(_mean([math.log(place.share * place.width) for place in places]))
+    factor = _cholesky(
+        [
+            [
+                _covariance(one, other) + (NOISE**2 / len(times[one]) if one == other else 0.0)
+                for other in places
+            ]
+            for one in places
+        ]
+    )
+    theta, residuals, slopes, precision = _most_probable(places, logs, share, factor, prior)
+    measured = {
+        place: Estimate(place, math.exp(log), NOISE / math.sqrt(len(times[place])))
+        for place, log in zip(places, logs, strict=True)
+    }
+    return SpeedModel(measured, theta, share, factor, residuals, slopes, precision)
+
+
+def _most_probable(
+    places: list[Place], logs: _Row, share: float, factor: list[_Row], prior: Prior
+) -> tuple[_Row, _Row, list[_Row], list[_Row]]:
+    """Parameters, residuals and (by parameter) slopes by ``factor``, the precision's factor.
+
+    Levenberg's and Marquardt's damping: a step that does not help is tried again, shorter.
+    """
+    weights = [1.0 / deviation**2 for deviation in prior.deviations]
+    pulls = [[0.0] * 7 for _ in range(7)]
+    pulls[6][6] = weights[5]
+    guess = [0.0] * 6 + [prior.means[5]]
+    for (i, j), weight, mean in zip(RATIOS, weights, prior.means, strict=False):
+        guess[i] = guess[j] + mean
+        pulls[i][i] += weight
+        pulls[j][j] += weight
+        pulls[i][j] = pulls[j][i] = -weight
+
+    def at(theta: _Row) -> tuple[float, _Row, list[_Row], _Row]:
+        """Half of what is minimised, residuals, slopes by parameter, and the prior's pull."""
+        rows = [_model(theta, place, share) for place in places]
+        residuals = _solve(
+            factor, [log - value for log, (value, _) in zip(logs, rows, strict=True)]
+        )
+        slopes = [_solve(factor, [row[i] for _, row in rows]) for i in range(7)]
+        away = [one - other for one, other in zip(theta, guess, strict=True)]
+        pull = [_dot(row, away) for row in pulls]
+        return 0.5 * (_dot(residuals, residuals) + _dot(away, pull)), residuals, slopes, pull
+
+    start = [_model(guess, place, share)[0] for place in places]
+    shift = _mean([log - value for log, value in zip(logs, start, strict=True)])
+    theta = [value + (shift if i < 6 else 0.0) for i, value in enumerate(guess)]
+    cost, residuals, slopes, pull = at(theta)
+    damping = 1e-3
+    for _ in range(STEPS):
+        normal = _normal(slopes, pulls)
+        gradient = [_dot(slope, residuals) - one for slope, one in zip(slopes, pull, strict=True)]
+        damped = [
+            [value * (1.0 + damping) if i == j else value for j, value in enumerate(row)]
+            for i, row in enumerate(normal)
+        ]
+        lower = _cholesky(damped)
+        step = _solve_back(lower, _solve(lower, gradient))
+        new = [one + min(2.0, max(-2.0, by)) for one, by in zip(theta, step, strict=True)]
+        found = at(new)
+        if found[0] < cost:
+            gained, theta = cost - found[0], new
+            cost, residuals, slopes, pull = found
+            damping = max(1e-6, damping / 5.0)
+            if gained < 1e-3:
+                break
+        else:
+            damping *= 5.0
+            if damping > 1e6:
+                break
+    return theta, residuals, slopes, _cholesky(_normal(slopes, pulls))
+
+
+def _model(theta: Sequence[float], place: Place, share: float) -> tuple[float, _Row]:
+    """Logarithm of the model's time, and its derivatives by the seven parameters."""
+    fixed, moving = math.exp(theta[0]), math.exp(theta[1]) * place.share / share
+    grad = fixed + moving
+    slopes = [fixed / grad, moving / grad, 0.0, 0.0, 0.0, 0.0, 0.0]
+    if place.width == 1:
+        return math.log(grad), slopes
+    at = 2 if place.nodes == 1 else 4
+    alpha, beta = math.exp(theta[at]), math.exp(theta[at + 1]) * (place.width - 2)
+    sync = alpha + beta
+    gamma = 1.0 + math.exp(min(theta[6], STEEPEST))
+    apart = gamma * math.log(sync / grad)
+    # The part of computing in grad ** gamma + sync ** gamma.
+    part = 1.0 / (1.0 + math.exp(apart)) if apart < 700.0 else 0.0
+    value = math.log(grad) + (max(apart, 0.0) + math.log1p(math.exp(-abs(apart)))) / gamma
+    slopes = [part * slope for slope in slopes]
+    slopes[at], slopes[at + 1] = (1.0 - part) * alpha / sync, (1.0 - part) * beta / sync
+    slopes[6] = (
+        (part * math.log(grad) + (1.0 - part) * math.log(sync) - value) * (gamma - 1.0) / gamma
+    )
+    return value, slopes
+
+
+def _covariance(one: Place, other: Place) -> float:
+    """Of what the model misses in two places."""
+    ratios = (one.nodes / other.nodes, one.width / other.width, one.share / other.share)
+    apart = sum((math.log(ratio) / reach) ** 2 for ratio, reach in zip(ratios, REACH, strict=True))
+    return MISFIT**2 * math.exp(-0.5 * apart)
+
+
+def _mean(values: _Row) -> float:
+    return sum(values) / len(values)
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    product: float = sum(map(mul, left, right))
+    return product
+
+
+def _normal(slopes: list[_Row], pulls: list[_Row]) -> list[_Row]:
+    return [
+        [_dot(one, other) + by for other, by in zip(slopes, row, strict=True)]
+        for one, row in zip(slopes, pulls, strict=True)
+    ]
+
+
+def _cholesky(matrix: list[_Row]) -> list[_Row]:
+    """The lower triangle that times its transpose is ``matrix``; rows end at the diagonal."""
+    lower: list[_Row] = []
+    for i, row in enumerate(matrix):
+        made: _Row = []
+        for j in range(i):
+            made.append((row[j] - _dot(made, lower[j])) / lower[j][j])
+        made.append(math.sqrt(row[i] - _dot(made, made)))
+        lower.append(made)
+    return lower
+
+
+def _solve(lower: list[_Row], right: _Row) -> _Row:
+    """Forward: ``lower`` times what is returned is ``right``."""
+    found: _Row = []
+    for row, value in zip(lower, right, strict=True):
+        found.append((value - _dot(found, row)) / row[-1])
+    return found
+
+
+def _solve_back(lower: list[_Row], right: _Row) -> _Row:
+    """Backward: the transpose of ``lower`` times what is returned is ``right``."""
+    found = list(right)
+    for i in range(len(found) - 1, -1, -1):
+        found[i] /= lower[i][i]
+        for j in range(i):
+            found[j] -= lower[i][j] * found[i]
+    return found

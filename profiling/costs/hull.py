@@ -1,0 +1,78 @@
+"""Concave hulls of speed curves: what a fluid schedule can get out of each number of devices.
+
+A trial that may be resized runs at any average of the speeds it was measured at, 0 among them. The
+best such average at every width is the concave hull of the points (width, speed) with (0, 0): its
+breakpoints are the only widths worth giving, and between two of them the hull is time shared
+between both (Blazewicz et al., "Preemptable malleable task scheduling problem", IEEE Trans.
+Computers 55(4), 2006). Widths may be fractions: 1/2 is one of two trials on a device, at the speed
+measured so. Beyond the fastest point more devices gain nothing, so the hull ends there.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..base.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Hull:
+    """Widths (devices) and speeds (epochs a second) of the breakpoints; both rise strictly."""
+
+    widths: tuple[float, ...]
+    speeds: tuple[float, ...]
+
+    @property
+    def breakpoints(self) -> tuple[tuple[float, float], ...]:
+        """(width, speed), narrowest first; (0, 0) is not among them."""
+        return tuple(zip(self.widths, self.speeds, strict=True))
+
+    def width_for(self, speed: float) -> float:
+        """Fewest devices on average that give ``speed``; infinite where no width does."""
+        at = bisect_left(self.speeds, speed)
+        if at == len(self.speeds):
+            return math.inf
+        if speed == self.speeds[at]:
+            return self.widths[at]
+        slow, narrow = (self.speeds[at - 1], self.widths[at - 1]) if at else (0, 0)
+        return narrow + (self.widths[at] - narrow) * (speed - slow) / (self.speeds[at] - slow)
+
+
+def hull(points: Iterable[tuple[float, float]]) -> Hull:
+    """The least concave curve through (0, 0) above all ``points`` (width, speed), to its top.
+
+    Of several speeds at one width the highest counts. Points inside a straight edge are no
+    breakpoints. No arithmetic changes a point, so breakpoints are points, bit for bit.
+
+    Raises:
+        UsageError: no points, or a width or speed that is not a positive number.
+
+    >>> hull([(1, 1.0), (2, 1.5), (3, 1.4), (4, 2.0)]).breakpoints
+    ((1, 1.0), (4, 2.0))
+    """
+    found: list[tuple[float, float]] = []
+    for width, speed in sorted(points):
+        for name, value in (("width", width), ("speed", speed)):
+            if not 0 < value < math.inf:  # false for NaN too
+                raise UsageError.refuse(name, value, "a positive number")
+        if found and speed <= found[-1][1]:
+            continue  # not faster than a narrower one
+        while found and not _bends(
+            found[-2] if len(found) > 1 else (0, 0), found[-1], width, speed
+        ):
+            found.pop()
+        found.append((width, speed))
+    if not found:
+        raise UsageError.refuse("points", (), "at least one point (width, speed)")
+    widths, speeds = zip(*found, strict=True)
+    return Hull(widths, speeds)
+
+
+def _bends(
+    left: tuple[float, float], middle: tuple[float, float], width: float, speed: float
+) -> bool:
+    """Whether ``middle`` is above the line from ``left`` to (``width``, ``speed``)."""
+    return (middle[1] - left[1]) * (width - left[0]) > (speed - left[1]) * (middle[0] - left[0])

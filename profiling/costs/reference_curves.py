@@ -1,0 +1,85 @@
+"""Families of speed curves: seconds an epoch by width, of real trainings, from our coefficients.
+
+A curve belongs to an application, a kind of GPU cluster and a global batch, which is cut over the
+devices; they are packed on as few nodes as they fit on. Where a device's part is larger than any
+that was measured it is computed in equal pieces, with one synchronisation, as AdaptDL does.
+
+``families.json`` has the seven parameters (``speed``) of four applications on five clusters, fitted
+by us (``python -m benchmarks.curves --refit``) to what the artifact of Sia (Jayaram Subramanya et
+al., SOSP 2023) measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from ..base.errors import UsageError
+from .throughput import Coefficients, Place, packed
+
+FILE = Path(__file__).with_name("families.json")
+
+#: (width, seconds an epoch), narrowest first. Widths may be missing: they were not measured.
+Curve = tuple[tuple[int, float], ...]
+
+
+class Family(Protocol):
+    """One application on one kind of cluster."""
+
+    def curve(self, batch: float, max_width: int) -> Curve:
+        """Seconds an epoch with global batch ``batch`` on 1 to ``max_width`` devices.
+
+        It ends where the measurements do, and where a device would have less than one example.
+        """
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """By the coefficients: smooth but for the node's boundary."""
+
+    coefficients: Coefficients
+    per_node: int
+    devices: int
+    local_batches: tuple[float, float]
+    examples: int
+
+    def curve(self, batch: float, max_width: int) -> Curve:
+        """As in ``Family``."""
+        found = []
+        for width in range(1, int(min(max_width, self.devices, batch)) + 1):
+            pieces = math.ceil(batch / width / self.local_batches[1])
+            place = packed(width, self.per_node, batch / pieces)
+            alone = self.coefficients.seconds(Place(1, 1, place.share))
+            step = self.coefficients.seconds(place) + (pieces - 1) * alone
+            found.append((width, step * self.examples / batch))
+        return tuple(found)
+
+
+@cache
+def fitted() -> dict[tuple[str, str], Fitted]:
+    """The families of ``families.json``, by application and cluster."""
+    read = json.loads(FILE.read_text())
+    return {
+        (application, cluster): Fitted(
+            Coefficients(**row["coefficients"]),
+            read["clusters"][cluster]["per_node"],
+            row["devices"],
+            tuple(row["local_batches"]),
+            read["examples"][application],
+        )
+        for application, rows in read["curves"].items()
+        for cluster, row in rows.items()
+    }
+
+
+def curve(application: str, cluster: str, batch: float, max_width: int) -> Curve:
+    """Seconds an epoch by width, from our coefficients."""
+    families = fitted()
+    if (application, cluster) not in families:
+        known = ", ".join(f"{name} on {where}" for name, where in families)
+        raise UsageError.refuse("application, cluster", (application, cluster), known)
+    return families[application, cluster].curve(batch, max_width)

@@ -1,0 +1,255 @@
+"""What the trials of a study have in common in their costs, and each trial's own curve from it.
+
+Theory of operation. The logarithm of trial j's seconds an epoch on w devices is taken for
+
+    log s(w) + (b + c log w) . x_j + u_j(w)
+
+``s`` is the study's *shape*: the throughput model (``fitting``) of those trials that ran at several
+widths, each relative to its own level, for only they can tell width and trial apart. ``x_j`` are
+the trial's features (1 and its hyperparameters): ``b`` and ``c``, by ridge regression, say what
+they do to the level and to the gain from devices. ``u_j`` is the trial's own: a Gaussian process of
+a level, a tilt in log w and a smooth deviation. A trial's own measurements say most of it; of a
+trial that has not run its deviation is known, and it is 0 on average.
+
+Gains are rounded to steps of ``STEP``, so that trials that have not been measured at several widths
+share their shapes, and what plans work out of a shape is worked out once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from .fitting import NOISE, fit
+from .regression import Regression, regress
+from .throughput import Estimate, Measured, Shape, packed
+
+#: Prior standard deviations of what a hyperparameter does to the level and to the gain.
+EFFECT = (1.0, 0.2)
+#: Prior standard deviation of the logarithm of a study's level: anything.
+ANYTHING = 50.0
+#: Of a trial's own tilt in log width, and of its smooth deviation and how far that reaches.
+TILT = 0.1
+SMOOTH = 0.1
+REACH = 1.0
+#: Steps to which gains are rounded.
+STEP = 0.05
+#: Widths that a study's fit goes by at most; its cost grows with their third power.
+WIDTHS = 10
+#: Rounds of fitting levels and shape in turn.
+ROUNDS = 2
+DIGITS = 9
+
+#: A width that was not measured is expected this many standard deviations slower than estimated,
+#: and hoped to be so many faster (of 1, 2 and 3 the best on simulated studies: trials that differ
+#: in kind are further from what they have in common than the deviations say).
+CAUTION = 0.5
+HOPE = 3.0
+
+#: Seconds an epoch by width, of one trial.
+Points = Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a study's trials have in common: ``shape`` by width from 1 on, and the regression.
+
+    Estimates of ``shape`` are relative to one device.
+    """
+
+    shape: tuple[Estimate, ...]
+    regression: Regression
+
+    def __hash__(self) -> int:
+        """Of the study's level, which tells pools apart: it is looked up for every trial."""
+        return int(1e9 * self.regression.mean[0])
+
+
+class Expected(NamedTuple):
+    """Seconds an epoch of a trial.
+
+    ``level`` is on one device (None: nothing was measured) and ``deviation`` the standard deviation
+    of its logarithm; ``shape`` is (width, seconds there over those on one device) from width 1 on,
+    with caution at widths that the trial was not measured at, and ``hope`` with hope instead.
+    """
+
+    level: float | None
+    shape: Shape
+    deviation: float
+    hope: Shape
+
+
+def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Pool:
+    """The pool of ``trials`` (features, points), of which there is at least one, to ``widest``."""
+    # Widths of one trial alone tell of no width, but of the level.
+    several = [at for at, (_, points) in enumerate(trials) if len(points) > 1]
+    shape = _prior(widest)
+    size = 2 * len(trials[0][0]) + 1
+    deviations = [ANYTHING, *(EFFECT[at % 2] for at in range(size - 1))]
+    for round_ in range(ROUNDS):
+        rows, values = [], []
+        for features, points in trials:
+            for width, seconds in points.items():
+                rows.append(_row(features, width))
+                values.append(math.log(seconds / shape[width - 1].seconds))
+        regression = regress(rows, values, deviations)
+        if round_ == ROUNDS - 1 or not several:
+            break
+        relative = []
+        for at in several:
+            features, points = trials[at]
+            offs = {
+                width: math.log(seconds) - regression.value(_row(features, width))
+                for width, seconds in points.items()
+            }
+            own = _mean([off - math.log(shape[w - 1].seconds) for w, off in offs.items()])
+            relative += [Measured(packed(w), math.exp(off - own)) for w, off in offs.items()]
+        shape = _shape(relative, widest)
+    return Pool(shape, regression)
+
+
+def _shape(relative: Sequence[Measured], widest: int) -> tuple[Estimate, ...]:
+    counts: dict[int, int] = {}
+    for each in relative:
+        counts[each.place.width] = counts.get(each.place.width, 0) + 1
+    kept = sorted(counts, key=lambda width: (-counts[width], width))[:WIDTHS]
+    points = [each for each in relative if each.place.width in kept]
+    curve = fit(points or [Measured(packed(1), 1.0)]).curve(widest)
+    return tuple(
+        Estimate(
+            each.place,
+            round(each.seconds / curve[0].seconds, DIGITS),
+            round(each.deviation if each.place.width > 1 else 0.0, DIGITS),
+        )
+        for each in curve
+    )
+
+
+def _row(features: tuple[float, ...], width: int) -> tuple[float, ...]:
+    """1, then each feature for the level and, times log width, for the gain."""
+    log = math.log(width)
+    return (1.0, *(part for each in features for part in (each, each * log)))
+
+
+def expected(study: Pool, features: tuple[float, ...], points: Points, widest: int) -> Expected:
+    """What is expected of a trial with ``features`` and ``points`` of its own, up to ``widest``."""
+    if len(points) > 1:
+        return _own(study, features, tuple(points.items()), widest)
+    for width, seconds in points.items():
+        # One width tells of the level, and leaves the shape as it is.
+        gain = _gain(study, features)
+        there = _common(study, gain)[width - 1]
+        shape, hope = _unsure(study, gain, widest, width)
+        return Expected(seconds / there.seconds, shape, math.hypot(NOISE, there.deviation), hope)
+    return _unmeasured(study, features, widest)
+
+
+@lru_cache(maxsize=4096)
+def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expected:
+    """Of a trial that has not run, as its features are: asked again at every plan until it does."""
+    shape, hope = _unsure(study, _gain(study, features), widest, 1)
+    row = _row(features, 1)
+    level, deviation = math.exp(study.regression.value(row)), study.regression.deviation(row)
+    return Expected(level, shape, deviation, hope)
+
+
+def _gain(study: Pool, features: tuple[float, ...]) -> int:
+    """What the features say of the gain from devices (in steps)."""
+    by = study.regression.mean[2::2]
+    return round(sum(each * x for each, x in zip(by, features, strict=True)) / STEP)
+
+
+@lru_cache(maxsize=64)
+def prior(widest: int) -> Expected:
+    """What is expected of a study of which nothing was measured."""
+    shape, hope = _both_ways(_prior(widest), known=1)
+    return Expected(None, shape, math.inf, hope)
+
+
+@lru_cache(maxsize=64)
+def _prior(widest: int) -> tuple[Estimate, ...]:
+    return _shape((), widest)
+
+
+@lru_cache(maxsize=1024)
+def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
+    """The study's shape for trials of this gain (in steps)."""
+    found = []
+    for each in study.shape:
+        log = math.log(each.place.width)
+        spread = math.hypot(each.deviation, TILT * log, SMOOTH if log else 0.0)
+        found.append(Estimate(each.place, each.seconds * math.exp(STEP * gain * log), spread))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _unsure(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Shape]:
+    """For a trial that was measured at width ``known`` only; 1 where it was not at all."""
+    return _both_ways(_common(study, gain)[:widest], known)
+
+
+def _both_ways(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
+    """With caution, and with hope, but for widths 1 and ``known``."""
+    shape, hope = (
+        tuple(
+            (
+                each.place.width,
+                each.seconds if each.place.width in (1, known) else each.high(deviations),
+            )
+            for each in common
+        )
+        for deviations in (CAUTION, -HOPE)
+    )
+    return shape, hope
+
+
+@lru_cache(maxsize=4096)
+def _own(
+    study: Pool, features: tuple[float, ...], points: tuple[tuple[int, float], ...], widest: int
+) -> Expected:
+    """As measured at its ``points``; elsewhere they count by how near they are."""
+    widths = np.arange(1, max(widest, *(width for width, _ in points)) + 1)
+    logs = np.log(widths)
+    rows = [_row(features, int(width)) for width in widths]
+    common = study.shape[: len(widths)]
+    means = np.log([each.seconds for each in common]) + [
+        study.regression.value(row) for row in rows
+    ]
+    at = np.array([width - 1 for width, _ in points])
+    measured = np.log([seconds for _, seconds in points])
+    noise = study.regression.noise
+    across = _covariance(logs, logs[at], noise)
+    weights = np.linalg.solve(across[at] + NOISE**2 * np.eye(len(at)), across.T).T
+    found = means + weights @ (measured - means[at])
+    prior = noise**2 + (TILT * logs) ** 2 + SMOOTH**2
+    deviations = np.sqrt(np.maximum(0.0, prior - np.sum(weights * across, axis=1)))
+    found[at], deviations[at] = measured, 0.0
+    level = round(float(found[0]), DIGITS)
+    doubt = np.where(widths > 1, deviations, 0.0)
+    return Expected(
+        math.exp(level),
+        _rounded(np.exp(found - level + CAUTION * doubt)[:widest]),
+        math.hypot(NOISE, float(deviations[0])),
+        _rounded(np.exp(found - level - HOPE * doubt)[:widest]),
+    )
+
+
+def _rounded(factors: np.ndarray) -> Shape:
+    return tuple((width, round(float(each), DIGITS)) for width, each in enumerate(factors, start=1))
+
+
+def _covariance(some: np.ndarray, others: np.ndarray, noise: float) -> np.ndarray:
+    """Of trials' own part at logarithms of widths."""
+    apart = (some[:, None] - others[None, :]) / REACH
+    tilts = TILT**2 * some[:, None] * others[None, :]
+    found: np.ndarray = noise**2 + tilts + SMOOTH**2 * np.exp(-0.5 * apart**2)
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,175 @@
+"""What epochs and segments cost, as measured: the one place that policies and segmentation read.
+
+Of every trial and width the table keeps an exponentially weighted mean (weight ``ALPHA`` on the
+newest). What is expected elsewhere is worked out from all of a study's trials (``pooling``): at
+widths that a trial was not run at, and for trials that have not run. Of a study without a single
+measured epoch nothing is expected: the caller gets None and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from .study_model import Expected, Pool, expected, pool, prior
+
+ALPHA = 0.3
+#: An estimate that moved by this factor since it was last planned with is to be planned anew.
+MOVED = 1.25
+#: A study's pool is made anew when it has so many more points, as a factor.
+MORE = 1.1
+#: Seconds of a resize before any was measured (docs/measured.md: 17 to 100 ms by the state's size).
+FIRST_RESIZE = 0.06
+#: An epoch is taken to last this long at least (seconds): what does nothing has no ratios.
+LEAST = 1e-6
+#: Seconds from the end of one segment to the first step of the next, before any was measured.
+FIRST_OVERHEAD = 0.005
+
+
+def _blend(old: float | None, new: float) -> float:
+    return new if old is None else old + ALPHA * (new - old)
+
+
+@dataclass(slots=True)
+class TrialCosts:
+    """Seconds an epoch of a trial by width: ``means`` now, and ``planned`` with.
+
+    ``last`` is the width of its newest epoch; ``features`` are the numbers that its configuration
+    is told apart by.
+    """
+
+    features: tuple[float, ...]
+    last: int
+    means: dict[int, float] = field(default_factory=dict)
+    planned: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of an epoch where it last ran."""
+        return self.means[self.last]
+
+
+@dataclass(slots=True)
+class StudyCosts:
+    """Trials of a study that have run, and means by width of all of them.
+
+    ``changes`` counts what came new into any ``planned``. ``pool`` was made after ``pooled`` of
+    them.
+    """
+
+    trials: dict[str, TrialCosts] = field(default_factory=dict)
+    widths: dict[int, float] = field(default_factory=dict)
+    changes: int = 0
+    pool: Pool | None = None
+    pooled: int = 0
+
+
+@dataclass(slots=True)
+class CostTable:
+    """Seconds an epoch by study, trial and width, and seconds of a segment and of a resize.
+
+    ``resizes`` is how many were measured. ``features`` of a trial are as many numbers for all
+    trials of a study.
+    """
+
+    studies: dict[str, StudyCosts] = field(default_factory=dict)
+    segment_overhead: float = FIRST_OVERHEAD
+    resize: float = FIRST_RESIZE
+    resizes: int = 0
+
+    def saw_epoch(
+        self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
+    ) -> bool:
+        """Take in one epoch's training time (seconds) on ``width`` devices.
+
+        True where it is not what was expected: what follows from it is to be planned anew.
+        """
+        seconds = max(LEAST, seconds)
+        known = self.studies.get(study)
+        own = None if known is None else known.trials.get(trial)
+        if own is not None and width in own.planned:
+            before: float | None = own.planned[width]
+        else:
+            before = self.seconds_at(study, trial, width, features)
+        if known is None:
+            known = self.studies[study] = StudyCosts()
+        known.widths[width] = _blend(known.widths.get(width), seconds)
+        if own is None:
+            own = known.trials[trial] = TrialCosts(features, width)
+        own.last = width
+        mean = own.means[width] = _blend(own.means.get(width), seconds)
+        moved = before is None or not 1 / MOVED < mean / before < MOVED
+        if moved or width not in own.planned:
+            own.planned[width] = mean
+            known.changes += 1
+        return moved
+
+    def saw_segment(self, seconds: float, training: float, *, resized: bool) -> None:
+        """Take in one closed segment: dispatched-to-accepted and training time within it (seconds).
+
+        ``resized``: it began with a resize. Of others an overhead above a second is a start-up or a
+        fault, not what a segment costs: left out.
+        """
+        overhead = seconds - training
+        if resized:
+            # The first one says more than what is assumed before any.
+            old = self.resize if self.resizes else None
+            self.resize = _blend(old, max(0.0, overhead - self.segment_overhead))
+            self.resizes += 1
+        elif 0.0 <= overhead <= 1.0:
+            self.segment_overhead = _blend(self.segment_overhead, overhead)
+
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """What is asked in the block leaves no trace: who only looks changes no later estimate.
+
+        A study's pool is made anew when it is asked for, and from then on depends on that moment.
+        """
+        before = [(known, known.pool, known.pooled) for known in self.studies.values()]
+        try:
+            yield
+        finally:
+            for known, made, pooled in before:
+                known.pool, known.pooled = made, pooled
+
+    def own(self, study: str, trial: str) -> TrialCosts | None:
+        """What was measured of ``trial`` itself; None before its first epoch."""
+        known = self.studies.get(study)
+        return None if known is None else known.trials.get(trial)
+
+    def expected(
+        self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
+    ) -> Expected:
+        """What is expected of ``trial`` on 1 to ``widest`` devices.
+
+        ``level`` is None where no epoch of the study was measured.
+        """
+        known = self.studies.get(study)
+        if known is None:
+            return prior(widest)
+        made = known.pool
+        if made is None or known.changes > MORE * known.pooled or len(made.shape) < widest:
+            trials = [(own.features, own.planned) for own in known.trials.values()]
+            made = known.pool = pool(trials, max(widest, *known.widths))
+            known.pooled = known.changes
+        own = known.trials.get(trial)
+        if own is None:
+            return expected(made, features, {}, widest)
+        return expected(made, own.features, own.planned, widest)
+
+    def seconds_at(
+        self, study: str, trial: str, width: int, features: tuple[float, ...] = ()
+    ) -> float | None:
+        """Expected seconds of one epoch of ``trial`` on ``width`` devices; None as ``expected``."""
+        found = self.expected(study, trial, width, features)
+        return None if found.level is None else found.level * found.shape[-1][1]
+
+    def forget_study(self, study: str) -> None:
+        """Drop a finished study's estimates."""
+        self.studies.pop(study, None)
+
+    def speeds(self, study: str) -> tuple[tuple[int, float], ...]:
+        """(width, seconds an epoch) of ``study`` as measured, by width."""
+        known = self.studies.get(study)
+        return () if known is None else tuple(sorted(known.widths.items()))

@@ -1,0 +1,123 @@
+"""Seconds of a step or an epoch as a function of devices: the seven-parameter throughput model.
+
+On ``width`` devices of ``nodes`` nodes, each with its ``share`` of the global batch::
+
+    T = (T_grad ** gamma + T_sync ** gamma) ** (1 / gamma)        gamma >= 1
+    T_grad = alpha_grad + beta_grad * share
+    T_sync = 0                                                    on one device
+             alpha_local + beta_local * (width - 2)               within a node
+             alpha_node + beta_node * (width - 2)                 across nodes
+
+after Qiao et al., "Pollux: Co-adaptive cluster scheduling for goodput-optimized deep learning",
+OSDI 2021, section 3.2. ``gamma`` 1 is no overlap of computing and synchronising, large is full
+overlap. Amdahl's law is ``gamma`` 1 without synchronising. The model need not fall with ``width``:
+across a node's boundary T_sync may jump. It is linear in what a step costs, so the same form holds
+for epochs of steps of one batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from ..base.errors import UsageError
+
+#: (width, seconds an epoch there over seconds an epoch on one device), widths rising from 1.
+Shape = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a measurement or an estimate is of: devices, the nodes they are on, work of one device.
+
+    ``share`` is the part of the global batch that the busiest device computes, in any unit: only
+    its ratio between places counts.
+    """
+
+    width: int
+    nodes: int
+    share: float
+
+    def __post_init__(self) -> None:
+        """Refuse what no allocation is."""
+        if type(self.width) is not int or self.width < 1:
+            raise UsageError.refuse("width", self.width, "a whole number of devices, at least 1")
+        if type(self.nodes) is not int or not 1 <= self.nodes <= self.width:
+            raise UsageError.refuse("nodes", self.nodes, f"a whole number, 1 to {self.width}")
+        if not 0 < self.share < math.inf:  # false for NaN too
+            raise UsageError.refuse("share", self.share, "a positive number")
+
+
+def packed(width: int, per_node: int | None = None, batch: float = 1.0) -> Place:
+    """``width`` devices on as few nodes of ``per_node`` devices as they fit on (None: on one).
+
+    ``batch`` is the global batch, which may stay 1 where it never differs.
+
+    >>> packed(3, per_node=2, batch=48)
+    Place(width=3, nodes=2, share=16.0)
+    """
+    return Place(width, 1 if per_node is None else -(-width // per_node), batch / width)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds that a step, or an epoch, took in one place."""
+
+    place: Place
+    seconds: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no time."""
+        if not 0 < self.seconds < math.inf:  # false for NaN too
+            raise UsageError.refuse("seconds", self.seconds, "a positive number")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds expected in one place, and the standard deviation of their natural logarithm."""
+
+    place: Place
+    seconds: float
+    deviation: float
+
+    def high(self, deviations: float = 1.0) -> float:
+        """Seconds that are that many standard deviations above what is expected."""
+        return self.seconds * math.exp(deviations * self.deviation)
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """The seven parameters, in seconds (``beta_grad``: seconds an example) but for ``gamma``."""
+
+    alpha_grad: float
+    beta_grad: float
+    alpha_local: float
+    beta_local: float
+    alpha_node: float
+    beta_node: float
+    gamma: float
+
+    def __post_init__(self) -> None:
+        """Refuse what gives no time."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (1 if field.name == "gamma" else 0) <= value < math.inf:
+                allowed = "at least 1" if field.name == "gamma" else "not negative"
+                raise UsageError.refuse(field.name, value, allowed)
+        if self.alpha_grad + self.beta_grad == 0:
+            raise UsageError.refuse("alpha_grad, beta_grad", (0, 0), "one of them positive")
+
+    def seconds(self, place: Place) -> float:
+        """T of the model."""
+        grad = self.alpha_grad + self.beta_grad * place.share
+        if place.width == 1:
+            return grad
+        alpha, beta = (
+            (self.alpha_local, self.beta_local)
+            if place.nodes == 1
+            else (self.alpha_node, self.beta_node)
+        )
+        sync = alpha + beta * (place.width - 2)
+        high = max(grad, sync)
+        ratio = min(grad, sync) / high  # the power of a large gamma would overflow
+        return high * math.pow(1.0 + math.pow(ratio, self.gamma), 1.0 / self.gamma)

@@ -1,0 +1,289 @@
+"""Joules, read where the hardware can be asked: RAPL for CPUs, NVML for GPUs; else None.
+
+Theory of operation. A meter tells what was used since it was last read, or None. RAPL's counter
+(Linux' powercap) begins anew after ``max_energy_range_uj``, some minutes of a busy CPU, so it is to
+be read every few seconds; where it may have come round more than once, nothing is known. A GPU has
+such a counter since Volta, without an end; of an older one the power is read, and its trapezoidal
+integral taken. One reading that is lost makes its window None: a part of the energy is not passed
+off as all of it, and no model is passed off as a reading.
+
+A meter's joules are those of everything that ran on its part of the machine. A trial's are shared
+out of them by CPU-seconds or GPU-seconds (``Energy``); that is an allocation.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from typing import Any, Protocol
+
+from pynvml import NVMLError
+
+from ..base.errors import UsageError
+from ..devices.nvml import start_nvml
+from .zeus import zeus_meters
+
+POWERCAP = Path("/sys/class/powercap")
+#: Watts that no CPU package draws, and no GPU: a counter that grew faster is not believed.
+MOST_OF_A_PACKAGE = 1000.0
+MOST_OF_A_GPU = 5000.0
+#: Seconds by which two clocks may differ.
+SLACK = 0.1
+#: Seconds between two readings of power beyond which nothing is known of what was between them.
+LONGEST_GAP = 5.0
+
+
+class Meter(Protocol):
+    """The energy of one part of the machine."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self, now: float) -> float | None:
+        """Joules since the last reading (the first: since it was made); None where unknown.
+
+        ``now`` is the time on the caller's steady clock (seconds).
+        """
+        ...
+
+
+def wrapped_difference(before: int, after: int, largest: int) -> int:
+    """Growth of a counter that goes from ``largest`` to 0, once at most.
+
+    Raises UsageError for readings that such a counter does not give.
+    """
+    for name, value in (("before", before), ("after", after)):
+        if not 0 <= value <= largest:
+            raise UsageError.refuse(name, value, f"0 to {largest}")
+    return (after - before) % (largest + 1)
+
+
+class RaplMeter:
+    """One powercap zone: a CPU package, or the memory beside it. Raises OSError, ValueError.
+
+    Since Linux 5.10 only root may read them: fine readings tell what a neighbour computes.
+    """
+
+    def __init__(self, zone: Path, now: float) -> None:
+        self.name = f"{zone.name} {(zone / 'name').read_text().strip()}"
+        self._file = zone / "energy_uj"
+        self._largest = int((zone / "max_energy_range_uj").read_text())
+        self._at = now
+        self._last = int(self._file.read_text())
+
+    def read(self, now: float) -> float | None:
+        try:
+            value = int(self._file.read_text())
+            joules = wrapped_difference(self._last, value, self._largest) / 1e6
+        except (OSError, ValueError, UsageError):
+            return None  # what was used is in the next difference, if that is in time
+        seconds, self._at, self._last = now - self._at, now, value
+        most = MOST_OF_A_PACKAGE * (seconds + SLACK)
+        return joules if joules <= most <= self._largest / 1e6 else None
+
+
+class GpuMeter:
+    """A GPU's own counter of energy (nvmlDeviceGetTotalEnergyConsumption). Raises NVMLError."""
+
+    def __init__(self, uuid: str, nvml: Any, now: float) -> None:
+        self.name = uuid
+        self._nvml = nvml
+        self._gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        self._at = now
+        self._last = self._millijoules()
+
+    def read(self, now: float) -> float | None:
+        try:
+            value = self._millijoules()
+        except NVMLError:
+            return None
+        joules, seconds = (value - self._last) / 1e3, now - self._at
+        self._at, self._last = now, value
+        # It begins anew when the driver is loaded again.
+        return joules if 0 <= joules <= MOST_OF_A_GPU * (seconds + SLACK) else None
+
+    def _millijoules(self) -> int:
+        return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._gpu))
+
+
+class PowerMeter:
+    """The integral of sampled power, by trapezoids: (a + b) / 2 watts for the time between."""
+
+    def __init__(self, name: str, watts: Callable[[], float | None], now: float) -> None:
+        self.name = name
+        self._watts = watts
+        self._at = now
+        self._last = watts()
+
+    def read(self, now: float) -> float | None:
+        watts = self._watts()
+        before, seconds = self._last, now - self._at
+        self._at, self._last = now, watts
+        if watts is None or before is None or not 0 <= seconds <= LONGEST_GAP:
+            return None
+        return (before + watts) / 2 * seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment of a process's energy, to be compared with a later one.
+
+    ``joules`` are its own since the start, ``lost`` the readings that failed. Not ``whole``: one
+    failed right here, so that the next one will have joules from before it.
+    """
+
+    joules: float
+    lost: int
+    whole: bool
+
+
+class Energy:
+    """What a device's ``meters`` count, and a process's part of it. To be sampled each second.
+
+    The part between two samples is joules * own / all CPU-seconds where ``use`` tells them; idle
+    power is shared with the rest. The machine's come in ticks: what is drawn before the next one is
+    shared out when that comes, so parts of short windows are coarse and their sum is not. Where
+    ``use`` is None, as for a GPU, each reading's joules are shared equally by the trials that are
+    at work on the device (``trials``): each has its GPU-seconds then.
+    """
+
+    def __init__(
+        self, meters: Sequence[Meter], use: Callable[[], tuple[float, float]] | None
+    ) -> None:
+        self._meters = meters
+        self._use = use
+        self._joules = 0.0
+        self._lost = 0
+        self._trials = 1
+        # The device's joules that are not shared out yet, and the CPU-seconds when the last were.
+        self._pending = 0.0
+        self._used: tuple[float, float] | None = None
+
+    def sample(self, now: float) -> Mark:
+        """Read all meters at ``now`` (seconds of a steady clock)."""
+        read = [meter.read(now) for meter in self._meters]
+        drawn = math.fsum(joules for joules in read if joules is not None)
+        if self._use is None:
+            self._joules += drawn / self._trials
+        else:
+            self._share_out(drawn, self._use())
+        failed = read.count(None)
+        self._lost += failed
+        return Mark(self._joules, self._lost, not failed)
+
+    def share(self, trials: int, now: float) -> None:
+        """From ``now`` on so many trials are at work on the device; CPU-seconds tell it anyway."""
+        if self._use is None:
+            self.sample(now)
+            self._trials = trials
+
+    def between(self, begin: Mark, end: Mark) -> float | None:
+        """The process's joules in a window; None where a reading was lost."""
+        if not begin.whole or begin.lost != end.lost:
+            return None
+        return end.joules - begin.joules
+
+    def _share_out(self, drawn: float, used: tuple[float, float]) -> None:
+        if self._used is None:  # what was drawn before is nobody's here
+            self._used = used
+            return
+        self._pending += drawn
+        own, all_ = used[0] - self._used[0], used[1] - self._used[1]
+        if all_ > 0:
+            # Only the latter comes in ticks: a part may seem to be more than the whole.
+            self._joules += self._pending * min(1.0, own / all_)
+            self._pending, self._used = 0.0, used
+
+
+def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
+    """CPU-seconds of this process and its children that ended, and of all on the machine.
+
+    The latter come in ticks (10 ms, as a rule), without idle time, waits and what a hypervisor took
+    (proc(5), ``/proc/stat``). Raises OSError.
+    """
+    ticks = [int(each) for each in stat.read_text().split("\n", 1)[0].split()[1:8]]
+    user, nice, system, _, _, irq, softirq = ticks
+    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    own = math.fsum(each.ru_utime + each.ru_stime for each in used)
+    return own, (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def device_energy(gpu: str | None, powercap: Path, now: float) -> tuple[Energy | None, str]:
+    """The energy of the GPU of this UUID, or of the CPUs; None, and why, where it is not measured.
+
+    Half of the meters are no measurement: all must be there.
+    """
+    if gpu:
+        meters, missing = open_meters(now, (gpu,), powercap=None)
+    else:
+        meters, missing = open_meters(now, powercap=powercap)
+    if not gpu:
+        try:
+            cpu_seconds()
+        except (OSError, ValueError) as error:
+            missing["CPU-seconds"] = str(error)
+    if missing:
+        return None, "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+    return Energy(meters, None if gpu else cpu_seconds), ""
+
+
+def open_meters(
+    now: float,
+    gpus: Iterable[str] = (),
+    *,
+    powercap: Path | None = POWERCAP,
+    start: Callable[[], Any] = start_nvml,
+) -> tuple[list[Meter], dict[str, str]]:
+    """The meters that can be read, and why others cannot (name: reason).
+
+    Those of the CPUs are not asked where ``powercap`` is None.
+    """
+    meters: list[Meter] = []
+    missing: dict[str, str] = {}
+    zones = sorted(filter(_counts, powercap.glob("intel-rapl:*"))) if powercap else []
+    if powercap and not zones:
+        missing["RAPL"] = f"{powercap} has no zones: a virtual machine, or a CPU without RAPL"
+    for zone in zones:
+        try:
+            meters.append(RaplMeter(zone, now))
+        except (OSError, ValueError) as error:
+            missing[zone.name] = f"{error}; since Linux 5.10 only root may read it"
+    if zones and not meters:
+        through_zeus, reason = zeus_meters()
+        meters += through_zeus
+        missing = {"Zeus": reason, **missing} if reason else {}
+    for uuid in gpus:
+        try:
+            meters.append(_gpu_meter(uuid, start(), now))
+        except NVMLError as error:
+            missing[uuid] = f"the driver refuses: {error}"
+    return meters, missing
+
+
+def _counts(zone: Path) -> bool:
+    """Packages, and memory, which is in none; the parts of a package and the platform are not."""
+    try:
+        kind = (zone / "name").read_text().strip()
+    except OSError:
+        return False
+    return kind.startswith("package-") or kind == "dram"
+
+
+def _gpu_meter(uuid: str, nvml: Any, now: float) -> Meter:
+    try:
+        return GpuMeter(uuid, nvml, now)
+    except NVMLError:
+        gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+
+        def watts() -> float | None:
+            try:
+                return float(nvml.nvmlDeviceGetPowerUsage(gpu)) / 1e3
+            except NVMLError:
+                return None
+
+        nvml.nvmlDeviceGetPowerUsage(gpu)  # neither a counter nor power: the caller hears why
+        return PowerMeter(uuid, watts, now)

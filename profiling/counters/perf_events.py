@@ -1,0 +1,70 @@
+"""Which events are counted: the paper's list, without its aliases and its dead events.
+
+PipeTune (Middleware 2020) counts 58 events. Seven are others under a second name (``cpu/X/``), a
+dozen count hardware transactions, which nothing here uses, some are clocks. On Intel the loads and
+stores of the data TLB are those of the first-level cache under another name, and branch-loads are
+branches. Events of the uncore and of model registers count the whole machine, not this process.
+
+``CORE`` is counted all the time, six events; the pairs take turns beside it, a second each: at most
+eight events at once. CPUs have four general registers and often two for cycles and instructions
+alone, and the kernel's watchdog may hold one: a group that does not fit into what is left never
+runs, so groups are small, and the kernel lets them take turns in the registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .perf_syscall import CACHE, HARDWARE, SOFTWARE
+
+_L1D, _L1I, _LLC, _DTLB, _ITLB, _NODE = 0, 1, 2, 3, 4, 6
+_LOAD, _STORE = 0, 1
+_MISSED = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of the kernel's ABI (linux/perf_event.h). ``kernel``: also what happens in it."""
+
+    name: str
+    kind: int
+    config: int
+    kernel: bool = False
+
+
+def _cache(name: str, cache: int, access: int, missed: int = 0) -> Event:
+    return Event(name, CACHE, cache | access << 8 | missed)
+
+
+CORE = (
+    (
+        Event("cycles", HARDWARE, 0),
+        Event("instructions", HARDWARE, 1),
+        Event("branches", HARDWARE, 4),
+        Event("branch_misses", HARDWARE, 5),
+    ),
+    (Event("cache_references", HARDWARE, 2), Event("cache_misses", HARDWARE, 3)),
+)
+PAIRS = (
+    (_cache("l1d_loads", _L1D, _LOAD), _cache("l1d_load_misses", _L1D, _LOAD, _MISSED)),
+    (_cache("llc_loads", _LLC, _LOAD), _cache("llc_load_misses", _LLC, _LOAD, _MISSED)),
+    (
+        _cache("dtlb_load_misses", _DTLB, _LOAD, _MISSED),
+        _cache("dtlb_store_misses", _DTLB, _STORE, _MISSED),
+    ),
+    (_cache("llc_stores", _LLC, _STORE), _cache("llc_store_misses", _LLC, _STORE, _MISSED)),
+    (
+        _cache("l1i_load_misses", _L1I, _LOAD, _MISSED),
+        _cache("itlb_load_misses", _ITLB, _LOAD, _MISSED),
+    ),
+    (_cache("node_loads", _NODE, _LOAD), _cache("node_load_misses", _NODE, _LOAD, _MISSED)),
+    (_cache("l1d_stores", _L1D, _STORE), Event("bus_cycles", HARDWARE, 6)),
+    (_cache("node_stores", _NODE, _STORE), _cache("node_store_misses", _NODE, _STORE, _MISSED)),
+)
+#: The kernel's own; they take no register of the CPU. Switches and migrations happen in the kernel.
+KERNEL = (
+    Event("task_clock", SOFTWARE, 1),
+    Event("page_faults", SOFTWARE, 2),
+    Event("context_switches", SOFTWARE, 3, kernel=True),
+    Event("migrations", SOFTWARE, 4, kernel=True),
+)

@@ -1,0 +1,181 @@
+"""What a window comes to: rates a second and ratios, by the names that the rest works with.
+
+``RATES`` and ``RATIOS`` are all that there is, with their units; docs/profiling.md lists them. What
+was not measured in a window is absent from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..base.errors import UsageError
+from .windows import Fault, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """``factor`` times a counter's growth a second.
+
+    ``most``: growth a second of one busy core that no machine exceeds; more is a corrupt reading.
+    """
+
+    name: str
+    counter: str
+    unit: str
+    most: float
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """``factor`` times one counter over another of its group."""
+
+    name: str
+    over: str
+    under: str
+    unit: str
+    factor: float = 1.0
+
+
+#: Events a second of a core: 10 GHz, and more than any core does in a cycle.
+_EVENTS = 1e11
+#: Of what costs the kernel a call each.
+_CALLS = 1e8
+#: Of seconds in a second; clocks are not read at the very same time.
+_SECONDS = 1.5
+_BYTES = 1e12
+
+
+def _event(counter: str) -> Rate:
+    return Rate(f"{counter}_s", counter, "1/s", _EVENTS)
+
+
+def _call(counter: str) -> Rate:
+    return Rate(f"{counter}_s", counter, "1/s", _CALLS)
+
+
+def _share(name: str, counter: str, ticks: float) -> Rate:
+    return Rate(name, counter, "s/s", _SECONDS * ticks, 1 / ticks)
+
+
+RATES = (
+    _event("cycles"),
+    _event("instructions"),
+    _event("cache_references"),
+    _event("cache_misses"),
+    _event("branches"),
+    _event("branch_misses"),
+    _event("l1d_loads"),
+    _event("l1d_load_misses"),
+    _event("l1d_stores"),
+    _event("l1i_load_misses"),
+    _event("llc_loads"),
+    _event("llc_load_misses"),
+    _event("llc_stores"),
+    _event("llc_store_misses"),
+    _event("dtlb_load_misses"),
+    _event("dtlb_store_misses"),
+    _event("itlb_load_misses"),
+    _event("node_loads"),
+    _event("node_load_misses"),
+    _event("node_stores"),
+    _event("node_store_misses"),
+    _event("bus_cycles"),
+    _share("task_clock_share", "task_clock", 1e9),
+    _call("page_faults"),
+    _call("context_switches"),
+    _call("migrations"),
+    _share("user_share", "user_time", 1e6),
+    _share("system_share", "system_time", 1e6),
+    _call("minor_faults"),
+    _call("major_faults"),
+    _call("voluntary_switches"),
+    _call("involuntary_switches"),
+    Rate("read_bytes_s", "read_bytes", "B/s", _BYTES),
+    Rate("written_bytes_s", "written_bytes", "B/s", _BYTES),
+    _share("throttled_share", "throttled", 1e6),
+    _share("cpu_pressure_share", "cpu_pressure", 1e6),
+    _share("io_pressure_share", "io_pressure", 1e6),
+    _share("memory_pressure_share", "memory_pressure", 1e6),
+)
+RATIOS = (
+    Ratio("instructions_per_cycle", "instructions", "cycles", "1"),
+    Ratio("cache_miss_ratio", "cache_misses", "cache_references", "1"),
+    Ratio("branch_miss_ratio", "branch_misses", "branches", "1"),
+    Ratio("cache_misses_per_1000", "cache_misses", "instructions", "1/1000 instructions", 1e3),
+    Ratio("branch_misses_per_1000", "branch_misses", "instructions", "1/1000 instructions", 1e3),
+    Ratio("l1d_load_miss_ratio", "l1d_load_misses", "l1d_loads", "1"),
+    Ratio("llc_load_miss_ratio", "llc_load_misses", "llc_loads", "1"),
+    Ratio("llc_store_miss_ratio", "llc_store_misses", "llc_stores", "1"),
+    Ratio("node_load_miss_ratio", "node_load_misses", "node_loads", "1"),
+    Ratio("node_store_miss_ratio", "node_store_misses", "node_stores", "1"),
+)
+#: Means over the window of what a source reads as it is: name to unit.
+GAUGES = {
+    "resident_bytes": "B",
+    "gpu_busy_share": "1",
+    "gpu_memory_busy_share": "1",
+    "gpu_memory_bytes": "B",
+    "gpu_power_w": "W",
+    "gpu_sm_share": "1",
+    "gpu_occupancy_share": "1",
+    "gpu_tensor_share": "1",
+    "gpu_fp32_share": "1",
+    "gpu_memory_bandwidth_share": "1",
+    "gpu_pcie_sent_bytes_s": "B/s",
+    "gpu_pcie_received_bytes_s": "B/s",
+}
+#: What the training loop knows, put in by ``Reading.with_loop``.
+LOOP = {"loader_wait_share": "s/s", "samples_s": "1/s", "cpu_s_per_sample": "s"}
+#: Every name that a reading may have, and its unit.
+UNITS = {rate.name: rate.unit for rate in RATES} | {r.name: r.unit for r in RATIOS} | GAUGES | LOOP
+
+
+def most(cores: int) -> dict[str, float]:
+    """The most that each counter grows in a second on a machine of ``cores``."""
+    return {rate.counter: rate.most * cores for rate in RATES}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One window: its length, its values by name (``UNITS``), and the counters that were dropped.
+
+    ``dropped`` is a counter to the reason (``windows.Fault``); its values are not in ``values``.
+    """
+
+    seconds: float
+    values: dict[str, float]
+    dropped: dict[str, Fault] = field(default_factory=dict)
+
+    def with_loop(self, wait_s: float, samples: int) -> Reading:
+        """With what the loop measured over the same window.
+
+        ``wait_s``: seconds that it waited for the loader; ``samples``: examples that it trained on.
+        Raises UsageError for what cannot be.
+        """
+        if not 0 <= wait_s <= self.seconds:
+            raise UsageError.refuse("wait_s", wait_s, f"0 to the window's {self.seconds:.3f} s")
+        if samples < 0:
+            raise UsageError.refuse("samples", samples, "0 or more")
+        if not self.seconds:
+            return self
+        added = {"loader_wait_share": wait_s / self.seconds, "samples_s": samples / self.seconds}
+        cpu = [self.values.get(name) for name in ("user_share", "system_share")]
+        if samples and None not in cpu:
+            added["cpu_s_per_sample"] = sum(filter(None, cpu)) * self.seconds / samples
+        return replace(self, values=self.values | added)
+
+
+def reading(window: Window) -> Reading:
+    """The values of ``window``."""
+    totals = window.totals()
+    values = {
+        rate.name: rate.factor * total.scaled() / total.seconds
+        for rate in RATES
+        if (total := totals.get(rate.counter)) is not None and total.seconds > 0
+    }
+    for ratio in RATIOS:
+        over, under = totals.get(ratio.over), totals.get(ratio.under)
+        if over is not None and under is not None and under.scaled() > 0:
+            values[ratio.name] = ratio.factor * over.scaled() / under.scaled()
+    return Reading(window.seconds, values | window.gauges(), window.faults())

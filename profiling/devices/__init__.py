@@ -1,0 +1,1 @@
+"""What this machine has: CPU cores, GPUs, containers, and how it computes."""

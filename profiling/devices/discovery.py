@@ -1,0 +1,200 @@
+"""Which devices this machine has, from a spec as a user writes it.
+
+``cpu:2x1`` is two devices of one core, ``cpu:1x2`` one of two; ``gpu:all`` every GPU, ``gpu:0,1``
+two of them by number; ``auto`` every GPU, with two slots each, or where there is none one device a
+core. ``*2`` at the end gives every device two slots: so many trials may share it, where it pays.
+
+What a machine has is what this process may use: the cores it is bound to, no more of them than its
+control group pays for, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..base.errors import UsageError
+from .cgroups import usable_cores, usable_memory
+from .device import Device
+from .nvml import Nvml
+
+MAX_SLOTS = 16
+#: A second trial is put on a GPU only where it was measured to gain (docs/policies.md).
+AUTO_GPU_SLOTS = 2
+FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
+
+_SPEC = re.compile(
+    # So many digits: no machine has more, and Python reads no number of some thousands.
+    r"(?P<kind>auto|cpu:(?P<devices>\d{1,9})x(?P<each>\d{1,9})|gpu:(?P<gpus>all|\d{1,9}(?:,\d{1,9})*))"
+    r"(?:\*(?P<slots>\d{1,9}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What was written of devices.
+
+    ``kind`` is auto, cpu or gpu. Of CPUs ``count`` devices of ``cores`` each are meant, of GPUs
+    ``gpus``: *all*, or numbers with commas. ``slots`` is None where nothing is said of them.
+    """
+
+    kind: str
+    count: int
+    cores: int
+    gpus: str
+    slots: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    uuid: str
+    model: str
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this process may use here. ``memory`` in bytes, None where it cannot be told."""
+
+    node: str
+    cores: tuple[int, ...]
+    memory: int | None
+    gpus: tuple[Gpu, ...]
+
+    def __str__(self) -> str:
+        return f"{len(self.cores)} CPU cores and {len(self.gpus)} GPUs"
+
+
+def look(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> Machine:
+    """This machine. ``visible`` is ``CUDA_VISIBLE_DEVICES``; None leaves every GPU visible."""
+    gpus = tuple(
+        Gpu(nvml.uuid(index), nvml.name(index), nvml.memory(index)) for index in range(nvml.count())
+    )
+    cores = usable_cores(os.sched_getaffinity(0))
+    return Machine(node or node_name(), cores, usable_memory(), _visible(gpus, visible))
+
+
+def parse(spec: str, allowed: str) -> Form:
+    """``spec`` in parts; UsageError with ``allowed`` where it is none, or has too many slots."""
+    form = _SPEC.fullmatch(spec.strip())
+    if form is None:
+        raise UsageError.refuse("devices", spec, allowed)
+    slots = None if form["slots"] is None else int(form["slots"])
+    if slots is not None and not 1 <= slots <= MAX_SLOTS:
+        raise UsageError.refuse("devices", spec, f"1 to {MAX_SLOTS} slots a device")
+    kind = form["kind"].partition(":")[0]
+    return Form(kind, int(form["devices"] or 0), int(form["each"] or 1), form["gpus"] or "", slots)
+
+
+def find(spec: str, machine: Machine) -> tuple[Device, ...]:
+    """The devices that ``spec`` means on ``machine``.
+
+    Raises UsageError with the spec and what the machine has.
+    """
+    form = parse(spec, f"{FORMS}; this machine has {machine}")
+    slots = form.slots or 1
+    if form.kind == "gpu":
+        return _gpus(spec, form.gpus, slots, machine)
+    if form.kind == "cpu":
+        return _cpus(spec, form.count, form.cores, slots, machine)
+    if machine.gpus:
+        return _gpus(spec, "all", form.slots or AUTO_GPU_SLOTS, machine)
+    return _cpus(spec, len(machine.cores), 1, slots, machine)
+
+
+def node_name() -> str:
+    """The host's name as it stands in device and queue names: letters, digits and hyphens."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40] or "node"
+
+
+def _cpus(spec: str, count: int, each: int, slots: int, machine: Machine) -> tuple[Device, ...]:
+    if count < 1 or each < 1 or count * each > len(machine.cores):
+        raise UsageError.refuse(
+            "devices", spec, f"1 to {len(machine.cores)} cores in all; this machine has {machine}"
+        )
+    share = machine.memory * each // len(machine.cores) if machine.memory is not None else None
+    model = _cpu_model()
+    sets = [machine.cores[i * each : (i + 1) * each] for i in range(count)]
+    return tuple(
+        Device(
+            name=f"cpu.{machine.node}.{_ranges(cores)}",
+            node=machine.node,
+            kind="cpu",
+            cores=cores,
+            memory=share,
+            slots=slots,
+            model=model,
+        )
+        for cores in sets
+    )
+
+
+def _gpus(spec: str, numbers: str, slots: int, machine: Machine) -> tuple[Device, ...]:
+    every = range(len(machine.gpus))
+    wanted = every if numbers == "all" else sorted({int(number) for number in numbers.split(",")})
+    if not wanted or not all(index in every for index in wanted):
+        allowed = f"GPUs 0 to {every.stop - 1}" if every else "auto or cpu:<devices>x<cores>"
+        raise UsageError.refuse("devices", spec, f"{allowed}; this machine has {machine}")
+    return tuple(
+        Device(
+            name=f"cuda.{machine.node}.{_short(machine.gpus[index].uuid)}",
+            node=machine.node,
+            kind="cuda",
+            cores=_share(machine.cores, place, len(wanted)),
+            memory=machine.gpus[index].memory,
+            slots=slots,
+            uuid=machine.gpus[index].uuid,
+            model=machine.gpus[index].model,
+        )
+        for place, index in enumerate(wanted)
+    )
+
+
+def _share(cores: tuple[int, ...], place: int, count: int) -> tuple[int, ...]:
+    """An even part of the cores for each GPU; all of them where there are fewer than GPUs."""
+    each = len(cores) // count
+    return cores[place * each : (place + 1) * each] or cores
+
+
+def _short(uuid: str) -> str:
+    return re.sub(r"[^0-9A-Za-z]", "", uuid.partition("-")[2])[:8]
+
+
+def _ranges(cores: Sequence[int]) -> str:
+    """Cores 0, 1, 2 and 5 as ``0-2_5``."""
+    runs: list[list[int]] = []
+    for core in cores:
+        if runs and core == runs[-1][1] + 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    return "_".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _visible(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
+    """As CUDA reads the variable: numbers or starts of UUIDs, up to the first that fits nothing."""
+    if visible is None:
+        return gpus
+    seen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.isdecimal():
+            found = [gpus[int(entry)]] if int(entry) < len(gpus) else []
+        else:
+            found = [gpu for gpu in gpus if entry and gpu.uuid.startswith(entry)]
+        if len(found) != 1:
+            break
+        seen += found
+    return tuple(seen)
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""

@@ -1,0 +1,1 @@
+"""System parameters, and how two settings of them are compared."""

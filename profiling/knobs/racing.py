@@ -1,0 +1,119 @@
+"""The race of system configurations for one workload, by one of the probing strategies.
+
+Theory of operation. Each configuration but the default is an arm (``arm``). A *rule* takes the arms
+after new windows, puts out who cannot win any more, and says who has won as soon as that is
+decided. ``by_confidence`` is ours: an arm is out as soon as its interval says that it is not
+``LEAST`` faster than the default, or slower than the leader (a Hoeffding race with t intervals;
+Maron and Moore, "The racing algorithm: model selection for lazy learners", Artificial Intelligence
+Review 11, 1997). The error ``ALPHA`` is shared among all arms and all looks at them (Bonferroni).
+It is decided when one or none is left; the one that is left must be faster surely. The other rules
+are in ``bandits``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..base.errors import UsageError
+from .arm import FEWEST_WINDOWS, LEAST, MOST_WINDOWS, Arm
+from .halving import by_epochs, by_halving
+from .knobs import SystemConfig
+
+#: The chance that any configuration is judged wrongly.
+ALPHA = 0.05
+
+
+def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
+    """Judge as above: the winner, () for the default, None where it is not decided yet."""
+    left = [arm for arm in arms if not arm.out]
+    alpha = decisive(len(arms))
+    bounds = {arm.config: arm.interval(alpha) for arm in left}
+    leader = min(left, key=lambda arm: bounds[arm.config][1], default=None)
+    for arm in left:
+        low, high = bounds[arm.config]
+        if low > -LEAST or (arm.n >= MOST_WINDOWS and high >= 0):
+            arm.out = "no faster than the default"
+        elif leader is not None and low > bounds[leader.config][1]:
+            arm.out = "slower than another"
+    left = [arm for arm in left if not arm.out]
+    if not left:
+        return ()
+    if len(left) > 1 and not all(arm.n >= MOST_WINDOWS for arm in left):
+        return None
+    best = min(left, key=lambda arm: arm.mean)
+    return best.config if bounds[best.config][1] < 0 else None
+
+
+def decisive(arms: int) -> float:
+    """The chance that a bound of one of so many arms may be wrong at one look."""
+    looks = MOST_WINDOWS - FEWEST_WINDOWS + 1
+    return ALPHA / (looks * max(1, arms))
+
+
+#: Probing strategies by name. ``bayesian`` races what a model proposes, a few arms at a time.
+PROBING: dict[str, Callable[[Sequence[Arm]], SystemConfig | None]] = {
+    "race": by_confidence,
+    "bandit": by_halving,
+    "bayesian": by_confidence,
+    "grid": by_epochs,
+}
+
+
+def check_probing(name: object) -> str:
+    """``name`` as a user gives it; UsageError with the list for one that is not there."""
+    if not (isinstance(name, str) and name in PROBING):
+        raise UsageError.refuse("system.probing", name, ", ".join(PROBING))
+    return name
+
+
+@dataclass(slots=True)
+class Race:
+    """The arms of one workload, judged by ``PROBING[probing]``.
+
+    ``over`` where there is nothing left to be learnt. ``chosen`` is the winner's configuration: ()
+    where the default is not beaten. ``proposals`` counts answers of who proposes arms.
+    """
+
+    probing: str = "race"
+    arms: list[Arm] = field(default_factory=list)
+    over: bool = False
+    chosen: SystemConfig = ()
+    proposals: int = 0
+
+    def enter(self, configs: Iterable[SystemConfig]) -> None:
+        """Add arms that are not in it; the race goes on where there are any."""
+        known = {arm.config for arm in self.arms}
+        new = [Arm(config) for config in configs if config and config not in known]
+        self.arms += new
+        self.over = self.over and not new
+
+    def open(self) -> tuple[SystemConfig, ...]:
+        """Those still at race, least known first."""
+        left = [arm for arm in self.arms if not arm.out]
+        return tuple(arm.config for arm in sorted(left, key=lambda arm: arm.n))
+
+    def has(self, config: SystemConfig) -> bool:
+        """Whether it is one of the arms."""
+        return any(arm.config == config for arm in self.arms)
+
+    def saw(self, config: SystemConfig, ratio: float) -> None:
+        """Take in a window; what is no arm, or out, says nothing."""
+        for arm in self.arms:
+            if arm.config == config and not arm.out:
+                arm.saw(ratio)
+
+    def fails(self, config: SystemConfig, why: str) -> None:
+        """No trial can run under ``config``, nor under any with the same change."""
+        for arm in self.arms:
+            if set(arm.config) >= set(config):
+                arm.out, arm.infeasible = why or "a trial cannot run with it", True
+        if set(self.chosen) >= set(config):
+            self.chosen = ()
+        self.judge()
+
+    def judge(self) -> None:
+        """Put out who cannot win any more, and end the race where it is decided."""
+        winner = PROBING[self.probing](self.arms)
+        if winner is not None:
+            self.over, self.chosen = True, winner

@@ -1,0 +1,1 @@
+"""What earlier tuning says of a workload like this one."""

@@ -1,0 +1,176 @@
+"""What earlier tuning came to: which system parameters paid off, beside a profile of the workload.
+
+An entry says how fast a workload was under one configuration, relative to the default one, on one
+class of machine. It holds rates, ratios and digests: nothing of the user's code, data, model, names
+or hyperparameters, so that one history can serve every study (PipeTune, Middleware 2020, section
+5.4). Speed-ups are ratios because times of one workload say nothing about another one's.
+
+One tenant must not push out what the others have learnt: ``trimmed`` bounds what a workload, a
+study and a machine may keep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..base.errors import UsageError
+from ..devices.device import Device
+from ..knobs.knobs import KNOBS, possible
+
+Profile = tuple[tuple[str, float], ...]
+Knob = str | int | float | bool
+Config = tuple[tuple[str, Knob], ...]
+
+#: Entries kept of one workload, of one study, and of one class of machine.
+PER_WORKLOAD, PER_SOURCE, PER_MACHINE = 32, 256, 2048
+#: Features and knobs of one entry, and letters of a name or digest, at most.
+MOST_FEATURES, MOST_LETTERS = 128, 200
+#: Windows of one entry, and seconds of a time, at most: what every ledger can keep.
+MOST_WINDOWS, LATEST = 10**9, 1e12
+#: A speed-up or a ratio of energy outside 1 / ``WIDEST`` to ``WIDEST`` is no measurement.
+WIDEST = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One configuration of one workload as it was measured.
+
+    ``workload`` and ``source`` are digests (``digest``): of code and batch bucket, and of the study
+    that measured. ``machine`` is ``machine_class`` of the device. ``profile`` holds the rates
+    and ratios of a window under the default configuration; what was not measured is absent.
+    ``config`` holds the knobs that differ from the default: () is the default itself. ``speedup``
+    is trials an hour relative to the default, ``joules`` energy a trial likewise (None: not
+    measured). ``windows`` counts what both rest on; ``at`` is in seconds. ``infeasible``: trials
+    failed or ran out of memory under it.
+    """
+
+    workload: str
+    machine: str
+    source: str
+    profile: Profile
+    config: Config
+    speedup: float
+    joules: float | None
+    windows: int
+    at: float
+    infeasible: bool = False
+
+    def __post_init__(self) -> None:
+        # In the order of names, and numbers as they are read back: equal entries are equal values.
+        profile = sorted((name, float(value)) for name, value in self.profile)
+        object.__setattr__(self, "profile", tuple(profile))
+        object.__setattr__(self, "config", tuple(sorted(self.config, key=lambda pair: pair[0])))
+        object.__setattr__(self, "speedup", float(self.speedup))
+        object.__setattr__(self, "at", float(self.at))
+
+    @property
+    def id(self) -> str:
+        """A digest of all that it says: the same entry twice is one."""
+        facts = (self.workload, self.machine, self.source, self.profile, self.config)
+        numbers = (self.speedup, self.joules, self.windows, self.at, self.infeasible)
+        return digest(json.dumps((*facts, *numbers)))
+
+
+def source_of(study: str) -> str:
+    """What entries that the study with this id has measured have as their ``source``."""
+    return digest("study", study)
+
+
+def digest(*parts: str) -> str:
+    """An opaque name for ``parts``: SHA-256, 32 hexadecimal digits of it."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def machine_class(device: Device) -> str:
+    """Devices on which a speed-up means the same: ``cuda NVIDIA A100 8 cores``."""
+    return f"{device.kind} {device.model or 'unknown'} {len(device.cores)} cores"
+
+
+def check(entry: HistoryEntry) -> None:
+    """See that ``entry`` can be kept and learnt from. Raises ``UsageError`` naming the field."""
+    for field, name in (
+        ("workload", entry.workload),
+        ("machine", entry.machine),
+        ("source", entry.source),
+        *(("profile", name) for name, _ in entry.profile),
+        *(("config", name) for name, _ in entry.config),
+    ):
+        if not (0 < len(name) <= MOST_LETTERS and name.isprintable()):
+            raise UsageError.refuse(field, name, f"1 to {MOST_LETTERS} printable letters")
+    for field, pairs in (("profile", entry.profile), ("config", entry.config)):
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names) or len(names) > MOST_FEATURES:
+            raise UsageError.refuse(field, names, f"at most {MOST_FEATURES} names, each once")
+    for name, value in entry.profile:
+        if not (math.isfinite(value) and value >= 0):
+            raise UsageError.refuse(f"profile.{name}", value, "a finite number of at least 0")
+    for field, ratio in (("speedup", entry.speedup), ("joules", entry.joules)):
+        if ratio is not None and not 1 / WIDEST <= ratio <= WIDEST:
+            raise UsageError.refuse(field, ratio, f"a ratio of {1 / WIDEST:g} to {WIDEST:g}")
+    for name, turned in entry.config:
+        if not possible(name, turned):
+            raise UsageError.refuse(f"config.{name}", turned, f"a value of {', '.join(KNOBS)}")
+    if not 1 <= entry.windows <= MOST_WINDOWS:
+        raise UsageError.refuse("windows", entry.windows, f"1 to {MOST_WINDOWS}")
+    if not 0 <= entry.at <= LATEST:
+        raise UsageError.refuse("at", entry.at, f"a time from 0 to {LATEST:g} seconds")
+
+
+def trimmed(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
+    """What is kept of ``entries``, oldest first: of each workload, study and machine so many.
+
+    Half of a share goes to what was fastest, the rest to what is newest. Where a machine has too
+    many entries, the studies with most of them give first.
+    """
+    kept: list[HistoryEntry] = []
+    by_machine = _grouped(sorted(entries, key=_age), lambda entry: entry.machine)
+    for of_machine in by_machine:
+        of_workloads = [
+            entry
+            for group in _grouped(of_machine, lambda entry: entry.workload)
+            for entry in _best_and_newest(group, PER_WORKLOAD)
+        ]
+        by_source = _grouped(of_workloads, lambda entry: entry.source)
+        share = _even_share([len(group) for group in by_source])
+        kept += [entry for group in by_source for entry in _best_and_newest(group, share)]
+    return tuple(sorted(kept, key=_age))
+
+
+def _age(entry: HistoryEntry) -> tuple[float, str]:
+    return entry.at, entry.id
+
+
+def _grouped(
+    entries: Iterable[HistoryEntry], key: Callable[[HistoryEntry], str]
+) -> list[list[HistoryEntry]]:
+    groups: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
+    for entry in entries:
+        groups[key(entry)].append(entry)
+    return list(groups.values())
+
+
+def _best_and_newest(entries: list[HistoryEntry], most: int) -> list[HistoryEntry]:
+    """At most ``most`` of ``entries``, which are in the order of their age."""
+    if len(entries) <= most:
+        return entries
+    feasible = [entry for entry in entries if not entry.infeasible]
+    best = sorted(feasible, key=lambda entry: -entry.speedup)[: most // 2]
+    taken = {entry.id for entry in best}
+    rest = [entry for entry in entries if entry.id not in taken]
+    return [*best, *rest[len(rest) - (most - len(best)) :]]
+
+
+def _even_share(sizes: Sequence[int]) -> int:
+    """The most that each study may keep, so that all of them keep no more than a machine's."""
+    left, share = PER_MACHINE, PER_SOURCE
+    for place, size in enumerate(sorted(sizes)):
+        fair = left // (len(sizes) - place)
+        if size > fair:
+            return min(share, max(fair, 1))
+        left -= size
+    return share

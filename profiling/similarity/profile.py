@@ -1,0 +1,61 @@
+"""Which readings of a window describe a workload, and in what unit.
+
+A profile must not depend on who else uses the machine, or the same training would look new each
+time the load changes. So rates are per second of the process's own CPU time and not of the clock,
+and what says how busy the machine is (pressure, throttling, involuntary switches) is left out; so
+is the memory, which in a shared trainer holds other trials too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .history import Profile
+
+#: Readings a second of the clock that are taken per second of CPU time.
+PER_CPU_SECOND = ("minor_faults_s", "major_faults_s", "voluntary_switches_s")
+#: Endings of what is a ratio of two counters already.
+RATIOS = ("_per_cycle", "_per_1000", "_ratio")
+#: Shares of the clock that are the workload's own.
+SHARES = ("loader_wait_share",)
+#: Of a GPU all shares are, while one trial has it.
+GPU = "gpu_"
+#: Operators that compute. How often memory is moved is mostly the loader's putting together of a
+#: batch, one call an example, which drowns the rest.
+COMPUTING = ("convolution", "elementwise", "matmul", "recurrent", "reduction")
+#: A window in which the process ran for a smaller part of a core says nothing about rates.
+LEAST_CPU = 0.01
+
+
+def profile_of(
+    values: Mapping[str, float], calls: Mapping[str, int], steps_s: float | None = None
+) -> Profile:
+    """The profile of a window.
+
+    Args:
+        values: readings by their names (``counters.reading``).
+        calls: how often one step calls operators of each family (``tasks.system.operators``).
+        steps_s: steps a second of the clock in this window.
+
+    What is absent from the arguments is absent from the profile.
+    """
+    found = {
+        name: value
+        for name, value in values.items()
+        if name.endswith(RATIOS) or name in SHARES or (name.startswith(GPU) and "_share" in name)
+    }
+    computing = {family: n for family, n in calls.items() if family in COMPUTING}
+    in_all = sum(computing.values())
+    if in_all:
+        found |= {f"calls_{family}_share": n / in_all for family, n in computing.items()}
+    user, system = values.get("user_share"), values.get("system_share")
+    if user is not None and system is not None and user + system >= LEAST_CPU:
+        cpu = user + system
+        found["system_of_cpu_share"] = system / cpu
+        rates = {name: values[name] / cpu for name in PER_CPU_SECOND if name in values}
+        found |= {f"{name.removesuffix('_s')}_cpu_s": rate for name, rate in rates.items()}
+        if in_all and steps_s is not None:
+            found["calls_cpu_s"] = in_all * steps_s / cpu
+    if values.get("cpu_s_per_sample"):
+        found["samples_cpu_s"] = 1.0 / values["cpu_s_per_sample"]
+    return tuple(sorted(found.items()))

@@ -1,0 +1,311 @@
+"""The similarity service: which workload is like this one, and what paid off there.
+
+Theory of operation. Each window of the history is a row of scaled features (``features``); the
+distance of two windows is the root mean square of their differences. Whether a new window is like
+any known one is a conformal test: of every window whose workload was measured more than once, the
+distance to its nearest other window is taken (leave one out), and a new window is known when its
+own nearest distance is at most the ceil((n + 1)(1 - alpha))-th smallest of these n. A window of a
+known workload is then called unknown with a chance of at most alpha, whatever the distribution,
+where windows are exchangeable (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random
+World", 2005, chapter 2; Laxhammar and Falkman, 2010, for nearest neighbours). With few windows that
+rank does not exist: then the largest distance stands, at the level n / (n + 1), which is said.
+
+What is transferred is the speed-up relative to the default configuration, as a mean of logarithms
+over like workloads (those of the nearest one's cluster, and all within the threshold), by windows
+and closeness; one window at the default is added, so that a lucky reading promises little.
+
+Nothing fitted is stored: a service is made anew from the history (``fit``), or from a previous one
+and a history that has grown (``grown``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..base.errors import UsageError
+from ..knobs.knobs import words
+from .clusters import KMEANS, check_method, cluster
+from .features import Rows, Scales, impossible, medians, principal, rows_of, scales, sound
+from .history import Config, HistoryEntry, Profile
+
+#: A window of a known workload is called unknown with at most this chance.
+ALPHA = 0.1
+#: Distances that a threshold needs: below, its level would be under 0.8.
+LEAST_DISTANCES = 4
+#: The history is clustered anew when its windows have grown by this share.
+GROWTH = 0.2
+#: Workloads that an answer names.
+NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A feature in both windows, and its squared scaled difference's share of the distance."""
+
+    feature: str
+    own: float
+    theirs: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """The nearest window of a workload; ``differences`` are the features both have."""
+
+    workload: str
+    distance: float
+    cluster: int | None
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the history says of a profile.
+
+    ``distance`` is that to the nearest window and ``threshold`` the largest at which it is known
+    (None: there is none), ``level`` the chance of a known workload to be within. ``config`` is what
+    to run it with: () is the default, None where it is unknown. ``expected_speedup`` is relative to
+    the default. ``why`` is the reason in words.
+    """
+
+    known: bool
+    why: str
+    distance: float | None = None
+    threshold: float | None = None
+    level: float | None = None
+    cluster: int | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    config: Config | None = None
+    expected_speedup: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """A fitted service. ``aside`` counts windows with absurd values, which are not learnt from.
+
+    ``clusters`` maps workloads to theirs; ``trouble`` is why the service has no answers.
+    """
+
+    method: str
+    machine: str | None
+    clusters: dict[str, int | None]
+    aside: int
+    trouble: str
+    threshold: float | None
+    level: float | None
+    _entries: dict[str, list[HistoryEntry]]
+    _workloads: tuple[str, ...]
+    _profiles: tuple[Profile, ...]
+    _scales: Scales
+    _rows: Rows
+    #: Windows when the clusters were made.
+    _clustered: int
+
+    @classmethod
+    def fit(cls, entries: Iterable[HistoryEntry], method: str = KMEANS) -> Similarity:
+        """A service of ``entries``, which are one class of machine's.
+
+        Args:
+            entries: the history; order does not matter.
+            method: ``KMeans`` or another clusterer of scikit-learn by its name, or ``neighbors``.
+
+        Raises:
+            UsageError: entries of several machines, or no such method.
+        """
+        check_method(method)
+        return _fit(entries, method, None)
+
+    def grown(self, entries: Iterable[HistoryEntry]) -> Similarity:
+        """A service of ``entries``; clusters stay until there are ``GROWTH`` more windows."""
+        return _fit(entries, self.method, self)
+
+    @property
+    def windows(self) -> int:
+        return len(self._profiles)
+
+    def plane(self) -> dict[str, tuple[float, float]]:
+        """Where each workload lies, by the median of its windows, in scales of the features."""
+        workloads, points = medians(self._rows, self._workloads)
+        if not workloads:
+            return {}
+        places = principal(points / self._scales.spread)
+        return {name: (float(x), float(y)) for name, (x, y) in zip(workloads, places, strict=True)}
+
+    def ask(self, profile: Profile) -> Answer:
+        """What is known of workloads like the one that ``profile`` was taken of."""
+        if self.trouble:
+            return Answer(False, self.trouble)
+        bad = impossible(profile)
+        if bad is not None:
+            return Answer(False, f"the profile's {bad} is {dict(profile)[bad]:g}: no such reading")
+        [row] = rows_of([profile], self._scales.names)
+        distances = self._scales.distances(row, self._rows)
+        order = [int(place) for place in np.argsort(distances, kind="stable")]
+        order = [place for place in order if math.isfinite(distances[place])]
+        if not order:
+            return Answer(False, "no window of the history shares enough features with this one")
+        nearest: dict[str, int] = {}
+        for place in order:
+            nearest.setdefault(self._workloads[place], place)
+        apart = {workload: float(distances[place]) for workload, place in nearest.items()}
+        neighbours = tuple(
+            self._neighbour(profile, row, place, apart[workload])
+            for workload, place in list(nearest.items())[:NAMED]
+        )
+        first = neighbours[0]
+        seen = Answer(
+            False, "", first.distance, self.threshold, self.level, first.cluster, neighbours
+        )
+        if self.threshold is None:
+            return replace(seen, why=self._no_threshold())
+        if first.distance > self.threshold:
+            why = f"the nearest window is {first.distance:.2g} away, above {self.threshold:.2g}"
+            return replace(seen, why=f"{why} (level {self.level:.0%})")
+        return self._reuse(seen, apart, self.threshold)
+
+    def _no_threshold(self) -> str:
+        return (
+            f"no threshold: it needs {LEAST_DISTANCES} windows of workloads that were measured"
+            " more than once"
+        )
+
+    def _neighbour(self, profile: Profile, row: Rows, place: int, distance: float) -> Neighbour:
+        own, theirs = dict(profile), dict(self._profiles[place])
+        [parts] = self._scales.parts(row, self._rows[place : place + 1])
+        total = float(np.nansum(parts))
+        found = [
+            Difference(name, own[name], theirs[name], float(part) / total if total else 0.0)
+            for name, part in zip(self._scales.names, parts, strict=True)
+            if not math.isnan(part)
+        ]
+        found.sort(key=lambda difference: -difference.weight)
+        workload = self._workloads[place]
+        return Neighbour(workload, distance, self.clusters.get(workload), tuple(found))
+
+    def _reuse(self, seen: Answer, apart: dict[str, float], threshold: float) -> Answer:
+        """The answer of a known window: the configuration that promises most."""
+        pool = {
+            workload: distance
+            for workload, distance in apart.items()
+            if distance <= threshold
+            or (seen.cluster is not None and self.clusters.get(workload) == seen.cluster)
+        }
+        logs: defaultdict[Config, float] = defaultdict(float)
+        weights: defaultdict[Config, float] = defaultdict(float)
+        failed: set[Config] = set()
+        for workload, distance in pool.items():
+            near = 1.0 / (1.0 + (distance / max(threshold, 1e-9)) ** 2)
+            for entry in self._entries[workload]:
+                if entry.infeasible:
+                    failed.add(entry.config)
+                elif entry.config:
+                    weights[entry.config] += entry.windows * near
+                    logs[entry.config] += entry.windows * near * math.log(entry.speedup)
+        found = {config: math.exp(logs[config] / (weights[config] + 1.0)) for config in weights}
+        promises = {config: gain for config, gain in found.items() if config not in failed}
+        best = max(promises, key=lambda config: (promises[config], repr(config)), default=())
+        like = f"like {len(pool)} known workload{'s' * (len(pool) != 1)}"
+        if promises.get(best, 1.0) <= 1.0:
+            told = sorted(words(config) for config in failed if found.get(config, 1.0) > 1.0)
+            but = f" and could be run everywhere: {'; '.join(told)} could not" if told else ""
+            why = f"{like}, where nothing was faster than the default{but}"
+            return replace(seen, known=True, config=(), why=why)
+        why = f"{like}, where this was {promises[best]:.2f} times as fast as the default"
+        return replace(seen, known=True, config=best, expected_speedup=promises[best], why=why)
+
+
+def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | None) -> Similarity:
+    history = sorted(entries, key=lambda entry: (entry.at, entry.id))
+    machines = sorted({entry.machine for entry in history})
+    if len(machines) > 1:
+        raise UsageError.refuse("entries", machines, "those of one class of machine")
+    # Several configurations were measured against one window: it is one window all the same.
+    windows = list(dict.fromkeys((e.workload, e.profile) for e in history if e.profile))
+    possible = [(workload, profile) for workload, profile in windows if not impossible(profile)]
+    names = sorted({name for _, profile in possible for name, _ in profile})
+    rows = rows_of([profile for _, profile in possible], names)
+    fine = sound(rows, [workload for workload, _ in possible])
+    kept = [window for window, is_fine in zip(possible, fine, strict=True) if is_fine]
+    rows, groups = rows[fine], [workload for workload, _ in kept]
+    by_workload: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
+    for entry in history:
+        if (entry.workload, entry.profile) in kept:
+            by_workload[entry.workload].append(entry)
+    found = Similarity(
+        method=method,
+        machine=machines[0] if machines else None,
+        clusters={},
+        aside=len(windows) - len(kept),
+        trouble=_trouble(len(windows), len(kept)),
+        threshold=None,
+        level=None,
+        _entries=by_workload,
+        _workloads=tuple(groups),
+        _profiles=tuple(profile for _, profile in kept),
+        _scales=scales(rows, groups, names) if kept else Scales((), np.empty(0)),
+        _rows=rows,
+        _clustered=len(kept),
+    )
+    if found.trouble:
+        return found
+    threshold, level = _calibrated(rows, groups, found._scales)
+    found = replace(found, threshold=threshold, level=level)
+    if previous is not None and len(kept) < previous._clustered * (1.0 + GROWTH):
+        known = _joined(previous.clusters, found)
+        return replace(found, clusters=known, _clustered=previous._clustered)
+    workloads, points = medians(rows, groups)
+    try:
+        labels = cluster(points, names, method)
+    except Exception as error:  # whatever a clusterer raises: tuning goes on without the history
+        return replace(found, trouble=f"the clusterer {method} raised {error!r}")
+    return replace(found, clusters=dict(zip(workloads, labels, strict=True)))
+
+
+def _trouble(windows: int, kept: int) -> str:
+    if kept > 1:
+        return ""
+    if windows == 0:
+        return "the history is empty"
+    return f"the history has {kept} usable window{'s' * (kept != 1)}: nothing to compare it with"
+
+
+def _calibrated(
+    rows: Rows, groups: Sequence[str], scale: Scales
+) -> tuple[float | None, float | None]:
+    """Threshold and level, from windows whose workload has others."""
+    labels, found = np.asarray(groups), []
+    for place, row in enumerate(rows):
+        if (labels == labels[place]).sum() > 1:
+            others = np.arange(len(rows)) != place
+            found.append(float(scale.distances(row, rows[others]).min()))
+    distances = sorted(distance for distance in found if math.isfinite(distance))
+    n = len(distances)
+    if n < LEAST_DISTANCES:
+        return None, None
+    rank = math.ceil((n + 1) * (1.0 - ALPHA))
+    if rank > n:
+        return distances[-1], n / (n + 1)
+    return distances[rank - 1], 1.0 - ALPHA
+
+
+def _joined(clusters: dict[str, int | None], grown: Similarity) -> dict[str, int | None]:
+    """Old clusters, and for each new workload that of its nearest old one."""
+    workloads, points = medians(grown._rows, grown._workloads)
+    old = [place for place, workload in enumerate(workloads) if workload in clusters]
+    joined: dict[str, int | None] = {}
+    for place, workload in enumerate(workloads):
+        if workload in clusters:
+            joined[workload] = clusters[workload]
+        elif old:
+            distances = grown._scales.distances(points[place], points[old])
+            near = int(np.argmin(distances))
+            reachable = math.isfinite(distances[near])
+            joined[workload] = clusters[workloads[old[near]]] if reachable else None
+        else:
+            joined[workload] = None
+    return joined

@@ -1,0 +1,1 @@
+"""One event in, decisions out: a file for each thing that can happen."""

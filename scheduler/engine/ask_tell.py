@@ -1,0 +1,63 @@
+"""Ask and tell: trials that the user trains himself, on devices that are not ours.
+
+Theory of operation. Such a study (contract ``ask``) has no strategy to pull and needs no slot. The
+sampler proposes one trial when the user asks, which counts as running until he tells what it came
+to. It has as many trials as were asked for, and ends when he closes it.
+"""
+
+from __future__ import annotations
+
+from ..model.events import StudyClosed, TrialAsked, TrialTold
+from ..model.trial import Failure, Step, TrialState
+from ..state.core import Core, Refused
+from ..state.state import StudyState
+from .attempts import Attempts
+from .checkpoints import Checkpoints
+from .proposals import Proposals
+
+
+class AskTell:
+    """Hands trials out to the user, and takes in what he tells."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        checkpoints: Checkpoints,
+        proposals: Proposals,
+        attempts: Attempts,
+    ) -> None:
+        self._core = core
+        self._state = core.state
+        self._checkpoints = checkpoints
+        self._proposals = proposals
+        self._attempts = attempts
+
+    def on_trial_asked(self, event: TrialAsked) -> None:
+        study = self._asked_study(event.study)
+        if event.number != len(study.trials):
+            raise Refused(f"trial {event.number} of {event.study} is asked for already")
+        self._proposals.ask(study, 1)
+
+    def on_trial_told(self, event: TrialTold) -> None:
+        trial = self._core.trial(event.trial)
+        study = self._asked_study(trial.study)
+        if trial.state is not TrialState.RUNNING:
+            raise Refused(f"{trial.id} is {trial.state} already")
+        if event.value is None:
+            trial.failure = Failure("told", event.reason)
+            self._core.move(study, trial, Step.FAIL)
+        else:
+            trial.value = event.value
+            self._core.move(study, trial, Step.FINISH)
+        self._checkpoints.trial_over(study, trial)
+
+    def on_study_closed(self, event: StudyClosed) -> None:
+        study = self._asked_study(event.study)
+        self._attempts.abandon(study, "complete" if study.succeeded else "cancelled")
+
+    def _asked_study(self, name: str) -> StudyState:
+        study = self._core.study(name)
+        if study.spec.contract != "ask":
+            raise Refused(f"the trials of {name} are trained on devices")
+        return study

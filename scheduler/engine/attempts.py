@@ -1,0 +1,202 @@
+"""What becomes of an attempt: its epochs, its end, its failure and its loss.
+
+Theory of operation. An attempt is one dispatched segment, and counts while its fence is the
+trial's. Each epoch that it reports is accepted singly; the one that closes it gives its devices
+back, and the trial goes on under the standing plan, rests at its target, or is over. What the
+user's code did wrong and what the infrastructure lost are told apart: the former is the trial's
+own, by its kind; the latter counts against the devices that it was lost at, which rest after
+several in a row.
+"""
+
+from __future__ import annotations
+
+from ..model.decisions import Release
+from ..model.events import AttemptFailed, AttemptLost, TrialReturned
+from ..model.retry import ENDS_STUDY, METRIC_LIMIT, retry_failure, retry_loss
+from ..model.trial import FINAL, Failure, Step, Trial
+from ..state.core import Core, Refused
+from ..state.state import StudyState
+from ..tuning.tuning import Tuning
+from .checkpoints import Checkpoints
+from .dispatch import Dispatcher
+from .proposals import Proposals
+from .signatures import Signatures
+
+#: Losses in a row after which a device rests, and the longest rest (seconds).
+BACKOFF_AFTER = 3
+
+BACKOFF_LONGEST = 30.0
+
+
+class Attempts:
+    """Takes in what is reported of attempts, and ends them."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        checkpoints: Checkpoints,
+        tuning: Tuning,
+        signatures: Signatures,
+        proposals: Proposals,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._core = core
+        self._state = core.state
+        self._checkpoints = checkpoints
+        self._tuning = tuning
+        self._signatures = signatures
+        self._proposals = proposals
+        self._dispatcher = dispatcher
+
+    def on_trial_returned(self, event: TrialReturned) -> None:
+        trial = self._core.trial(event.trial)
+        study = self._state.studies[trial.study]
+        self._core.check_fence(trial, event.fence)
+        if event.value is not None and len(event.further) != len(study.spec.further):
+            raise Refused(f"{trial.id} returned {1 + len(event.further)} values")
+        if event.value is not None:
+            trial.value, trial.further = event.value, event.further
+        trial.constraints = event.constraints or trial.constraints
+        if event.unasked:
+            trial.params = tuple(item for item in trial.params if item[0] not in event.unasked)
+            names = ", ".join(event.unasked)
+            study.message = f"enqueued for {trial.id}, which never asked for it: {names}"
+            self._core.touch_study(study)
+        self._core.close_attempt(trial)
+        if event.pruned:
+            self._core.move(study, trial, Step.PRUNE)
+        elif trial.value is None:
+            trial.failure = Failure("metric", "the objective returned None and reported nothing")
+            self._core.move(study, trial, Step.FAIL)
+        else:
+            self._core.move(study, trial, Step.FINISH)
+        self._leave(study, trial)
+
+    def on_attempt_failed(self, event: AttemptFailed) -> None:
+        trial = self._core.trial(event.trial)
+        study = self._state.studies[trial.study]
+        self._core.check_fence(trial, event.fence)
+        crowded = self._ran_out_of_memory(trial, event)
+        trial.failures += not crowded
+        failure = Failure(event.kind, event.message, event.traceback)
+        self._core.close_attempt(trial)
+        self._state.tally.saw("failed")
+        if event.kind == "died":
+            self._state.faults.saw_loss()
+        if event.kind in ENDS_STUDY:
+            trial.failure = failure
+            self._core.move(study, trial, Step.FAIL)
+            self._core.decide(Release, trial=trial.id)
+            study.message = f"{trial.id}: {event.message}"
+            self.abandon(study, "failed")
+        elif (
+            crowded
+            or self._tuning.unfit(study, trial, event)
+            or retry_failure(event.kind, event.message, trial.failures, study.spec.retries)
+        ):
+            self._core.move(study, trial, Step.RETRY)
+            self._proposals.wait(trial, first=True)
+            self._dispatcher.fill()
+        else:
+            trial.failure = failure
+            self._core.move(study, trial, Step.FAIL)
+            self._leave(study, trial)
+
+    def _unreported(self, study: StudyState) -> str:
+        """That so many trials lacked the metric, and none had it, that all will; empty else."""
+        trials = self._core.trials_of(study)
+        failures = [t.failure for t in trials if t.failure and t.failure.kind == "metric"]
+        if len(failures) < METRIC_LIMIT or any(t.value is not None for t in trials):
+            return ""
+        words = f"the first {len(failures)} trials ended without {study.spec.metric}"
+        return f"{words}, as all would: {failures[0].message}"
+
+    def _ran_out_of_memory(self, trial: Trial, event: AttemptFailed) -> bool:
+        """Whether memory may have been short for it only because it shared its device.
+
+        Then it shares none any more: what it needs alone is seen when it is.
+        """
+        killed = event.kind == "died" and "signal 9" in event.message
+        if trial.alone or not (event.kind == "memory" or killed):
+            return False
+        members = self._state.attempts[event.fence].segment.members
+        trial.alone = len(members) == 1 and len(self._state.attempts_on(members[0].device)) > 1
+        return trial.alone
+
+    def on_attempt_lost(self, event: AttemptLost) -> None:
+        trial = self._core.trial(event.trial)
+        self._core.check_fence(trial, event.fence)
+        members = self._state.attempts[event.fence].segment.members
+        blamed = [members[rank] for rank in event.ranks if rank < len(members)]
+        at = [member.device for member in blamed or members]
+        study = self._state.studies[trial.study]
+        if event.signature:
+            at = self._signatures.unlike(study, trial, event, members)
+        elif event.refused:
+            study.refused |= dict.fromkeys(at, event.reason)
+            study.message = f"{', '.join(at)} refused {trial.id}: {event.reason}"
+            self._core.touch_study(study)
+        else:
+            self._state.faults.saw_loss()
+        self.lose(trial, at, event.reason)
+        self.end_if_stranded(study)
+        self._dispatcher.fill()
+
+    def end_if_stranded(self, study: StudyState) -> None:
+        if self._signatures.stranded(study):
+            self.abandon(study, "failed")
+
+    def lose_all(self, device: str, reason: str) -> None:
+        # Closed first: what a lost trial sets free must not come back to this device.
+        self._state.devices[device].draining = True
+        for fence in self._core.fences_on(device):
+            self._state.faults.saw_loss()
+            trial = self._state.trials[self._state.attempts[fence].segment.trial]
+            self.lose(trial, [device], reason)
+
+    def lose(self, trial: Trial, at: list[str], reason: str) -> None:
+        """The infrastructure lost the attempt ``at`` these devices: to the head of the line."""
+        study = self._state.studies[trial.study]
+        for name in at:
+            device = self._state.devices[name]
+            device.losses += 1
+            if device.losses >= BACKOFF_AFTER:
+                # A power of a thousand losses is more than a float holds.
+                rest = min(BACKOFF_LONGEST, 2.0 ** min(device.losses - BACKOFF_AFTER, 9))
+                device.backoff_until = self._core.at + rest
+                self._core.note_device(name, f"{device.losses} losses in a row")
+        trial.losses += 1
+        self._core.revoke(trial, "lost")
+        if retry_loss(trial.losses):
+            self._core.move(study, trial, Step.LOSE)
+            self._proposals.wait(trial, first=True)
+        else:
+            trial.failure = Failure("lost", f"lost {trial.losses} times in a row: {reason}")
+            self._core.move(study, trial, Step.FAIL)
+            self._leave(study, trial)
+
+    def _leave(self, study: StudyState, trial: Trial) -> None:
+        """The trial will reach no further target."""
+        self._state.dirty = True
+        self._checkpoints.trial_over(study, trial)
+        self._core.decide(Release, trial=trial.id)
+        if why := self._unreported(study):
+            study.message = why
+            self.abandon(study, "failed")
+            return
+        self._proposals.enter(study, study.strategy.left(trial.id))
+        self._proposals.settle(study)
+        self._dispatcher.fill()
+
+    def abandon(self, study: StudyState, status: str) -> None:
+        """End a study with trials at work: they are fenced off, and what has run stays."""
+        for trial in self._core.trials_of(study):
+            if trial.state in FINAL:
+                continue
+            if trial.fence:
+                self._core.revoke(trial, "cancelled")
+            self._core.move(study, trial, Step.CANCEL)
+            self._core.decide(Release, trial=trial.id)
+        self._proposals.finish(study, status)
+        self._dispatcher.fill()

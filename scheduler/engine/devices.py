@@ -1,0 +1,168 @@
+"""Devices that the operator takes out and gives back.
+
+Theory of operation. A ``Hold`` is the operator's word on a device's *name*, kept apart from what
+the device's worker says of itself (``DeviceState.draining``). So neither a worker that is started
+anew nor a node that leaves and joins again lifts it; only the operator does. What runs on a device
+taken out is cut at the end of its epoch and goes on elsewhere. With a deadline, what runs longer is
+revoked: the epoch that it was in is lost and replayed elsewhere. Nobody is to blame for that, so it
+counts as a loss neither of the trial nor of the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..model.decisions import Release
+from ..model.events import (
+    DeviceDraining,
+    DeviceJoined,
+    DeviceLeft,
+    DevicesGivenBack,
+    DevicesTakenOut,
+    LedgerRestored,
+    Tick,
+)
+from ..model.study import trial_id
+from ..model.trial import Step, Trial
+from ..state.core import Core, Refused
+from ..state.state import ERA, DeviceRecord, DeviceState, Hold
+from .attempts import Attempts
+from .dispatch import Dispatcher
+from .proposals import Proposals
+
+#: So many trials of a study beyond those that it is to have may be forgotten: forks, extensions.
+FORGOTTEN_TRIALS = 100
+
+
+class Devices:
+    """Carries out the operator's word on devices."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        proposals: Proposals,
+        dispatcher: Dispatcher,
+        attempts: Attempts,
+    ) -> None:
+        self._core = core
+        self._state = core.state
+        self._proposals = proposals
+        self._dispatcher = dispatcher
+        self._attempts = attempts
+
+    def on_devices_taken_out(self, event: DevicesTakenOut) -> None:
+        for name in event.devices:
+            self._core.device(name)
+        fresh = [name for name in event.devices if name not in self._state.held]
+        if not fresh and event.deadline is None:
+            raise Refused(f"{', '.join(event.devices)}: taken out already")
+        for name in fresh:
+            self._state.held[name] = Hold()
+            self._core.cut_all(name)
+            self._core.note_device(name)
+        if event.deadline is not None:
+            for name in event.devices:
+                self._state.held[name].deadline = event.deadline
+        self._state.dirty = True
+        self._dispatcher.fill()
+
+    def on_devices_given_back(self, event: DevicesGivenBack) -> None:
+        held = [name for name in event.devices if name in self._state.held]
+        if not held:
+            raise Refused(f"{', '.join(event.devices)}: not taken out")
+        for name in held:
+            gone = self._state.held.pop(name).gone
+            if gone is None:
+                self._core.note_device(name)
+            else:
+                self._core.changes.devices[name] = replace(gone, state="left")
+        self._state.dirty = True
+        self._dispatcher.fill()
+
+    def _note_gone(self, name: str, reason: str) -> None:
+        """A device leaves, and keeps its hold."""
+        known, hold = self._state.devices[name], self._state.held.get(name)
+        state = "left" if hold is None else "held"
+        record = DeviceRecord(known.device, known.incarnation, state, self._core.at, reason)
+        self._core.changes.devices[name] = record
+        if hold is not None:
+            hold.gone = record
+
+    def deadlines(self) -> Iterator[float]:
+        """When there will be something to revoke (the runner's clock)."""
+        for name, hold in self._state.held.items():
+            known = self._state.devices.get(name)
+            if hold.deadline is not None and known is not None and any(known.fences):
+                yield hold.deadline
+
+    def _end_deadlines(self) -> None:
+        for name, hold in self._state.held.items():
+            due = hold.deadline is not None and hold.deadline <= self._core.at
+            if due and name in self._state.devices:
+                for fence in self._core.fences_on(name):
+                    self._take_away(self._state.trials[self._state.attempts[fence].segment.trial])
+
+    def _take_away(self, trial: Trial) -> None:
+        self._core.revoke(trial)
+        self._core.move(self._state.studies[trial.study], trial, Step.LOSE)
+        self._proposals.wait(trial, first=True)
+
+    def on_ledger_restored(self, event: LedgerRestored) -> None:
+        """What was sent from here on is unknown: no fence of it may be given out a second time.
+
+        A trial that begins anew has the id of a forgotten one, and may have other parameters: so
+        workers drop what they hold of any that may have been. Slots are filled by a later event,
+        for what is released with a dispatch would take the dispatch along.
+        """
+        for attempt in list(self._state.attempts.values()):
+            self._take_away(self._state.trials[attempt.segment.trial])
+        self._state.fence = max(self._state.fence // ERA + 1, int(event.at)) * ERA
+        for study in self._state.studies.values():
+            most = max(study.spec.n_trials, len(study.trials)) + FORGOTTEN_TRIALS
+            for number in range(most):
+                self._core.decide(Release, trial=trial_id(study.spec.id, number))
+        self._state.dirty = True
+
+    def on_device_joined(self, event: DeviceJoined) -> None:
+        name = event.device.name
+        known = self._state.devices.get(name)
+        if known is not None:
+            if known.incarnation == event.incarnation and not known.draining:
+                raise Refused(f"{name} has joined already")
+            self._attempts.lose_all(name, "its worker was started anew")
+        if (hold := self._state.held.get(name)) is not None:
+            hold.gone = None
+        self._state.devices[name] = DeviceState(
+            event.device, event.incarnation, [0] * event.device.slots
+        )
+        for study in self._state.studies.values():
+            if study.refused.pop(name, None) is not None:
+                study.machines.pop(name, None)
+        self._device_changed(name)
+
+    def on_device_draining(self, event: DeviceDraining) -> None:
+        device = self._core.device(event.device)
+        if device.draining:
+            raise Refused(f"{event.device} is draining already")
+        device.draining = True
+        self._core.cut_all(event.device)
+        self._device_changed(event.device)
+
+    def on_device_left(self, event: DeviceLeft) -> None:
+        self._core.device(event.device)
+        self._attempts.lose_all(event.device, event.reason)
+        self._note_gone(event.device, event.reason)
+        del self._state.devices[event.device]
+        self._state.dirty = True
+        self._dispatcher.fill()
+
+    def _device_changed(self, name: str) -> None:
+        self._core.note_device(name)
+        self._state.dirty = True
+        self._dispatcher.fill()
+
+    def on_tick(self, event: Tick) -> None:
+        self._end_deadlines()
+        self._dispatcher.fill()

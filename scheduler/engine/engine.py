@@ -1,0 +1,236 @@
+"""The core: ``handle(event) -> decisions``.
+
+Theory of operation. The engine is a reducer: synchronous, without I/O, clock or randomness. One
+event goes in, the state moves, decisions come out; the same events in the same order give the same
+state and the same decisions, so the ledger's event table is all that a restart needs.
+
+An event either counts or it does not. What is late, repeated or fenced off raises ``Refused`` and
+changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
+ours. Every handler therefore checks first and changes after.
+
+The engine is made of parts. Each takes the ``Core`` (the state, the event at work, the decisions
+and changes that follow from it) and the parts that it calls; ``__init__`` below is the whole list,
+from the ground up. No part calls one that was made after it. What an event does is read in the
+handler that ``_handlers`` names; an accepted epoch's way is ``epochs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..model.decisions import Ask, AskConfigs, Consult, Decision
+from ..model.events import (
+    Advised,
+    AttemptFailed,
+    AttemptLost,
+    ConfigsProposed,
+    DeviceDraining,
+    DeviceJoined,
+    DeviceLeft,
+    DevicesGivenBack,
+    DevicesTakenOut,
+    Durable,
+    EpochReported,
+    Event,
+    LedgerRestored,
+    Planned,
+    PolicyChosen,
+    PolicyFailed,
+    Profiled,
+    Proposed,
+    Replayed,
+    StudyCancelled,
+    StudyClosed,
+    StudyExtended,
+    StudyFailed,
+    StudyImported,
+    StudyPaused,
+    StudyResumed,
+    StudySubmitted,
+    StudyWeighed,
+    Suggested,
+    Tick,
+    TrialAsked,
+    TrialEnqueued,
+    TrialReturned,
+    TrialTold,
+    Undurable,
+    WindowsMeasured,
+)
+from ..model.study import StudySpec
+from ..resources.fair_share import FairShare
+from ..resources.packing import Packing
+from ..state.core import Core, Refused
+from ..state.state import Changes, EngineState
+from ..strategies.base import Strategy
+from ..strategies.registry import make_strategy
+from ..tuning.probing import Probing
+from ..tuning.tuning import Tuning
+from .ask_tell import AskTell
+from .attempts import Attempts
+from .checkpoints import Checkpoints
+from .devices import Devices
+from .dispatch import Dispatcher
+from .epochs import Epochs
+from .lifecycle import Lifecycle
+from .planning import Planning
+from .proposals import Proposals
+from .signatures import Signatures
+from .trials import Trials
+
+__all__ = ["Engine", "Refused"]
+
+
+class Engine:
+    """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
+
+    def __init__(
+        self,
+        state: EngineState | None = None,
+        strategies: Callable[[StudySpec], Strategy] = make_strategy,
+    ) -> None:
+        self._core = core = Core(state or EngineState(), strategies)
+        self._checkpoints = checkpoints = Checkpoints(core)
+        self._shares = shares = FairShare(core)
+        self._planning = planning = Planning(core)
+        self._probing = probing = Probing(core)
+        self._tuning = tuning = Tuning(core, probing=probing)
+        self._packing = packing = Packing(core)
+        self._signatures = signatures = Signatures(core)
+        self._proposals = proposals = Proposals(core, checkpoints=checkpoints)
+        self._dispatcher = dispatcher = Dispatcher(
+            core,
+            checkpoints=checkpoints,
+            shares=shares,
+            planning=planning,
+            tuning=tuning,
+            packing=packing,
+            proposals=proposals,
+        )
+        self._attempts = attempts = Attempts(
+            core,
+            checkpoints=checkpoints,
+            tuning=tuning,
+            signatures=signatures,
+            proposals=proposals,
+            dispatcher=dispatcher,
+        )
+        self._epochs = Epochs(
+            core,
+            checkpoints=checkpoints,
+            shares=shares,
+            planning=planning,
+            tuning=tuning,
+            packing=packing,
+            signatures=signatures,
+            proposals=proposals,
+            dispatcher=dispatcher,
+            attempts=attempts,
+        )
+        self._devices = Devices(core, proposals=proposals, dispatcher=dispatcher, attempts=attempts)
+        self._lifecycle = Lifecycle(
+            core, proposals=proposals, dispatcher=dispatcher, attempts=attempts
+        )
+        self._trials = Trials(
+            core, checkpoints=checkpoints, proposals=proposals, dispatcher=dispatcher
+        )
+        self._ask_tell = AskTell(
+            core, checkpoints=checkpoints, proposals=proposals, attempts=attempts
+        )
+        self._handlers = self._table()
+
+    @property
+    def state(self) -> EngineState:
+        return self._core.state
+
+    def handle(self, event: Event) -> tuple[Decision, ...]:
+        """Apply one event. ``Refused`` or ``IllegalTransition`` mean that nothing was changed."""
+        handler = self._handlers[type(event)]
+        core = self._core
+        core.begin(event)
+        try:
+            handler(event)
+        except Exception:
+            core.undo()
+            raise
+        if core.touched:
+            self._packing.at_work_changed()
+        return tuple(core.out)
+
+    def take_changes(self) -> Changes:
+        """What changed since the last call, for the projections."""
+        return self._core.take_changes()
+
+    def story(self, trial: str) -> tuple[str, ...]:
+        """The last steps of a trial of a running study: event, its cause, state before and after.
+
+        The whole story is in the ledger's events; this is what an exception can carry.
+        """
+        return tuple(self._core.trial(trial).story)
+
+    def line(self) -> tuple[str, ...]:
+        """All waiting trials in the order in which they would get one slot each."""
+        return self._shares.line()
+
+    def outstanding(self) -> tuple[Ask, ...]:
+        """Asks without an answer: a restarted runner asks them again."""
+        return tuple(ask for study in self.state.studies.values() for ask in study.asks.values())
+
+    def consults(self) -> tuple[Consult, ...]:
+        """Questions to the history without an answer, likewise."""
+        asked = (tuned.asked for tuned in self.state.tuned.values())
+        return tuple(consult for consult in asked if consult is not None)
+
+    def sought(self) -> tuple[AskConfigs, ...]:
+        """Questions for system configurations without an answer, likewise."""
+        return tuple(ask for tuned in self.state.tuned.values() for ask in tuned.sought)
+
+    def wake_at(self) -> float | None:
+        """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
+        waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
+        plans = self.state.dirty and self.state.elastic()
+        if plans and (self.state.attempts or self._core.ready()):
+            waits.append(self._planning.due())
+        waits += self._devices.deadlines()
+        return min(waits, default=None)
+
+    def _table(self) -> Mapping[type[Event], Callable[[Any], None]]:
+        """Which part takes which event in."""
+        return {
+            PolicyChosen: self._planning.on_policy_chosen,
+            Planned: self._dispatcher.on_planned,
+            PolicyFailed: self._dispatcher.on_policy_failed,
+            StudySubmitted: self._lifecycle.on_study_submitted,
+            StudyCancelled: self._lifecycle.on_study_cancelled,
+            StudyPaused: self._lifecycle.on_study_paused,
+            StudyResumed: self._lifecycle.on_study_resumed,
+            StudyWeighed: self._lifecycle.on_study_weighed,
+            StudyExtended: self._lifecycle.on_study_extended,
+            StudyFailed: self._lifecycle.on_study_failed,
+            StudyImported: self._lifecycle.on_study_imported,
+            Proposed: self._trials.on_proposed,
+            Suggested: self._trials.on_suggested,
+            TrialEnqueued: self._trials.on_trial_enqueued,
+            TrialAsked: self._ask_tell.on_trial_asked,
+            TrialTold: self._ask_tell.on_trial_told,
+            StudyClosed: self._ask_tell.on_study_closed,
+            DeviceJoined: self._devices.on_device_joined,
+            DeviceDraining: self._devices.on_device_draining,
+            DeviceLeft: self._devices.on_device_left,
+            DevicesTakenOut: self._devices.on_devices_taken_out,
+            DevicesGivenBack: self._devices.on_devices_given_back,
+            LedgerRestored: self._devices.on_ledger_restored,
+            Tick: self._devices.on_tick,
+            EpochReported: self._epochs.on_epoch_reported,
+            Replayed: self._epochs.on_replayed,
+            TrialReturned: self._attempts.on_trial_returned,
+            AttemptFailed: self._attempts.on_attempt_failed,
+            AttemptLost: self._attempts.on_attempt_lost,
+            Durable: self._checkpoints.on_durable,
+            Undurable: self._checkpoints.on_undurable,
+            WindowsMeasured: self._tuning.on_windows_measured,
+            Profiled: self._tuning.on_profiled,
+            Advised: self._tuning.on_advised,
+            ConfigsProposed: self._probing.on_configs_proposed,
+        }

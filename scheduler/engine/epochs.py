@@ -1,0 +1,211 @@
+"""An accepted epoch's way, from the report to the next segment.
+
+Theory of operation. A report counts only under the trial's open fence, for the epoch after the last
+accepted one, with the metrics that the study asks for, under a signature that the study admits, and
+with its state in the store where others may go on from that. Then it is accepted: the trial, the
+estimates and the tallies learn from it, and its row is noted for the ledger. If it closes its
+segment, the trial goes on where it is, waits for another place, or has reached its target; then its
+strategy says what comes next.
+
+Read ``on_epoch_reported`` and follow it down: each part that an epoch concerns is called by name.
+"""
+
+from __future__ import annotations
+
+from ..model.decisions import Member, Parent, Release
+from ..model.events import EpochReported, Replayed
+from ..model.trial import AcceptedEpoch, Step, Trial
+from ..resources.fair_share import FairShare
+from ..resources.packing import Packing
+from ..state.core import Core, Refused
+from ..state.state import ERA, Attempt, StudyState
+from ..strategies.base import UNBOUNDED
+from ..tuning.tuning import Tuning
+from .attempts import Attempts
+from .checkpoints import Checkpoints
+from .dispatch import Dispatcher
+from .planning import Planning
+from .proposals import Proposals
+from .signatures import Signatures
+
+
+class Epochs:
+    """Takes in what is reported of epochs."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        checkpoints: Checkpoints,
+        shares: FairShare,
+        planning: Planning,
+        tuning: Tuning,
+        packing: Packing,
+        signatures: Signatures,
+        proposals: Proposals,
+        dispatcher: Dispatcher,
+        attempts: Attempts,
+    ) -> None:
+        self._core = core
+        self._state = core.state
+        self._checkpoints = checkpoints
+        self._shares = shares
+        self._planning = planning
+        self._tuning = tuning
+        self._packing = packing
+        self._signatures = signatures
+        self._proposals = proposals
+        self._dispatcher = dispatcher
+        self._attempts = attempts
+
+    def on_epoch_reported(self, event: EpochReported) -> None:
+        trial = self._core.trial(event.trial)
+        study = self._state.studies[trial.study]
+        if event.fence != trial.fence:
+            self._compare(study, trial, event)
+            return
+        if event.epoch != trial.epoch + 1:
+            raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
+        metrics = dict(event.metrics)
+        value = metrics.get(study.spec.metric)
+        lacking = [name for name in study.spec.also if name not in metrics]
+        if value is None or lacking:
+            raise Refused(
+                f"a report of {trial.id} without {', '.join(lacking) or study.spec.metric}"
+            )
+        if self._checkpoints.must_be_durable(study, trial, event.epoch) and not event.uri:
+            raise Refused(f"epoch {event.epoch} of {trial.id} is not in the store yet")
+        if event.signature != trial.signature and not self._signatures.admits(
+            study, trial, event.epoch, event.signature
+        ):
+            device = self._state.attempts[event.fence].segment.members[0].device
+            reason = self._signatures.refuse_unlike(study, trial, device, event.signature)
+            self._attempts.lose(trial, [device], reason)
+            self._attempts.end_if_stranded(study)
+            self._dispatcher.fill()
+            return
+        places = self._accept(study, trial, event, value)
+        if event.closes:
+            self._close(study, trial)
+        if places:
+            self._dispatcher.fill()
+
+    def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
+        """A late report of an accepted epoch is a free check of its bits, and otherwise nothing."""
+        accepted = trial.hashes.get(event.epoch, "")
+        statistical = study.spec.exactness == "statistical"
+        forgotten = event.fence // ERA < self._state.fence // ERA  # it may be of other parameters
+        if statistical or not accepted or accepted == event.state_hash or forgotten:
+            raise Refused(f"fence {event.fence} of {trial.id} is not the open one")
+        study.message = (
+            f"{trial.id} epoch {event.epoch}: a repeated run has state {event.state_hash[:12]}, "
+            f"accepted was {accepted[:12]}; the training code or the machine is not deterministic"
+        )
+        self._core.touch_study(study)
+
+    def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> bool:
+        """Take the epoch in; True where its device may hold another number of trials by it."""
+        trial.epoch = event.epoch
+        trial.value = value
+        trial.values[event.epoch] = value
+        if study.spec.further or study.spec.constraints:
+            metrics = dict(event.metrics)
+            trial.further = tuple(metrics[each.metric] for each in study.spec.further)
+            trial.constraints = tuple(
+                (name, metrics[name] - bound) for name, bound in study.spec.constraints
+            )
+        trial.hashes[event.epoch] = event.state_hash
+        trial.state_hash = event.state_hash
+        trial.signature = event.signature
+        trial.holder = event.holder
+        trial.trained_with = trial.system
+        trial.failures = trial.losses = 0
+        attempt = self._state.attempts[trial.fence]
+        members = attempt.segment.members
+        for member in members:
+            self._state.devices[member.device].losses = 0
+        self._signatures.saw(study, members)
+        places = self._packing.saw_epoch(trial, attempt, event.seconds, event.memory)
+        alone = event.seconds / self._state.stretch(attempt)
+        attempt.trained += event.seconds
+        attempt.began = self._core.at
+        self._planning.count_epoch(trial, len(members))
+        self._tuning.saw_training(study, trial, event.seconds)
+        self._state.tally.saw("accepted")
+        self._state.tally.trained += event.seconds
+        if event.epoch == attempt.segment.first:
+            self._state.tally.saw_first(event.at - attempt.dispatched_at, event.claimed)
+        features = self._state.features(trial)
+        if self._state.costs.saw_epoch(study.spec.id, trial.id, alone, len(members), features):
+            self._state.dirty = True
+        self._core.changes.trials[trial.id] = trial
+        self._core.changes.epochs.append(
+            AcceptedEpoch(
+                trial=trial.id,
+                epoch=event.epoch,
+                value=value,
+                metrics=event.metrics,
+                state_hash=event.state_hash,
+                signature=event.signature,
+                seconds=event.seconds,
+                device=members[0].device,
+                slot=members[0].slot,
+                fence=event.fence,
+                at=event.at,
+                members=members,
+                joules=event.joules,
+                system=trial.trained_with,
+            )
+        )
+        if event.uri:
+            self._checkpoints.keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
+        return places
+
+    def _close(self, study: StudyState, trial: Trial) -> None:
+        attempt = self._core.close_attempt(trial)
+        seconds = self._core.at - attempt.dispatched_at
+        self._state.costs.saw_segment(seconds, attempt.trained, resized=attempt.resized)
+        if trial.epoch < trial.target:
+            self._core.move(study, trial, Step.YIELD)
+            self._go_on(study, trial, attempt)
+            return
+        self._state.dirty = True
+        curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
+        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+            self._core.move(study, trial, Step.FINISH)
+            self._checkpoints.trial_over(study, trial)
+            self._core.decide(Release, trial=trial.id)
+        else:
+            self._core.move(study, trial, Step.REACH)
+        self._proposals.enter(study, study.strategy.reached(trial.id, trial.epoch, curve))
+        self._proposals.settle(study)
+        self._dispatcher.fill()
+
+    def _go_on(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
+        """Under the standing plan: the next segment follows on the same slots."""
+        members = attempt.segment.members
+        if (
+            study.works
+            and not attempt.leaves
+            and self._may_stay(study, members)
+            and self._planning.width(study, trial) == len(members)
+            and not self._state.shuffle
+            and not self._shares.gives_way(study, trial, len(members))
+            # What took another time than planned with may be at the wrong width.
+            and not (self._state.dirty and len(members) > 1)
+        ):
+            self._dispatcher.dispatch(study, trial, members)
+            return
+        # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
+        self._proposals.wait(trial, first=not self._state.shuffle)
+        self._dispatcher.fill()
+
+    def _may_stay(self, study: StudyState, members: tuple[Member, ...]) -> bool:
+        for member in members:
+            if self._state.closed(member.device) or member.device in study.refused:
+                return False
+        return True
+
+    def on_replayed(self, event: Replayed) -> None:
+        self._core.check_fence(self._core.trial(event.trial), event.fence)
+        self._state.tally.saw("repeated", max(0, event.last - event.first + 1))

@@ -1,0 +1,207 @@
+"""A study's life beyond one run: it is paused and resumed, and goes on to more trials.
+
+Theory of operation. A paused study is left out where slots are given and strategies are pulled;
+what runs of it is cut at the end of its epoch and waits in line like everything else, so nothing is
+lost and a resume only has to fill slots again.
+
+More trials. Strategies that take trials one by one (``GROWING``) go on with all that they know: old
+and new trials compete. The others size their rungs by the number of trials before they begin, and
+what they have decided cannot be undone; for them the additional trials are a run of their own,
+after all before is decided.
+
+A study that was over is no longer in the state: the event brings its trials back. A growing
+strategy is made anew and told what they reached, in the order of their numbers. A trial that was
+stopped at its rung is paused again, to be promoted some day, if its last state is still durable;
+else it stays stopped, and only its scores count. What failed, was cancelled or is complete stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from ...profiling.devices.signature import machine_of
+from ..model.decisions import Cut
+from ..model.events import (
+    StudyCancelled,
+    StudyExtended,
+    StudyFailed,
+    StudyImported,
+    StudyPaused,
+    StudyResumed,
+    StudySubmitted,
+    StudyWeighed,
+)
+from ..model.finished import Past
+from ..model.study import StudySpec
+from ..model.trial import FINAL, Trial, TrialState
+from ..policies.retention import best_completed
+from ..state.core import Core, Refused
+from ..state.state import StudyState
+from ..strategies.asha import Asha
+from ..strategies.base import Strategy, looks_of, rungs_of
+from ..strategies.full import FullBudget
+from ..strategies.stopping import Stopping
+from .attempts import Attempts
+from .dispatch import Dispatcher
+from .proposals import ORDER_FREE, Proposals
+
+#: Strategies to which trials can be added at any time.
+GROWING = (FullBudget, Asha, Stopping)
+
+
+class Lifecycle:
+    """Interrupts studies, and has them go on."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        proposals: Proposals,
+        dispatcher: Dispatcher,
+        attempts: Attempts,
+    ) -> None:
+        self._core = core
+        self._state = core.state
+        self._proposals = proposals
+        self._dispatcher = dispatcher
+        self._attempts = attempts
+
+    def on_study_paused(self, event: StudyPaused) -> None:
+        study = self._core.study(event.study)
+        if study.status == "paused":
+            raise Refused(f"{event.study} is paused already")
+        study.status = "paused"
+        for fence, attempt in self._state.attempts.items():
+            if attempt.study == event.study:
+                attempt.cut = True
+                self._core.decide(Cut, trial=attempt.segment.trial, fence=fence)
+        self._changed(study)
+
+    def on_study_resumed(self, event: StudyResumed) -> None:
+        study = self._core.study(event.study)
+        if study.status != "paused":
+            raise Refused(f"{event.study} is not paused")
+        study.status = "running"
+        self._changed(study)
+
+    def on_study_weighed(self, event: StudyWeighed) -> None:
+        study = self._core.study(event.study)
+        study.spec = replace(study.spec, weight=event.weight, priority=event.priority)
+        self._changed(study)
+
+    def on_study_extended(self, event: StudyExtended) -> None:
+        spec, study = event.study, self._state.studies.get(event.study.id)
+        if (study is None) != (event.past is not None):
+            raise Refused(f"{spec.id} is over, or is not, by now")
+        if event.past is not None:
+            study = self._take_up(spec, event.past)
+        else:
+            assert study is not None
+            if spec.n_trials <= study.spec.n_trials:
+                raise Refused(f"{spec.id} has {study.spec.n_trials} trials already")
+            if isinstance(study.strategy, GROWING):
+                study.strategy.n_trials = spec.n_trials
+            else:
+                study.held_back += spec.n_trials - study.spec.n_trials
+            study.spec = spec
+        self._proposals.settle(study)
+        self._changed(study)
+
+    def _changed(self, study: StudyState) -> None:
+        self._core.touch_study(study)
+        self._state.dirty = True
+        self._dispatcher.fill()
+
+    def _take_up(self, spec: StudySpec, past: Past) -> StudyState:
+        if spec.id not in self._state.finished:
+            raise Refused(f"there is no study {spec.id}")
+        if spec.n_trials <= len(past.trials):
+            raise Refused(f"{spec.id} has {len(past.trials)} trials already")
+        strategy = self._core.strategies(spec)
+        if isinstance(strategy, GROWING):
+            trials = [_again(trial, rungs_of(spec.strategy)) for trial in past.trials]
+            _tell(strategy, spec, trials)
+        else:
+            trials = [_again(trial, ()) for trial in past.trials]
+            strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - len(trials)))
+        study = StudyState(spec, cast(Any, strategy), created_at=past.created_at)
+        study.trials = [trial.id for trial in trials]
+        # Of no ask before, for it seeds the sampler: there was at most one for each trial.
+        study.next_ask = len(trials)
+        study.succeeded = sum(trial.state in _SUCCEEDED and trial.epoch > 0 for trial in trials)
+        study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
+        study.best = best_completed(trials, spec)
+        self._state.studies[spec.id] = study
+        for trial in trials:
+            self._state.trials[trial.id] = self._core.changes.trials[trial.id] = trial
+        del self._state.finished[spec.id]
+        self._state.ended.pop(spec.id, None)
+        return study
+
+    def on_study_submitted(self, event: StudySubmitted) -> None:
+        spec = event.study
+        if spec.id in self._state.studies or spec.id in self._state.finished:
+            raise Refused(f"study {spec.id} was submitted already")
+        study = StudyState(spec, cast(Any, self._core.strategies(spec)), created_at=event.at)
+        study.enqueued = list(event.enqueued)
+        self._state.studies[spec.id] = study
+        self._core.touch_study(study)
+        if spec.sampler in ORDER_FREE and spec.contract != "ask":
+            self._proposals.pull_study(
+                study, 0
+            )  # what is known at once is planned with, whoever is first
+        self._dispatcher.fill()
+
+    def on_study_cancelled(self, event: StudyCancelled) -> None:
+        self._attempts.abandon(self._core.study(event.study), "cancelled")
+
+    def on_study_failed(self, event: StudyFailed) -> None:
+        study = self._core.study(event.study)
+        study.message = event.reason
+        self._attempts.abandon(study, "failed")
+
+    def on_study_imported(self, event: StudyImported) -> None:
+        spec = event.record.spec
+        if spec.id in self._state.studies or spec.id in self._state.finished:
+            raise Refused(f"there is a study {spec.id} already")
+        self._state.finished[spec.id] = spec.name
+        self._core.changes.studies[spec.id] = event.record
+        for past in event.trials:
+            trial = past.record(spec.id)
+            self._core.changes.trials[trial.id] = trial
+            for state, at in past.durables:
+                self._core.changes.durables[trial.id, state.epoch] = (state, at)
+        # Readers take their order for that of acceptance.
+        epochs = [epoch for past in event.trials for epoch in past.epochs]
+        self._core.changes.epochs += sorted(epochs, key=lambda epoch: epoch.at)
+
+
+_SUCCEEDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)
+
+
+def _again(trial: Trial, rungs: Sequence[int]) -> Trial:
+    """A copy to work with, for events do not change; paused if it may still be promoted."""
+    copy = replace(trial, values=dict(trial.values), hashes=dict(trial.hashes), story=[])
+    newest = next(iter(trial.parents), None)
+    durable = newest is not None and newest.state_hash == trial.state_hash
+    if trial.state is TrialState.STOPPED and trial.epoch in rungs and durable:
+        copy.state, copy.finished_at = TrialState.PAUSED, None
+    return copy
+
+
+def _tell(strategy: Strategy, spec: StudySpec, trials: Sequence[Trial]) -> None:
+    """Have a fresh strategy know what these trials have reached; what it answers has happened."""
+    strategy.pull(len(trials), 0)
+    strategy.proposed(tuple(trial.id for trial in trials), exhausted=False)
+    looks = looks_of(spec.strategy)
+    for trial in trials:
+        curve = {epoch: spec.sign * value for epoch, value in sorted(trial.values.items())}
+        for look in looks:
+            if look in curve:
+                until = {epoch: score for epoch, score in curve.items() if epoch <= look}
+                strategy.reached(trial.id, look, until)
+    for trial in trials:
+        if trial.state in FINAL:
+            strategy.left(trial.id)

@@ -1,0 +1,285 @@
+"""The standing plan: when it is made anew, what a policy is shown for it, and how it is followed.
+
+Theory of operation. Whatever changes the plan's input (a trial waits or is over, a device came or
+went, an estimate moved, the wide part of a course ended) marks the plan dirty; it is computed anew
+when a slot is to be filled, at most once in ``REPLAN_EACH`` seconds a trial, or in ``REPLAN_EVERY``
+where they are many, and in between new trials queue in order of arrival. Of a plan with courses the
+engine keeps count: a trial's wide epochs become fewer as they are accepted, and at their end it is
+to be narrow. Where a policy fails, the last good plan stands.
+
+A policy of the user's is no part of the engine, so that a replay does not depend on it: like a
+sampler it is asked (``AskPlan``), and its answer is an event. What is asked is planned with the
+answer; until that comes slots are given by the plan before. One that fails, or whose plan cannot
+be, is not asked again for ``ASIDE`` seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from ..model.decisions import AskPlan, Member
+from ..model.events import PolicyChosen
+from ..model.snapshot import Candidate, Plan, Snapshot, fault, steady
+from ..model.study import shards_of
+from ..model.trial import Trial
+from ..policies.registry import find_policy, is_plugin
+from ..resources.fair_share import apportion
+from ..state.core import Core, Refused
+from ..state.state import EngineState, StudyState
+from ..strategies.base import rungs_of, staged
+from ..strategies.promotion import promises_of
+
+#: Seconds between two plans of many trials, and of one trial: few are planned in less time.
+REPLAN_EVERY = 1.0
+
+REPLAN_EACH = 0.02
+
+#: Seconds that a policy of the user's is not asked after it failed.
+ASIDE = 60.0
+
+#: Part of an epoch that a new trial waits for a plan at most.
+WORTH_WAITING = 0.1
+
+
+class Planning:
+    """Keeps the standing plan, and says what it has in mind for each trial."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def replan(self, free: list[Member]) -> None:
+        state = self._state
+        if not (state.dirty and self.due() <= self._core.at):
+            return
+        ready = self._core.ready()
+        if len(ready) < 2 and not (state.elastic() and (ready or state.attempts)):
+            return
+        state.dirty = False
+        state.planned_at = self._core.at
+        snapshots = self._snapshots(ready, free)
+        if is_plugin(state.policy):
+            self._core.decide(AskPlan, policy=state.policy, snapshots=snapshots)
+            state.plan_asked = cast(AskPlan, self._core.out[-1])
+            return
+        policy = find_policy(state.policy)
+        try:
+            plans = [policy(snapshot) for _, snapshot in snapshots]
+        except Exception as error:  # whatever a policy raises; the last good plan stands
+            state.plan_error = f"policy {state.policy} failed: {error!r}"
+            return
+        self._stand(snapshots, plans)
+
+    def take_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
+        """Take a plugin's answer in; one that is none has it set aside for a while."""
+        asked = self._state.plan_asked
+        if asked is None or asked.id != cause:
+            raise Refused(f"{cause} is not the plan that was asked for")
+        self._state.plan_asked = None
+        if plans is None or len(plans) != len(asked.snapshots):
+            self._state.plan_error = f"policy {asked.policy} {reason or 'gave no plan'}"
+        else:
+            self._stand(asked.snapshots, plans)
+        if self._state.plan_error:
+            self._state.aside_until = self._core.at + ASIDE
+            self._state.dirty = True
+
+    def _stand(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
+        """Have these plans stand, one a snapshot, if they may; else the ones before do."""
+        state = self._state
+        for (_, snapshot), plan in zip(snapshots, plans, strict=True):
+            if wrong := fault(snapshot, plan):
+                state.plan_error = f"policy {state.policy} {wrong}"
+                return
+        state.plan_error = ""
+        # Since a plugin was asked some have begun, and others have come.
+        waiting = set(state.ready)
+        order = [name for plan in plans for name in plan.order if name in waiting]
+        known = set(order)
+        state.ready = [*order, *(name for name in state.ready if name not in known)]
+        state.widths, state.courses = {}, {}
+        for (study, _), plan in zip(snapshots, plans, strict=True):
+            state.widths |= {name: n for name, n in plan.widths.items() if name in state.trials}
+            state.courses |= {name: c for name, c in plan.courses.items() if name in state.trials}
+            state.shuffle, state.patient = plan.shuffle, plan.patient
+            holder = state.studies.get(study, state)
+            holder.rule, holder.deadline = plan.rule, plan.deadline
+
+    def _snapshots(
+        self, ready: Sequence[str], free: Sequence[Member]
+    ) -> tuple[tuple[str, Snapshot], ...]:
+        """What is to be planned: all there is, or, by study, its trials on its share of devices."""
+        state = self._state
+        usable = sum(state.usable(name) for name in state.devices)
+        whole = max(0, sum(state.is_free(place.device) for place in free) - self._crowd())
+        at_work = [attempt.segment.trial for attempt in state.attempts.values()]
+        rivals = [study for study in state.studies.values() if study.share is not None]
+        if not rivals:
+            snapshot = self._snapshot(
+                state, ready, at_work, free_slots=len(free), free_devices=whole, devices=usable
+            )
+            return (("", snapshot),)
+        found = []
+        parts = apportion([study.share or 0.0 for study in rivals], usable)
+        for study, devices in zip(rivals, parts, strict=True):
+            mine = [name for name in ready if state.trials[name].study == study.spec.id]
+            runs = [name for name in at_work if state.trials[name].study == study.spec.id]
+            if mine or runs:
+                # Below 0 where it holds more than its share: then it is to become narrower.
+                left = devices - sum(len(state.trials[name].members) for name in runs)
+                snapshot = self._snapshot(
+                    study,
+                    mine,
+                    runs,
+                    free_slots=max(0, left),
+                    free_devices=left,
+                    devices=devices,
+                )
+                found.append((study.spec.id, snapshot))
+        return tuple(found)
+
+    def _snapshot(
+        self,
+        holder: EngineState | StudyState,
+        waiting: Sequence[str],
+        running: Sequence[str],
+        *,
+        free_slots: int,
+        free_devices: int,
+        devices: int,
+    ) -> Snapshot:
+        names = {self._state.trials[name].study for name in (*waiting, *running)}
+        studies = [self._state.studies[name] for name in names]
+        promises = {k: v for study in studies for k, v in self._promises(study).items()}
+        return Snapshot(
+            self._core.at,
+            self._candidates(waiting, promises),
+            free_slots,
+            self._candidates(running, promises),
+            free_devices,
+            devices=devices,
+            resize=self._state.costs.resize,
+            rule=holder.rule,
+            deadline=holder.deadline,
+            staged=all(staged(study.spec.strategy) for study in studies),
+        )
+
+    def _crowd(self) -> int:
+        """How many trials run beside others: the next empty devices are theirs."""
+        return sum(max(0, len(each.at_work) - 1) for each in self._state.devices.values())
+
+    def due(self) -> float:
+        at = self._state.planned_at
+        trials = len(self._state.ready) + len(self._state.attempts)
+        due = self._core.at if at is None else at + min(REPLAN_EVERY, REPLAN_EACH * trials)
+        return max(due, self._state.aside_until)
+
+    def width(self, study: StudyState, trial: Trial) -> int:
+        """On how many devices the plan has ``trial`` run from its next epoch on."""
+        widest = self._widest(study, trial)
+        if widest == 1:
+            return 1
+        if self._state.shuffle:
+            usable = sum(self._state.usable(name) for name in self._state.devices)
+            names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
+            drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
+            return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
+        if trial.losses > 1:
+            return 1  # whatever keeps its members apart, alone it goes on
+        return min(widest, self._state.widths.get(trial.id, 1))
+
+    def _widest(self, study: StudyState, trial: Trial) -> int:
+        if study.spec.max_width == 1:
+            return 1
+        return min(study.spec.max_width, shards_of(study.spec, trial.params))
+
+    def waits_for_plan(self, trial: Trial) -> bool:
+        """Whether a trial that the standing plan does not know is better begun under the next one.
+
+        That costs little where its epochs are long, beside the time until the next plan is due.
+        Only where one will be made: ``Engine.wake_at`` asks for it.
+        """
+        state = self._state
+        if not (state.dirty and state.elastic()):
+            return False
+        if not state.courses or trial.id in state.courses:
+            return False
+        seconds = self._state.epoch_seconds(trial)
+        return seconds is not None and self.due() - self._core.at < WORTH_WAITING * seconds
+
+    def epochs_at(self, trial: Trial, width: int) -> int:
+        """For how many epochs the plan has it run there at most."""
+        if self._state.shuffle:
+            return 1
+        course = self._state.courses.get(trial.id)
+        if course is not None and course.epochs and width == course.wide:
+            return course.epochs
+        return trial.target - trial.epoch
+
+    def count_epoch(self, trial: Trial, width: int) -> None:
+        """An epoch of it on ``width`` devices was accepted: one less of its wide part."""
+        course = self._state.courses.get(trial.id)
+        if course is None or not course.epochs or width != course.wide:
+            return
+        course = course._replace(epochs=course.epochs - 1)
+        if course.epochs == 0:
+            course = steady(course.narrow)
+            self._state.widths[trial.id] = course.narrow
+            self._state.dirty = True
+        self._state.courses[trial.id] = course
+
+    def _candidates(
+        self, names: Iterable[str], promises: Mapping[str, float]
+    ) -> tuple[Candidate, ...]:
+        # In order of arrival, so that a policy's ties do not depend on the plan before.
+        trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
+        return tuple(self._candidate(trial, promises.get(trial.id, 1.0)) for trial in trials)
+
+    def _promises(self, study: StudyState) -> dict[str, float]:
+        """Of the trials of a study with rungs."""
+        levels = rungs_of(study.spec.strategy)
+        if len(levels) < 2:
+            return {}
+        sign = study.spec.sign
+        curves = {name: self._state.trials[name].values for name in study.trials}
+        scores = {name: {e: sign * v for e, v in of.items()} for name, of in curves.items()}
+        return promises_of(scores, levels, study.spec.strategy.eta)
+
+    def _candidate(self, trial: Trial, promise: float) -> Candidate:
+        costs = self._state.costs
+        study = self._state.studies[trial.study]
+        widest = self._widest(study, trial)
+        features = self._state.features(trial)
+        level, shape, deviation, hope = costs.expected(trial.study, trial.id, widest, features)
+        own = costs.own(trial.study, trial.id)
+        ends = self._state.epoch_ends(self._state.attempts[trial.fence]) if trial.fence else None
+        return Candidate(
+            trial.id,
+            trial.study,
+            trial.epoch,
+            trial.target,
+            trial.since,
+            level if own is None else own.seconds,
+            len(trial.members),
+            widest,
+            costs.speeds(trial.study),
+            level=level,
+            shape=shape,
+            deviation=deviation,
+            boundary=0.0 if ends is None else max(0.0, ends - self._core.at),
+            course=self._state.courses.get(trial.id),
+            promise=promise,
+            hope=hope,
+        )
+
+    def on_policy_chosen(self, event: PolicyChosen) -> None:
+        if not is_plugin(event.policy):
+            find_policy(event.policy)
+        if event.policy == self._state.policy:
+            raise Refused("this policy stands already")
+        self._state.policy = event.policy
+        self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
+        self._state.planned_at = None
+        self._state.dirty = True

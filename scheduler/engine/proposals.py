@@ -1,0 +1,148 @@
+"""Where trials come from and when a study is over: strategies are pulled, samplers are asked.
+
+Theory of operation. A strategy names trials and the epochs that each is to reach; where it wants
+new configurations the study's sampler is asked (``Ask``), and its answer is an event (``trials``).
+What enters waits in line. A study without active trials and unanswered asks pulls its strategy once
+more; where nothing comes of it the study is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+from ..model.decisions import Ask, Finish, Release
+from ..model.study import OVER
+from ..model.trial import FINAL, Step, Trial, TrialState
+from ..model.trial_group import Entry, Fork, Pull
+from ..resources.slots import places
+from ..state.core import Core
+from ..state.state import StudyState
+from .checkpoints import Checkpoints
+
+#: Samplers whose proposals do not depend on results, so they may be asked for ahead.
+ORDER_FREE = frozenset({"grid", "random", "qmc"})
+
+
+class Proposals:
+    """Pulls strategies, asks samplers, puts trials in line, and ends studies."""
+
+    def __init__(self, core: Core, *, checkpoints: Checkpoints) -> None:
+        self._core = core
+        self._state = core.state
+        self._checkpoints = checkpoints
+
+    def enter(self, study: StudyState, group: tuple[Entry | Fork, ...]) -> None:
+        for entry in group:
+            if isinstance(entry, Fork):
+                self._fork(study, entry)
+                continue
+            trial = self._state.trials[entry.trial]
+            if trial.state in FINAL:
+                continue
+            trial.target = entry.epochs
+            self._core.move(study, trial, Step.ENTER)
+            self.wait(trial)
+
+    def _fork(self, study: StudyState, fork: Fork) -> None:
+        """Stop the trial, and ask for the configuration of the one that goes on in its stead."""
+        trial = self._state.trials[fork.trial]
+        self._core.move(study, trial, Step.STOP)
+        self._checkpoints.trial_over(study, trial)
+        self._core.decide(Release, trial=trial.id)
+        self.ask(study, 1, fork=fork)
+
+    def wait(self, trial: Trial, *, first: bool = False) -> None:
+        if first:
+            # Interrupted, not new: it keeps the place in line that it once waited for.
+            self._state.ready.insert(0, trial.id)
+        else:
+            trial.since = self._core.at
+            self._state.ready.append(trial.id)
+        self._state.dirty = True
+
+    def pull(self, free: int) -> bool:
+        """Ask the strategies for work for ``free`` slots; True if trials entered."""
+        free -= sum(ask.n for s in self._state.studies.values() for ask in s.asks.values())
+        entered = False
+        for study in list(self._state.studies.values()):
+            if free <= 0:
+                break
+            if not study.works:
+                continue
+            pull = self.pull_study(study, free)
+            entered = entered or bool(pull.group)
+            free -= len(pull.group) + pull.ask
+        return entered
+
+    def pull_study(self, study: StudyState, free: int) -> Pull:
+        ahead = study.spec.n_trials if study.spec.sampler in ORDER_FREE else 0
+        pull = study.strategy.pull(free, ahead)
+        self.enter(study, pull.group)
+        if pull.ask:
+            self.ask(study, pull.ask)
+        return pull
+
+    def ask(self, study: StudyState, n: int, fork: Fork | None = None) -> None:
+        """Ask for configurations, the user's own first; for that of a fork, which has a source."""
+        enqueued = () if fork else tuple(study.enqueued[:n])
+        del study.enqueued[: len(enqueued)]
+        ask = Ask(
+            id=self._core.decision_id(),
+            cause=self._state.seq,
+            study=study.spec.id,
+            n=n,
+            index=study.next_ask,
+            enqueued=enqueued,
+            fork=fork,
+        )
+        study.asks[ask.index] = ask
+        study.next_ask += 1
+        self._core.out.append(ask)
+
+    def settle(self, study: StudyState) -> None:
+        """A study without active trials and open asks either goes on or is over."""
+        if study.status in OVER or study.active or study.asks or study.spec.contract == "ask":
+            return
+        free = max(1, len(places(self._state)))
+        pull = self.pull_study(study, free)
+        if study.held_back and not pull.group and not pull.ask:
+            spec = replace(study.spec, n_trials=study.held_back)
+            study.strategy, study.held_back = cast(Any, self._core.strategies(spec)), 0
+            pull = self.pull_study(study, free)
+        if not pull.group and not pull.ask:
+            self.finish(study, "complete" if study.succeeded else "failed")
+
+    def _say_exhausted(self, study: StudyState) -> None:
+        """That a grid had fewer points than trials were asked for."""
+        there, spec = len(study.trials), study.spec
+        if spec.sampler == "grid" and there < spec.n_trials and study.status == "complete":
+            study.message = study.message or f"the grid has {there} points, and all were tried"
+
+    def finish(self, study: StudyState, status: str) -> None:
+        for trial in self._core.trials_of(study):
+            if trial.state in (TrialState.PAUSED, TrialState.PROPOSED):
+                self._core.move(study, trial, Step.STOP)
+                self._core.decide(Release, trial=trial.id)
+        study.status, study.finished_at = status, self._core.at
+        self._say_exhausted(study)
+        if status == "failed" and not study.message:
+            study.message = "every trial failed"
+        self._checkpoints.study_over(study)
+        self._core.touch_study(study)
+        self._core.decide(Finish, study=study.spec.id, status=status)
+        # The ledger keeps what a finished study was; the engine only that its id is taken.
+        for name in study.trials:
+            self._state.trials.pop(name, None)
+            self._state.courses.pop(name, None)
+        self._state.costs.forget_study(study.spec.id)
+        self._state.sharing.forget_study(study.spec.id)
+        self._state.studies.pop(study.spec.id)
+        self._state.finished[study.spec.id] = study.spec.name
+
+    def hand_out(self, study: StudyState, names: Iterable[str]) -> None:
+        for name in names:
+            self._core.move(study, self._state.trials[name], Step.HAND_OUT)
+        study.spec = replace(study.spec, n_trials=max(1, len(study.trials)))
+        self._core.touch_study(study)

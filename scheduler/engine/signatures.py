@@ -1,0 +1,92 @@
+"""Signatures over a study's life: which devices may compute for it.
+
+Theory of operation. The first accepted epoch of a study fixes the machine's part of the signature
+(``profiling.devices.signature``) for all of its trials, so that a trial's bits do not depend on
+where it happened to begin. Trainers are told it and refuse before they train; what is reported
+under another signature all the same is not accepted. A device that differs takes nothing more of
+the study until it joins anew. A study may also take such epochs and record the break
+(``on_signature_change``).
+
+Members of a gang compare theirs before the first epoch. One that differs from rank 0 says so; that
+fixes the signature, too, so that two gangs cannot rule each other out.
+"""
+
+from __future__ import annotations
+
+from ...profiling.devices.signature import machine_of
+from ..model.decisions import Member
+from ..model.events import AttemptLost
+from ..model.study import OVER
+from ..model.trial import Trial
+from ..state.core import Core
+from ..state.state import StudyState
+
+
+class Signatures:
+    """Decides which signatures count, and remembers which devices have another."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def admits(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> bool:
+        """Whether an epoch counts whose signature is not that of the trial's epoch before."""
+        machine = machine_of(signature)
+        if not trial.signature and study.signature in {"", machine}:
+            study.signature = machine
+            return True
+        if machine == study.signature and trial.system != trial.trained_with:
+            return True  # a knob was turned, which is the engine's own doing
+        if study.spec.on_signature_change != "record":
+            return False
+        before = trial.signature or study.signature
+        study.message = f"{trial.id} epoch {epoch} was computed under {signature}, before: {before}"
+        self._core.touch_study(study)
+        return True
+
+    def saw(self, study: StudyState, members: tuple[Member, ...]) -> None:
+        """An epoch of these devices was accepted: they compute as the study does."""
+        if study.signature and study.spec.on_signature_change == "refuse":
+            for member in members:
+                study.machines.setdefault(member.device, study.signature)
+
+    def refuse_unlike(self, study: StudyState, trial: Trial, device: str, signature: str) -> str:
+        """The study uses ``device`` no more, which computes under ``signature``; the reason."""
+        machine = machine_of(signature)
+        reason = f"it computes under {signature}, the trial under "
+        reason += trial.signature or study.signature
+        # Alike machines may still differ, in what code that is edited makes of a trial.
+        study.machines[device] = signature if machine == study.signature else machine
+        study.refused[device] = reason
+        study.message = f"{device} refused {trial.id}: {reason}"
+        self._core.touch_study(study)
+        return reason
+
+    def unlike(
+        self, study: StudyState, trial: Trial, event: AttemptLost, members: tuple[Member, ...]
+    ) -> list[str]:
+        """A member said that it differs: it is refused, or rank 0 where that is the odd one."""
+        study.signature = study.signature or machine_of(event.expected)
+        rank = next((rank for rank in event.ranks if rank < len(members)), 0)
+        device, signature = members[rank].device, event.signature
+        if machine_of(signature) == study.signature:
+            device, signature = members[0].device, event.expected
+        self.refuse_unlike(study, trial, device, signature)
+        return [device]
+
+    def stranded(self, study: StudyState) -> bool:
+        """Whether no device computes as the study does, nor one that did could come back."""
+        if study.status in OVER or study.signature in study.machines.values():
+            return False
+        unlike = [name for name in self._state.devices if name in study.refused]
+        if not unlike or len(unlike) < len(self._state.devices):
+            return False
+        if not study.machines.keys() >= set(unlike):
+            return False
+        there = ", ".join(f"{name} under {study.machines[name]}" for name in unlike)
+        study.message = (
+            f"no device computes under the study's signature {study.signature} any more: {there}."
+            " What was accepted stays. For these devices make a new study, or one that takes the"
+            ' break: create_study(exactness=penstock.Exactness(on_signature_change="record"))'
+        )
+        return True

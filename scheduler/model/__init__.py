@@ -1,0 +1,1 @@
+"""Values: studies, trials, events, decisions, snapshots."""

@@ -1,0 +1,135 @@
+"""What the scheduler would do next, as plain values: who runs where, who waits for what, and until
+when, by measured times. It only reads the state; nothing here is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..model.trial import TrialState
+from ..resources.slots import are_kept_for, places, room
+from ..state.state import Attempt, EngineState
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+Facts = dict[str, Any]
+
+
+def outlook(engine: Engine, at: float) -> Facts:
+    """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None: unknown.
+
+    ``dirty``: something has changed since the plan was made, so it is made anew when a slot is to
+    be filled. ``trouble``: how the policy failed; the plan before stands,
+    and a policy of the user's is not asked again for ``aside`` seconds.
+    """
+    with engine.state.costs.looked_at():
+        return _outlook(engine, at)
+
+
+def _outlook(engine: Engine, at: float) -> Facts:
+    state = engine.state
+    running = [_running(state, fence, attempt, at) for fence, attempt in state.attempts.items()]
+    return {
+        "policy": state.policy,
+        "planned": None if state.planned_at is None else at - state.planned_at,
+        "dirty": state.dirty,
+        "trouble": state.plan_error,
+        "aside": max(0.0, state.aside_until - at),
+        "running": running,
+        "waiting": _waiting(state, engine.line(), at),
+        "free": [f"{slot.device}/{slot.slot}" for slot in places(state)],
+        "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
+        "studies": [_study(state, name) for name in state.studies],
+        "shared": _shared(state),
+    }
+
+
+def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Facts:
+    """A trial keeps its slots until its target, unless it is cut: then for this epoch."""
+    segment = attempt.segment
+    trial, study = state.trials[segment.trial], state.studies[attempt.study]
+    seconds = state.seconds_at(trial, len(segment.members))
+    if seconds is not None:
+        seconds *= state.stretch(attempt)
+    epoch_ends, ends = state.epoch_ends(attempt), None
+    if epoch_ends is not None and seconds is not None:
+        epoch_ends = max(0.0, epoch_ends - at)
+        ends = epoch_ends + (0 if attempt.cut else trial.target - trial.epoch - 1) * seconds
+    why = "until its target"
+    if attempt.cut:
+        drained = any(state.closed(member.device) for member in segment.members)
+        why = "until this epoch's end: another width"
+        if attempt.leaves:
+            why = "until this epoch's end: it need not share its device"
+        if not study.works:
+            why = "until this epoch's end: its study is paused"
+        elif drained:
+            why = "until this epoch's end: its device is taken out"
+    return {
+        "study": study.spec.name,
+        "trial": trial.number,
+        "fence": fence,
+        "slots": [f"{member.device}/{member.slot}" for member in segment.members],
+        "epoch": trial.epoch + 1,
+        "target": trial.target,
+        "epoch_ends": epoch_ends,
+        "ends": ends,
+        "why": why,
+    }
+
+
+def _waiting(state: EngineState, line: Sequence[str], at: float) -> list[Facts]:
+    """In the order in which they get slots; those of paused studies get none."""
+    usable = {name for name in state.devices if state.usable(name)}
+    found, place = list[Facts](), 0
+    for name in line:
+        trial = state.trials[name]
+        study = state.studies[trial.study]
+        why = f"place {place + 1} in line for a slot"
+        if not study.works:
+            why = "its study is paused"
+        elif not usable:
+            why = "no device may be used now"
+        elif usable <= study.refused.keys():
+            why = "no device that is there may be used for its study"
+        elif place == 0 and are_kept_for(state, trial):
+            wanted = state.courses[name].narrow
+            why = f"first in line: what becomes free is kept for it until it has {wanted} devices"
+        place += study.works
+        found.append(
+            {
+                "study": study.spec.name,
+                "trial": trial.number,
+                "epoch": trial.epoch,
+                "target": trial.target,
+                "width": state.widths.get(name, 1),
+                "waited": at - trial.since,
+                "why": why,
+            }
+        )
+    return found
+
+
+def _shared(state: EngineState) -> list[Facts]:
+    """Of devices with several slots that have work: how many trials share each, and why."""
+    return [
+        {"device": name, "trials": len(each.at_work), "why": room(state, name).why}
+        for name, each in state.devices.items()
+        if each.device.slots > 1 and each.at_work
+    ]
+
+
+def _study(state: EngineState, name: str) -> Facts:
+    study = state.studies[name]
+    states = [state.trials[trial].state for trial in study.trials]
+    return {
+        "study": study.spec.name,
+        "status": study.status,
+        "to_propose": max(0, study.spec.n_trials - len(study.trials)),
+        "paused_trials": states.count(TrialState.PAUSED),
+        "weight": study.spec.weight,
+        "priority": study.spec.priority,
+        "share": study.share,
+    }

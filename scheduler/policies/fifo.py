@@ -1,0 +1,11 @@
+"""Policy: first come, first served. The reference for tests."""
+
+from __future__ import annotations
+
+from ..model.snapshot import Plan, Snapshot
+from .planner.widen import spread
+
+
+def fifo(snapshot: Snapshot) -> Plan:
+    """Waiting trials in order of arrival."""
+    return Plan(tuple(each.trial for each in snapshot.waiting), spread(snapshot))

@@ -1,0 +1,72 @@
+"""Policies: StaticFluid and DynamicFluid (Yu, Liu, Chowdhury, MLSys 2021, Algorithms 1 and 2).
+
+Baselines, as the paper has them. Trial i of a group with expected seconds h_i on one device gets
+
+    w_i = min(max(floor(h_i / sum(h) * n), 1 / c), d)
+
+of n devices, where c trials fit on a device and d is the widest a trial may be. ``static_fluid``
+decides when a trial begins and never again. ``dynamic_fluid`` works out w' anew from what remains:
+a trial shrinks where that saves device-seconds, w' (h(w') + price) < w h(w), and grows where it
+ends sooner, h(w') + price < h(w). (The paper's line 8 updates with w_i, which changes nothing; w'_i
+must be meant.) Here c is 1: a trial has a device to itself.
+
+Known faults of the formula, kept: rounding down strands devices (four equal trials on five devices
+get one each), and the lower bound can sum to more than there are, so that trials wait.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..model.snapshot import Candidate, Plan, Snapshot
+
+
+def static_fluid(snapshot: Snapshot) -> Plan:
+    """Widths at the start by the share of the group's work; who has begun keeps its own."""
+    shares = _shares(snapshot)
+    widths = {
+        each.trial: each.width or shares[each.trial]
+        for each in (*snapshot.running, *snapshot.waiting)
+    }
+    return Plan(_begun_first(snapshot), widths)
+
+
+def dynamic_fluid(snapshot: Snapshot) -> Plan:
+    """As ``static_fluid``, and widths follow what remains where that is worth its price."""
+    shares = _shares(snapshot)
+    widths = {}
+    for each in (*snapshot.running, *snapshot.waiting):
+        new, old = shares[each.trial], each.width
+        if old == 0:
+            worth = True
+        elif new < old:
+            worth = new * (_left(each, new) + snapshot.resize) < old * _left(each, old)
+        else:
+            worth = _left(each, new) + snapshot.resize < _left(each, old)
+        widths[each.trial] = new if worth else old
+    return Plan(_begun_first(snapshot), widths)
+
+
+def _shares(snapshot: Snapshot) -> dict[str, int]:
+    both = (*snapshot.running, *snapshot.waiting)
+    total = sum(_left(each, 1) for each in both)
+    return {
+        each.trial: min(max(math.floor(_left(each, 1) / total * snapshot.devices), 1), each.widest)
+        for each in both
+    }
+
+
+def _left(each: Candidate, width: int) -> float:
+    """Seconds for what remains on ``width`` devices; epochs where nothing was measured.
+
+    Beyond the widest known width more devices gain nothing.
+    """
+    factors = dict(each.shape)
+    factor = factors[min(width, max(factors))]
+    return (each.target - each.epoch) * factor * (1.0 if each.level is None else each.level)
+
+
+def _begun_first(snapshot: Snapshot) -> tuple[str, ...]:
+    """Trials that have begun before new ones, the longest first."""
+    order = sorted(snapshot.waiting, key=lambda each: (each.width == 0, -_left(each, 1)))
+    return tuple(each.trial for each in order)

@@ -1,0 +1,1 @@
+"""What policies share: width plans, candidates, list scheduling, bounds."""

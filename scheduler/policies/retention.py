@@ -1,0 +1,59 @@
+"""Which durable states are kept: those that a restart may need, and what a user may want later.
+
+- A trial in the race: its newest ``PARENTS_KEPT`` states, and those after rungs of the strategy,
+  where trials are compared. In population based training these are the end of its last interval,
+  which others may go on from, and the state that it was itself forked from.
+- A trial that is over: its last state, if it is among the study's best; else none.
+
+The best are the completed trials with the best values, as many as the study keeps; of several
+objectives those on the Pareto front, by the first one. None of them violates a constraint. A study
+that ends without a completed trial has the best of those that were trained longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from ..model.decisions import Parent
+from ..model.pareto import front
+from ..model.study import StudySpec
+from ..model.trial import FINAL, Trial, TrialState
+
+#: States that a trial in the race may be restarted from: the newest, and older ones should a file
+#: turn out to be damaged.
+PARENTS_KEPT = 3
+
+
+def retained(trial: Trial, rung_edges: Collection[int], *, best: bool) -> tuple[Parent, ...]:
+    """Those of the trial's durable states (newest first) that are kept, in the same order."""
+    if trial.state in FINAL:
+        return trial.parents[: 1 if best else 0]
+    newest, older = trial.parents[:PARENTS_KEPT], trial.parents[PARENTS_KEPT:]
+    return (*newest, *(state for state in older if state.epoch in rung_edges))
+
+
+def best_completed(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
+    """The best completed trials, best first; equal values in the order of their numbers."""
+    return _best((t for t in trials if t.state is TrialState.COMPLETED), spec)
+
+
+def best_at_the_end(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
+    """The best trials of a study that is over."""
+    there = [t for t in trials if t.state is not TrialState.FAILED and t.value is not None]
+    if not any(t.state is TrialState.COMPLETED for t in there):
+        longest = max((t.epoch for t in there), default=0)
+        return _best((t for t in there if t.epoch == longest), spec)
+    return best_completed(there, spec)
+
+
+def _best(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
+    valued = [t for t in trials if t.value is not None and t.feasible]
+    if spec.further:
+        signs = [each.sign for each in spec.objectives]
+        scores = [
+            [sign * value for sign, value in zip(signs, (t.value or 0.0, *t.further), strict=True)]
+            for t in valued
+        ]
+        valued = [valued[place] for place in front(scores)]
+    ordered = sorted((-spec.sign * (t.value or 0.0), t.number, t.id) for t in valued)
+    return [name for _, _, name in ordered[: spec.keep_checkpoints]]

@@ -1,0 +1,1 @@
+"""Who may have which slot: fair shares, slots, packing."""

@@ -1,0 +1,219 @@
+"""How running studies share the devices: by priority, and within one by weight.
+
+Theory of operation. A study's *share* is a number of slots: what there is goes to the highest
+priority first, as far as it can use it, and within a priority by weights; what a study cannot use
+the others of its priority have, by their weights again (weighted max-min fairness: Bertsekas and
+Gallager, Data Networks, section 6.5.2). Shares are fractions and slots are not, so each study has
+a *credit*: the integral of its share less what it held (slot-seconds); slots that nobody held are
+credit for nobody. Of the studies that wait, those below the whole part of their share get the next
+free slot, then those with the most credit. So over time each gets what its weight says, and no slot
+is kept free for anybody.
+
+A trial that runs gives way at the end of its segment where its study holds more than its share and
+another one waits that is below the whole part of its own, or has waited for long. What a study does
+not want is no credit for later: while nothing of it waits, its share is at most what it holds.
+
+With one study at work there is nothing to share, and nothing is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..model.trial import Trial
+from ..state.core import Core
+from ..state.state import StudyState
+from .slots import capacity
+
+#: Shares closer to a whole number than this are whole.
+_NEAR = 1e-9
+
+#: Slot-seconds of credit for which a running trial of another study gives way.
+PATIENCE = 60.0
+
+
+class Claim(NamedTuple):
+    """What a study may ask for: ``demand`` in slots; ``weight`` above 0; a high priority first."""
+
+    weight: float
+    priority: int
+    demand: float
+
+
+def divide(claims: Sequence[Claim], slots: float) -> list[float]:
+    """The share of each claim, in ``slots``; all of them are given out where demand is enough.
+
+    >>> divide([Claim(2.0, 0, 9), Claim(1.0, 0, 9)], 3)
+    [2.0, 1.0]
+    >>> divide([Claim(2.0, 0, 1), Claim(1.0, 0, 9), Claim(9.0, -1, 9)], 3)
+    [1.0, 2.0, 0.0]
+    """
+    shares = [0.0] * len(claims)
+    for priority in sorted({claim.priority for claim in claims}, reverse=True):
+        mine = [at for at, claim in enumerate(claims) if claim.priority == priority]
+        mine.sort(key=lambda at: claims[at].demand / claims[at].weight)
+        # Who wants least for its weight goes first: what it leaves is the others'.
+        for place, at in enumerate(mine):
+            weights = math.fsum(claims[each].weight for each in mine[place:])
+            shares[at] = min(claims[at].demand, slots * (claims[at].weight / weights))
+            slots = max(0.0, slots - shares[at])
+    return shares
+
+
+def apportion(shares: Sequence[float], whole: int) -> list[int]:
+    """Whole numbers in proportion to ``shares``, ``whole`` in all, by largest remainders.
+
+    >>> apportion([8 / 3, 4 / 3], 4)
+    [3, 1]
+    """
+    total = math.fsum(shares)
+    if not total:
+        return [0] * len(shares)
+    exact = [share / total * whole for share in shares]
+    found = [math.floor(each + _NEAR) for each in exact]
+    order = sorted(range(len(exact)), key=lambda at: found[at] - exact[at])
+    for at in order[: whole - sum(found)]:
+        found[at] += 1
+    return found
+
+
+class FairShare:
+    """Keeps account of what each study may have and has had."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def rivals(self) -> list[StudyState]:
+        """The studies that share the devices; none where fewer than two are at work."""
+        found = [study for study in self._state.studies.values() if study.works]
+        return found if len(found) > 1 else []
+
+    def recompute(self, rivals: Sequence[StudyState], greedy: frozenset[str] = frozenset()) -> None:
+        """Count what was due until now, and work out all shares anew; ``greedy`` take any number.
+
+        A study that has had no rival until now begins without credit.
+        """
+        held = self.held()
+        for study in self._state.studies.values():
+            if not (rivals and study.works):
+                study.share = None
+            elif study.share is not None and self._state.shared_at is not None:
+                study.due += study.share * (self._core.at - self._state.shared_at)
+            else:
+                study.due = self._used(study)
+        if self._state.shared_at != self._core.at:
+            self._state.shared_at = self._core.at
+            self._write_off(rivals)
+        usable = (name for name in self._state.devices if self._state.usable(name))
+        slots = sum(capacity(self._state, name) for name in usable)
+        claims = []
+        for study in rivals:
+            wanted = study.active * study.spec.max_width
+            wanted += sum(ask.n for ask in study.asks.values())
+            demand = math.inf if study.spec.id in greedy else max(wanted, held[study.spec.id])
+            claims.append(Claim(study.spec.weight, study.spec.priority, demand))
+        for study, share in zip(rivals, divide(claims, slots), strict=True):
+            study.share = share
+
+    def _write_off(self, rivals: Sequence[StudyState]) -> None:
+        """What no study had is no credit for any: it is taken from each by its share.
+
+        Credits of idle slots would grow as the shares are, but are paid back in equal parts, so
+        that the greater weights had more than they say.
+        """
+        total = math.fsum(study.share or 0.0 for study in rivals)
+        idle = math.fsum(self._credit(study) for study in rivals)
+        if total > 0.0 and idle > 0.0:
+            for study in rivals:
+                study.due -= idle * ((study.share or 0.0) / total)
+
+    def release_unused(self, rivals: Sequence[StudyState]) -> None:
+        """A study of which nothing waits has no claim to more than it holds."""
+        held, waits = self.held(), self.studies_waiting()
+        for study in rivals:
+            if study.share is not None and study.spec.id not in waits:
+                study.share = min(study.share, float(held[study.spec.id]))
+
+    def line(self) -> tuple[str, ...]:
+        """All waiting trials in the order in which they would get one slot each."""
+        shared = self._state.shared_at is not None
+        return tuple(self.in_order(supposed=True) if shared else self._state.ready)
+
+    def in_order(self, *, supposed: bool = False) -> Iterator[str]:
+        """The waiting trials, each time one of the study that is next to get a slot.
+
+        ``supposed``: each is taken to get one; beyond their shares studies take turns by weight.
+        """
+        queues: dict[str, list[str]] = {}
+        for name in reversed(self._state.ready):
+            queues.setdefault(self._state.trials[name].study, []).append(name)
+        held = self.held()
+        credit = {study: self._credit(self._state.studies[study]) for study in queues}
+        turns = dict.fromkeys(queues, 0.0)
+
+        def satisfied(name: str) -> bool:
+            return held[name] >= math.floor((self._state.studies[name].share or 0.0) + _NEAR)
+
+        def urgency(name: str) -> tuple[int, bool, float, float]:
+            priority = self._state.studies[name].spec.priority
+            return (-priority, satisfied(name), turns[name], -credit[name])
+
+        while queues:
+            study = min(queues, key=urgency)
+            name = queues[study].pop()
+            if not queues[study]:
+                del queues[study]
+            yield name
+            trial = self._state.trials.get(name)
+            if supposed:
+                turns[study] += satisfied(study) / self._state.studies[study].spec.weight
+                held[study] += 1
+            elif trial is not None and trial.fence:
+                held[study] += len(self._state.attempts[trial.fence].segment.members)
+
+    def gives_way(self, study: StudyState, trial: Trial, slots: int) -> bool:
+        """Whether ``trial``, whose segment on ``slots`` is closed, waits for other studies."""
+        if study.share is None:
+            return False
+        held = self.held()
+        over = held[study.spec.id] + slots > study.share + _NEAR
+        places = {member.device for member in trial.members}
+        for name, other in self._state.studies.items():
+            if other is study or other.share is None or places & other.refused.keys():
+                continue
+            if not (over or other.spec.priority > study.spec.priority):
+                continue
+            if held[name] < math.floor(other.share + _NEAR) or (
+                held[name] < other.share - _NEAR and self._credit(other) > PATIENCE
+            ):
+                waits = (self._state.trials[waiting].study == name for waiting in self._state.ready)
+                if any(waits):
+                    return True
+        return False
+
+    def _credit(self, study: StudyState) -> float:
+        """Slot-seconds that it might have had by now, and has not."""
+        if study.share is None or self._state.shared_at is None:
+            return 0.0
+        return study.due + study.share * (self._core.at - self._state.shared_at) - self._used(study)
+
+    def _used(self, study: StudyState) -> float:
+        """Slot-seconds that it has had."""
+        return study.used + sum(
+            len(attempt.segment.members) * (self._core.at - attempt.dispatched_at)
+            for attempt in self._state.attempts.values()
+            if attempt.study == study.spec.id
+        )
+
+    def held(self) -> dict[str, int]:
+        """The slots at work, by study."""
+        held = dict.fromkeys(self._state.studies, 0)
+        for attempt in self._state.attempts.values():
+            held[attempt.study] += len(attempt.segment.members)
+        return held
+
+    def studies_waiting(self) -> set[str]:
+        return {self._state.trials[name].study for name in self._state.ready}

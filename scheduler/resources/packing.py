@@ -1,0 +1,100 @@
+"""Several trials on one device: what is learnt of them, and who leaves one that does not pay.
+
+Theory of operation. Who is more than a device may hold (``places``) is cut at its epoch's end, the
+newest first; so is one of several where another device stands empty. A trial that is turned away is
+not overtaken. Who would begin anew elsewhere is left where it is: an Optuna objective, and an epoch
+function whose newest epoch has no checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.decisions import Cut, Member
+from ..model.trial import Trial
+from ..state.core import Core
+from ..state.state import Attempt
+from .slots import left, room
+
+
+class Packing:
+    """Learns from shared epochs, and has trials leave a device."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def fits(self, trial: Trial, place: Member) -> bool:
+        """Whether ``trial`` may join whoever is at work there."""
+        at_work = len(self._state.attempts_on(place.device))
+        return not at_work or at_work < room(self._state, place.device, trial).slots
+
+    def at_work_changed(self) -> None:
+        """Note where attempts began or ended by this event; called once it is handled."""
+        for name in sorted(self._core.touched & self._state.devices.keys()):
+            self._note_at_work(name)
+
+    def _note_at_work(self, name: str) -> None:
+        """Note who is at work there now, and since when; who is new there is cold."""
+        device = self._state.devices[name]
+        now = [each.segment.trial for each in self._state.attempts_on(name)]
+        if sorted(now) != sorted(device.at_work):
+            device.cold = [t for t in now if t in device.cold or t not in device.at_work]
+            device.at_work, device.since = now, self._core.at
+
+    def saw_epoch(self, trial: Trial, attempt: Attempt, seconds: float, memory: int) -> bool:
+        """Learn from an accepted epoch; True where places may have come or gone by it.
+
+        A trial's first epoch at a device is not counted, nor another's beside it: code and data
+        were loaded meanwhile.
+        """
+        members = attempt.segment.members
+        name = members[0].device
+        device = self._state.devices[name]
+        if device.device.slots == 1 or len(members) > 1:
+            return False
+        known = self._state.sharing.of(trial.study, device.device.kind)
+        before = room(self._state, name).slots
+        known.memory = max(known.memory, memory)
+        if trial.id in device.cold:
+            device.cold.remove(trial.id)
+            device.since = self._core.at
+        elif not device.cold and device.since <= attempt.began:
+            known.saw(trial.id, len(device.at_work), seconds)
+        return room(self._state, name).slots != before
+
+    def even_out(self, free: Sequence[Member]) -> None:
+        """Have those who share without need leave at the end of their epoch."""
+        empty = [place.device for place in free if self._state.is_free(place.device)]
+        for name, device in self._state.devices.items():
+            if device.device.slots == 1:
+                continue
+            attempts = [each for each in self._state.attempts_on(name) if not each.leaves]
+            if len(attempts) < 2:
+                continue
+            excess = max(len(attempts) - room(self._state, name).slots, min(1, len(empty)))
+            for attempt in reversed(attempts[1:]):
+                if excess <= 0:
+                    break
+                if not (left(self._state, attempt) and self._can_move(attempt)):
+                    continue
+                refused = self._state.studies[attempt.study].refused
+                if empty and refused.keys() >= set(empty):
+                    continue
+                self._leave_device(attempt)
+                excess -= 1
+                empty = empty[1:]
+
+    def _can_move(self, attempt: Attempt) -> bool:
+        """Whether its trial goes on from where it is, on whatever device."""
+        trial = self._state.trials[attempt.segment.trial]
+        contract = self._state.studies[attempt.study].spec.contract
+        kept = bool(trial.parents) and trial.parents[0].epoch == trial.epoch
+        return contract in ("torch", "empty") or (contract == "epochs" and kept)
+
+    def _leave_device(self, attempt: Attempt) -> None:
+        attempt.leaves = True
+        segment = attempt.segment
+        if not attempt.cut and self._state.trials[segment.trial].epoch + 1 < segment.last:
+            attempt.cut = True
+            self._core.decide(Cut, trial=segment.trial, fence=segment.fence)

@@ -1,0 +1,1 @@
+"""The engine's state as plain values, and its bookkeeping."""

@@ -1,0 +1,154 @@
+"""The engine's ground: the state, the event at work, and the decisions and changes that follow.
+
+It keeps the books for the parts above it: it moves trials along their transition table, closes
+attempts and notes what changed. It decides nothing. A part that changes the state by itself
+changes only what it owns; what several parts change is changed by a method of the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..model.decisions import Cut, Decision, Revoke
+from ..model.events import Event
+from ..model.study import StudySpec
+from ..model.trial import FINAL, Step, Trial, TrialState
+from ..strategies.base import Strategy
+from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState
+
+#: Steps of a trial kept in memory for exceptions.
+STORY_KEPT = 30
+
+_ACTIVE = frozenset({TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING})
+
+
+class Refused(Exception):
+    """The event does not count: it is late, repeated, or about something unknown."""
+
+
+class Core:
+    """The state, the event at work, and the decisions and changes that follow from it."""
+
+    def __init__(self, state: EngineState, strategies: Callable[[StudySpec], Strategy]) -> None:
+        self.state = state
+        self.strategies = strategies
+        self.out: list[Decision] = []
+        self.changes = Changes()
+        self.at = 0.0
+        self.event = Event(at=0.0)
+        #: Devices of several slots where attempts began or ended by this event.
+        self.touched: set[str] = set()
+
+    def begin(self, event: Event) -> None:
+        """Take an event up. It is counted before it is handled, so that decisions can name it."""
+        self.out = []
+        self.at = event.at
+        self.event = event
+        self.touched.clear()
+        self.state.seq += 1
+
+    def undo(self) -> None:
+        """The event is refused: it is not counted."""
+        self.state.seq -= 1
+
+    def take_changes(self) -> Changes:
+        """What changed since the last call."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def move(self, study: StudyState, trial: Trial, step: Step) -> None:
+        before = trial.state
+        trial.step(step)
+        study.active += (trial.state in _ACTIVE) - (before in _ACTIVE)
+        what = type(self.event).__name__
+        cause = f" (answers {self.event.cause})" if self.event.cause else ""
+        moved = " ".join((before, step, trial.state))
+        trial.story.append(f"#{self.state.seq} {what}{cause}: {moved}")
+        del trial.story[:-STORY_KEPT]
+        if trial.state in FINAL:
+            trial.finished_at = self.at
+            if trial.id in self.state.ready:
+                self.state.ready.remove(trial.id)
+        if step in (Step.REACH, Step.FINISH, Step.PRUNE):
+            study.succeeded += 1
+        self.changes.trials[trial.id] = trial
+
+    def close_attempt(self, trial: Trial) -> Attempt:
+        attempt = self.state.attempts.pop(trial.fence)
+        members, seconds = attempt.segment.members, self.at - attempt.dispatched_at
+        self.state.studies[attempt.study].used += len(members) * seconds
+        for member in members:
+            device = self.state.devices[member.device]
+            device.fences[:] = [0 if fence == trial.fence else fence for fence in device.fences]
+            self.state.faults.saw_work(seconds)
+            self.touch(device)
+            if member.device in self.state.held:
+                self.note_device(member.device)
+        trial.fence = 0
+        return attempt
+
+    def touch(self, device: DeviceState) -> None:
+        """An attempt began or ended there: who shares it may be others now."""
+        if device.device.slots > 1:
+            self.touched.add(device.device.name)
+
+    def revoke(self, trial: Trial, outcome: str = "revoked") -> None:
+        """Close the trial's attempt and fence it off; ``outcome`` as in ``costs.outcomes``."""
+        self.state.tally.saw(outcome)
+        fence = trial.fence
+        ranks = len(self.close_attempt(trial).segment.members)
+        self.decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)
+
+    def check_fence(self, trial: Trial, fence: int) -> None:
+        if fence != trial.fence:
+            raise Refused(f"fence {fence} of {trial.id} is not the open one")
+
+    def study(self, name: str) -> StudyState:
+        if name not in self.state.studies:
+            raise Refused(f"study {name} is not running")
+        return self.state.studies[name]
+
+    def trial(self, name: str) -> Trial:
+        if name not in self.state.trials:
+            raise Refused(f"trial {name} is not of a running study")
+        return self.state.trials[name]
+
+    def device(self, name: str) -> DeviceState:
+        if name not in self.state.devices:
+            raise Refused(f"{name} has not joined")
+        return self.state.devices[name]
+
+    def fences_on(self, device: str) -> list[int]:
+        """The attempts at work on a device, in the order of their dispatch."""
+        return sorted({fence for fence in self.state.devices[device].fences if fence})
+
+    def cut_all(self, device: str) -> None:
+        """What runs on a device shall end with its epoch."""
+        for fence in self.fences_on(device):
+            attempt = self.state.attempts[fence]
+            attempt.cut = True
+            self.decide(Cut, trial=attempt.segment.trial, fence=fence)
+
+    def note_device(self, name: str, reason: str = "") -> None:
+        known = self.state.devices[name]
+        self.changes.devices[name] = DeviceRecord(
+            known.device, known.incarnation, self.state.standing(name), self.at, reason
+        )
+
+    def trials_of(self, study: StudyState) -> list[Trial]:
+        return [self.state.trials[name] for name in study.trials]
+
+    def touch_study(self, study: StudyState) -> None:
+        self.changes.studies[study.spec.id] = study.record
+
+    def decision_id(self) -> str:
+        return f"{self.state.seq}.{len(self.out)}"
+
+    def decide(self, kind: type[Decision], **fields: Any) -> None:
+        self.out.append(kind(id=self.decision_id(), cause=self.state.seq, **fields))
+
+    def ready(self) -> list[str]:
+        """The waiting trials that may be given a slot: those of a paused study may not."""
+        trials = self.state.trials
+        return [n for n in self.state.ready if self.state.studies[trials[n].study].works]

@@ -1,0 +1,54 @@
+"""A configuration as numbers: what the cost model tells trials of a study apart by."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import lru_cache
+
+from ..model.study import Params, Scalar, StudySpec
+
+#: More numbers than this say little about costs, and take long: the further ones are left out.
+MOST = 24
+
+Space = tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=32768)
+def _features(space: Space, params: Params) -> tuple[float, ...]:
+    given = dict(params)
+    found: list[float] = []
+    for name, text in space:
+        found += _numbers(_parsed(text), given.get(name), there=name in given)
+    return tuple(found[:MOST])
+
+
+def features_of(spec: StudySpec, params: Params) -> tuple[float, ...]:
+    """As many numbers from -1 to 1 for all trials of the study; none where it has no space.
+
+    A number is where the value is in its range, in logarithms where the distribution is such. A
+    choice is a number for each possible value but the first. What is not there is 0.
+    """
+    return _features(spec.space, params) if spec.space else ()
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> tuple[tuple[Scalar, ...], float, float, bool]:
+    """Choices (or none), low, high and whether logarithms count, of distribution JSON."""
+    attributes = json.loads(text)["attributes"]
+    if "choices" in attributes:
+        return tuple(attributes["choices"]), 0.0, 0.0, False
+    return (), attributes["low"], attributes["high"], attributes.get("log", False)
+
+
+def _numbers(
+    distribution: tuple[tuple[Scalar, ...], float, float, bool], value: Scalar, *, there: bool
+) -> list[float]:
+    choices, low, high, log = distribution
+    if choices:
+        return [float(there and value == choice) for choice in choices[1:]]
+    if not there or high <= low or not isinstance(value, int | float):
+        return [0.0]
+    if log:
+        low, high, value = math.log(low), math.log(high), math.log(max(value, 1e-300))
+    return [max(-1.0, min(1.0, 2.0 * (value - low) / (high - low) - 1.0))]

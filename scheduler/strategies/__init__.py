@@ -1,0 +1,1 @@
+"""How long each configuration is trained, one algorithm a file."""

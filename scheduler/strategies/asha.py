@@ -1,0 +1,81 @@
+"""ASHA with pause and promotion (Li et al. 2020, "A System for Massively Parallel Hyperparameter
+Tuning", Algorithm 2).
+
+``get_job``: from the top rung down, if the best ``floor(|rung| / eta)`` of a rung hold a trial that
+was not promoted yet, promote it; otherwise grow the bottom rung by a new configuration. A trial at
+its rung is paused, so one that was passed over can still be promoted when its rung has grown; the
+live tools that stop it instead lose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..model.trial_group import Entry, Pull, TrialGroup
+from .base import best_first
+
+
+@dataclass(slots=True)
+class Asha:
+    """State: the scores at each rung in order of arrival, and who was promoted from it."""
+
+    n_trials: int
+    eta: int
+    levels: tuple[int, ...]
+    asked: int = 0
+    scores: list[dict[str, float]] = field(default_factory=list)
+    promoted: list[list[str]] = field(default_factory=list)
+    kind: Literal["asha"] = "asha"
+
+    def pull(self, free: int, ahead: int) -> Pull:
+        """One job for each free slot, by the paper's rule."""
+        group = []
+        for _ in range(free):
+            entry = self._promotion()
+            if entry is None:
+                break
+            group.append(entry)
+        ask = min(free - len(group), self.n_trials - self.asked)
+        self.asked += ask
+        return Pull(group=tuple(group), ask=ask)
+
+    def _promotion(self) -> Entry | None:
+        for k in reversed(range(len(self.scores))):
+            if k + 1 == len(self.levels):
+                continue
+            promoted = self.promoted[k]
+            room = len(self.scores[k]) // self.eta
+            for trial in best_first(self.scores[k])[:room]:
+                if trial not in promoted:
+                    promoted.append(trial)
+                    return Entry(trial, self.levels[k + 1])
+        return None
+
+    def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
+        """New configurations start at the bottom rung."""
+        if exhausted:
+            self.asked = self.n_trials
+        return tuple(Entry(trial, self.levels[0]) for trial in trials)
+
+    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
+        """Note the score at its rung. Promotions wait for a free slot, as in the paper."""
+        k = self.levels.index(epoch)
+        while len(self.scores) <= k:
+            self.scores.append({})
+            self.promoted.append([])
+        self.scores[k][trial] = curve[epoch]
+        self._note_promoted(trial, k)
+        return ()
+
+    def left(self, trial: str) -> TrialGroup:
+        """A trial that failed is in no further rung; where it was, its score stays."""
+        self._note_promoted(trial, len(self.scores))
+        return ()
+
+    def _note_promoted(self, trial: str, k: int) -> None:
+        """Whoever is at rung ``k`` has left those below; new only of a study that is taken up."""
+        for scores, promoted in zip(self.scores[:k], self.promoted, strict=False):
+            if trial in scores and trial not in promoted:
+                promoted.append(trial)

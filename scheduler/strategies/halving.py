@@ -1,0 +1,101 @@
+"""Synchronous successive halving (Jamieson & Talwalkar 2016; Li et al. 2018, Algorithm 1).
+
+Rung k is for ``n_k = floor(n / eta**k)`` trials trained to ``levels[k]`` epochs. When all of a rung
+have reached it (or failed), the best ``n_{k+1}`` go on; at least one, so that there is a trial at
+the last epoch. Equal scores count by trial number, so one seed has one result on any number of
+devices.
+
+Theory of operation. Early promotion: a trial that will be among the best ``n_{k+1}`` whatever the
+others of its rung still bring goes on at once. The i-th best of those that are there (from 0) is
+certain when i and the number of those that are still to come are together below ``n_{k+1}``. So the
+same trials reach the same rungs as without it; the barrier only costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..model.trial_group import Entry, Pull, TrialGroup
+from .base import best_first
+
+
+@dataclass(slots=True)
+class Rung:
+    """``size`` trials are meant for it; those ``waiting`` are on their way, the others are there.
+
+    ``promoted`` are those that went on, ``dropped`` is how many were meant for it and never come.
+    """
+
+    size: int
+    waiting: list[str] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)
+    promoted: list[str] = field(default_factory=list)
+    dropped: int = 0
+
+    @property
+    def to_come(self) -> int:
+        return self.size - self.dropped - len(self.scores)
+
+
+@dataclass(slots=True)
+class SuccessiveHalving:
+    """State: the rungs from the first one on, once the configurations are known."""
+
+    n_trials: int
+    eta: int
+    levels: tuple[int, ...]
+    asked: bool = False
+    rungs: list[Rung] = field(default_factory=list)
+    kind: Literal["halving"] = "halving"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing follows: all that will ever reach the last rung is there."""
+        return bool(self.rungs) and not any(rung.to_come for rung in self.rungs)
+
+    def pull(self, free: int, ahead: int) -> Pull:
+        """All configurations at once, the first time; later groups come from ``reached``."""
+        if self.asked:
+            return Pull()
+        self.asked = True
+        return Pull(ask=self.n_trials)
+
+    def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
+        """The whole first rung as one TrialGroup."""
+        size = len(trials)
+        for _ in self.levels:
+            self.rungs.append(Rung(size))
+            size = max(1, size // self.eta) if trials else 0
+        self.rungs[0].waiting = list(trials)
+        return tuple(Entry(trial, self.levels[0]) for trial in trials)
+
+    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
+        """Note the score; promote those that are certain now."""
+        rung = self.rungs[self.levels.index(epoch)]
+        rung.waiting.remove(trial)
+        rung.scores[trial] = curve[epoch]
+        return self._promote()
+
+    def left(self, trial: str) -> TrialGroup:
+        """A failed trial no longer holds its rung up."""
+        for rung in self.rungs:
+            if trial in rung.waiting:
+                rung.waiting.remove(trial)
+                rung.dropped += 1
+        return self._promote()
+
+    def _promote(self) -> TrialGroup:
+        group: list[Entry] = []
+        for k in range(len(self.levels) - 1):
+            rung, above = self.rungs[k], self.rungs[k + 1]
+            ranking = best_first(dict(sorted(rung.scores.items())))
+            certain = ranking[: max(0, above.size - rung.to_come)]
+            chosen = sorted(trial for trial in certain if trial not in rung.promoted)
+            rung.promoted += chosen
+            above.waiting += chosen
+            if rung.to_come == 0:  # so many that failed leave places empty
+                above.dropped += above.size - above.dropped - len(above.waiting) - len(above.scores)
+            group += [Entry(trial, self.levels[k + 1]) for trial in chosen]
+        return tuple(group)

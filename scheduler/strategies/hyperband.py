@@ -1,0 +1,81 @@
+"""Hyperband (Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach", Algorithm 1).
+
+With K rungs, bracket s (K - 1 down to 0) is a successive halving of ``ceil(K / (s + 1) * eta**s)``
+configurations over the last s + 1 rungs: many that are trained little first, few that are trained
+to the end last. After bracket 0 comes bracket K - 1 again, until there are as many trials as the
+study has; the last bracket may be smaller for it.
+
+With ``overlap`` the next bracket begins as soon as a slot has nothing to do (BOHB's rule for
+parallel workers, Falkner et al. 2018, section 4.2), else when the one before is over, as a
+synchronous BOHB does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import Literal
+
+from ..model.trial_group import Pull, TrialGroup
+from .halving import SuccessiveHalving
+
+
+@dataclass(slots=True)
+class Hyperband:
+    """State: the brackets begun so far, how many have their trials, and each trial's own."""
+
+    n_trials: int
+    eta: int
+    levels: tuple[int, ...]
+    overlap: bool
+    asked: int = 0
+    brackets: list[SuccessiveHalving] = field(default_factory=list)
+    homes: dict[str, int] = field(default_factory=dict)
+    answered: int = 0
+    kind: Literal["hyperband"] = "hyperband"
+
+    def pull(self, free: int, ahead: int) -> Pull:
+        """The configurations of one more bracket, where it may begin."""
+        blocked = not self.overlap and any(not bracket.over for bracket in self.brackets)
+        if blocked or self.asked >= self.n_trials:
+            return Pull()
+        s, size = next(
+            islice(brackets(len(self.levels), self.eta, self.n_trials), len(self.brackets), None)
+        )
+        levels = self.levels[-1 - s :]
+        self.brackets.append(SuccessiveHalving(size, self.eta, levels, asked=True))
+        self.asked += size
+        return Pull(ask=size)
+
+    def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
+        """The first rung of the bracket that asked; asks are answered in order."""
+        if exhausted:
+            self.asked = self.n_trials
+        self.homes |= dict.fromkeys(trials, self.answered)
+        bracket = self.brackets[self.answered]
+        self.answered += 1
+        return bracket.proposed(trials, exhausted=exhausted)
+
+    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
+        """Within its bracket."""
+        return self.brackets[self.homes[trial]].reached(trial, epoch, curve)
+
+    def left(self, trial: str) -> TrialGroup:
+        """Within its bracket."""
+        return self.brackets[self.homes[trial]].left(trial)
+
+
+def brackets(rungs: int, eta: int, n_trials: int) -> Iterator[tuple[int, int]]:
+    """(s, configurations) of one bracket after another, ``n_trials`` in all.
+
+    >>> list(brackets(5, 3, 200))
+    [(4, 81), (3, 34), (2, 15), (1, 8), (0, 5), (4, 57)]
+    """
+    left = n_trials
+    for s in cycle(reversed(range(rungs))):
+        size = min(left, -(-rungs * eta**s // (s + 1)))
+        if size == 0:
+            return
+        yield s, size
+        left -= size

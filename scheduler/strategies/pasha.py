@@ -1,0 +1,107 @@
+"""PASHA: ASHA that trains longer only while the ranking still changes (Bohdal et al. 2023).
+
+It begins with the two lowest rungs. Whenever a trial arrives at the top one, the trials there are
+ranked by their scores on it and on the rung below; where the rankings disagree, one more rung is
+opened (Algorithm 1). They agree if at every place of the upper ranking there is a trial that on the
+lower rung is within ``epsilon`` of the one that holds the place there: soft ranking. ``epsilon`` is
+the noise of the curves (section 4.2): of all pairs of these trials that overtook each other and
+were overtaken again, the 90th percentile of how far apart they are at their last common epoch.
+
+When the open rungs are decided, the best trial of the highest is trained to the last epoch. The
+paper trains it anew; here it goes on.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from ..model.trial_group import Entry, Pull, TrialGroup
+from .asha import Asha
+from .base import best_first
+
+#: Which of the distances between overtaking trials counts as noise.
+PERCENTILE = 0.90
+
+
+@dataclass(slots=True)
+class Pasha:
+    """State: ASHA over the open rungs; trials on their way, and how many are asked for.
+
+    ``curves`` are of the trials at the top rung, ``noise`` the distances of overtaking pairs.
+    """
+
+    asha: Asha
+    levels: tuple[int, ...]
+    running: list[str] = field(default_factory=list)
+    pending: int = 0
+    curves: dict[str, dict[int, float]] = field(default_factory=dict)
+    noise: list[float] = field(default_factory=list)
+    finalist: str = ""
+    kind: Literal["pasha"] = "pasha"
+
+    def pull(self, free: int, ahead: int) -> Pull:
+        """ASHA's jobs on the open rungs; when there are none left, the best trial's last epochs."""
+        pull = self.asha.pull(free, ahead)
+        if not (pull.group or pull.ask or self.running or self.pending or self.finalist):
+            pull = self._finale()
+        self.pending += pull.ask
+        self.running += [entry.trial for entry in pull.group]
+        return pull
+
+    def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
+        """New configurations start at the bottom rung."""
+        self.pending = 0 if exhausted else self.pending - len(trials)
+        self.running += trials
+        return self.asha.proposed(trials, exhausted=exhausted)
+
+    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
+        """Note the score at its rung, and open the next one where rankings disagree."""
+        self.running.remove(trial)
+        opened = self.asha.levels
+        if epoch not in opened:
+            return ()  # the best trial's last epoch
+        self.asha.reached(trial, epoch, curve)
+        if epoch == opened[-1] and len(opened) < len(self.levels):
+            self._note(trial, curve)
+            if not self._stable():
+                self.asha.levels = self.levels[: len(opened) + 1]
+                self.curves, self.noise = {}, []
+        return ()
+
+    def left(self, trial: str) -> TrialGroup:
+        """A trial that failed is in no further rung. If it was to be the last, another one is."""
+        self.running.remove(trial)
+        if trial == self.finalist:
+            self.finalist = ""
+            for scores in self.asha.scores:
+                scores.pop(trial, None)
+        return ()
+
+    def _finale(self) -> Pull:
+        if len(self.asha.levels) == len(self.levels):
+            return Pull()
+        highest = next((scores for scores in reversed(self.asha.scores) if scores), {})
+        self.finalist = next(iter(best_first(highest)), "")
+        return Pull((Entry(self.finalist, self.levels[-1]),)) if self.finalist else Pull()
+
+    def _note(self, trial: str, curve: Mapping[int, float]) -> None:
+        for other in self.curves.values():
+            common = sorted(curve.keys() & other.keys())
+            gaps = [curve[epoch] - other[epoch] for epoch in common]
+            signs = [gap > 0 for gap in gaps if gap]
+            overtakings = sum(a != b for a, b in pairwise(signs))
+            if overtakings >= 2:
+                insort(self.noise, abs(gaps[-1]))
+        self.curves[trial] = dict(curve)
+
+    def _stable(self) -> bool:
+        top = len(self.asha.levels) - 1
+        upper = best_first(self.asha.scores[top])
+        below = {trial: self.asha.scores[top - 1][trial] for trial in upper}
+        epsilon = self.noise[int(PERCENTILE * (len(self.noise) - 1))] if self.noise else 0.0
+        places = zip(upper, best_first(below), strict=True)
+        return all(abs(below[here] - below[there]) <= epsilon for here, there in places)

@@ -1,0 +1,93 @@
+"""Population based training (Jaderberg et al. 2017).
+
+Algorithm 1: each member of a population trains by itself; at the end of an interval (``ready``) it
+is compared with the others, and one that falls behind takes over the weights and hyperparameters
+of a better one (``exploit``), which are then changed a little (``explore``). Asynchronous as in the
+paper (section 3): nobody waits for anybody, and a member is compared by what the others last had.
+
+``exploit`` is truncation selection (section 4.1.1): a member in the bottom ``quantile`` of the
+population takes over from one drawn evenly from the top ``quantile``. The population are the
+members that have ended an interval; with n of them both ends hold ``floor(quantile * n)``. Two
+things are added. The source must be better than the member, for where all are equal there is
+nothing to take over; and it must have epochs to go, or its heir would have none.
+
+Here a trial's parameters never change: the member that falls behind is stopped, and its heir is a
+new trial that begins where the source's interval ended. ``explore`` is the samplers' business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..model.trial_group import Entry, Fork, Pull, TrialGroup
+from .base import best_first
+
+
+@dataclass(slots=True)
+class Pbt:
+    """State: the members' scores at the end of their last interval, and the epoch of it."""
+
+    n_trials: int
+    max_epochs: int
+    interval: int
+    quantile: float
+    seed: int
+    asked: bool = False
+    forks: int = 0
+    scores: dict[str, float] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    kind: Literal["pbt"] = "pbt"
+
+    def pull(self, free: int, ahead: int) -> Pull:
+        """The whole population at once: where slots are fewer, its members take turns."""
+        if self.asked:
+            return Pull()
+        self.asked = True
+        return Pull(ask=self.n_trials)
+
+    def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
+        """All of them, to the end of the first interval."""
+        return tuple(Entry(trial, self._after(0)) for trial in trials)
+
+    def reached(
+        self, trial: str, epoch: int, curve: Mapping[int, float]
+    ) -> tuple[Entry | Fork, ...]:
+        """On to the end of the next interval, or an heir of a better member in its stead."""
+        self.scores[trial], self.epochs[trial] = curve[epoch], epoch
+        if epoch == self.max_epochs:
+            return ()
+        source = self._source(trial)
+        if source is None:
+            return (Entry(trial, self._after(epoch)),)
+        self.left(trial)
+        begin = self.epochs[source]
+        return (Fork(trial, source, begin, self._after(begin)),)
+
+    def left(self, trial: str) -> TrialGroup:
+        """The population is smaller by a member that failed."""
+        self.scores.pop(trial, None)
+        self.epochs.pop(trial, None)
+        return ()
+
+    def _after(self, epoch: int) -> int:
+        return min(epoch + self.interval, self.max_epochs)
+
+    def _source(self, trial: str) -> str | None:
+        """Whom ``trial`` takes over from; None where it goes on by itself."""
+        ranking = best_first(self.scores)
+        size = int(self.quantile * len(ranking))
+        if trial not in ranking[len(ranking) - size :]:
+            return None
+        better = [
+            member
+            for member in ranking[:size]
+            if self.scores[member] > self.scores[trial] and self.epochs[member] < self.max_epochs
+        ]
+        if not better:
+            return None
+        self.forks += 1
+        drawn = hashlib.sha256(f"{self.seed} exploit {self.forks}".encode()).digest()
+        return better[int.from_bytes(drawn[:8], "big") % len(better)]

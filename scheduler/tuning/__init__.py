@@ -1,0 +1,1 @@
+"""Which system parameters a segment runs with and tries."""

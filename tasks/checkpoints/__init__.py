@@ -1,0 +1,1 @@
+"""The state of a trial: hashed, copied, stored."""

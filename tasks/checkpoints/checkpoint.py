@@ -1,0 +1,278 @@
+"""Checkpoints in a content-addressed store, on any file system that fsspec knows.
+
+A checkpoint's name is the SHA-256 of its bytes, so a copy written twice is one file and a torn or
+changed one is found out when it is read. On a local disk it appears by rename, synced with its
+folder. It is read with ``weights_only=True``; its state must have the hash that the ledger knows.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...profiling.base.errors import BackendError
+from ...profiling.base.urls import hide_password
+from ...profiling.base.wording import worded
+from ...profiling.costs.failure_rate import checkpoint_interval
+from .state import canonical, copy_state, state_hash
+from .stores import is_local, make_folder, open_store, unusable
+
+FORMAT = 1
+#: What a checkpoint must leave free on a local disk: so many bytes, or on a small disk this share.
+#: Ledger and broker write there too, and a disk that is full stops them.
+RESERVE = 1 << 30
+RESERVE_SHARE = 0.05
+#: A checkpoint's name in the words of a store's library.
+_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.[\w.]+")
+
+
+class Store:
+    """Checkpoints under one URL (``file:///…``, ``s3://…``, ``memory://…``)."""
+
+    def __init__(self, url: str) -> None:
+        """Open ``url``; raises ``BackendError`` where this node cannot write there."""
+        try:
+            self._files, self._root = open_store(url)
+            make_folder(self._files, self._root)
+        except Exception as error:  # each file system raises its own kinds
+            raise unusable(url, error) from error
+        self._local = is_local(self._files)
+        self._made: set[str] = set()
+        if self._local and not os.access(self._root, os.W_OK | os.X_OK):
+            raise BackendError(f"the checkpoint store {url} cannot be written by this user")
+
+    def save(self, state: dict[str, Any], epoch: int) -> str:
+        """Write ``state`` (after ``epoch``) durably and return its URI. Raises ``OSError``.
+
+        A state that is there already is not written again. Readers see all of a file or nothing of
+        it: locally by rename, in an object store because an upload appears when it is complete.
+        """
+        buffer = io.BytesIO()
+        torch.save(canonical({"format": FORMAT, "epoch": epoch, "state": state}), buffer)
+        content = buffer.getbuffer()
+        digest = hashlib.sha256(content).hexdigest()
+        folder = f"{self._root}/{digest[:2]}"
+        path = f"{folder}/{digest}.pt"
+        if not self._holds(path, len(content)):
+            if self._local:
+                check_space(Path(self._root), len(content))
+                _write_synced(Path(path), content)
+            else:
+                if folder not in self._made:
+                    make_folder(self._files, folder)
+                    self._made.add(folder)
+                self._files.pipe_file(path, bytes(content))
+        return str(self._files.unstrip_protocol(path))
+
+    def _holds(self, path: str, size: int) -> bool:
+        """Whether the file is there in its length: its name says what its bytes should be."""
+        try:
+            return bool(self._files.info(path)["size"] == size)
+        except FileNotFoundError:
+            return False
+
+
+def check_space(folder: Path, size: int) -> None:
+    """Raise ``OSError`` where ``size`` bytes more would leave less than the reserve free."""
+    disk = shutil.disk_usage(folder)
+    reserve = min(RESERVE, int(RESERVE_SHARE * disk.total))
+    if disk.free - size < reserve:
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk of the checkpoint store is full: {_amount(reserve)} of its "
+            f"{_amount(disk.total)} are kept free",
+        )
+
+
+def _amount(size: int) -> str:
+    """Bytes for people: ``410 KiB``, ``8 MiB``, ``1 GiB``."""
+    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+    unit = next((name for name, bytes_ in units.items() if size >= bytes_), "bytes")
+    return f"{size / units.get(unit, 1):.3g} {unit}"
+
+
+def _write_synced(path: Path, content: memoryview) -> None:
+    fresh = not path.parent.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+    if fresh:
+        _sync_folder(path.parent.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def load(uri: str, expected: str) -> dict[str, Any]:
+    """The state under ``uri``, with the state hash ``expected``.
+
+    Raises ``BackendError`` where it is missing, torn, changed, or another state than the ledger's.
+    """
+    try:
+        files, path = open_store(uri)
+        content = files.cat_file(path)
+    except Exception as error:  # each file system raises its own kinds
+        why = hide_password(str(error))
+        raise BackendError(f"checkpoint {hide_password(uri)} cannot be read: {why}") from error
+    uri = hide_password(uri)
+    if hashlib.sha256(content).hexdigest() != path.rpartition("/")[2].removesuffix(".pt"):
+        raise BackendError(f"checkpoint {uri} is corrupt: its bytes do not match its name")
+    try:
+        document = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    except Exception as error:  # pickle's, zip's and torch's own kinds
+        raise BackendError(f"checkpoint {uri} cannot be loaded: {error}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("state"), dict):
+        raise BackendError(f"checkpoint {uri} is none of Penstock's")
+    if document.get("format") != FORMAT:
+        raise BackendError(f"checkpoint {uri} has format {document.get('format')!r}, not {FORMAT}")
+    state: dict[str, Any] = document["state"]
+    if _holds_more(state, len(content)):
+        raise BackendError(f"checkpoint {uri} holds what is no state: its parts hold each other")
+    try:
+        found = state_hash(state)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BackendError(f"checkpoint {uri} holds what is no state: {error}") from error
+    if found != expected:
+        raise BackendError(f"checkpoint {uri} holds state {found}, the ledger has {expected}")
+    return state
+
+
+def _holds_more(state: Any, most: int) -> bool:
+    """Whether ``state`` has more than ``most`` values: then some of them are met again and again.
+
+    A file of some bytes could else keep whoever walks through it busy for ever.
+    """
+    left, seen = [state], 0
+    while left and seen <= most:
+        value = left.pop()
+        seen += 1
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+    return seen > most
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A copied state waiting to be written; ``copied`` is what the copy cost (seconds)."""
+
+    trial: str
+    epoch: int
+    state_hash: str
+    state: dict[str, Any]
+    store: str
+    copied: float
+
+
+class Writer:
+    """Writes checkpoints in a thread of its own.
+
+    ``said(snapshot, uri)`` is called when one is durable, ``failed(snapshot, reason)`` when it was
+    not written: training goes on, and the trial is then replayed from an older one. Of one trial
+    only the newest waiting state is written: an older one would never be asked for. A store that
+    cannot be opened is one more failed write: whether a node sees it is asked when it joins.
+    """
+
+    def __init__(
+        self,
+        said: Callable[[Snapshot, str], None],
+        failed: Callable[[Snapshot, str], None],
+    ) -> None:
+        self._said = said
+        self._failed = failed
+        self._stores: dict[str, Store] = {}
+        self._opening = threading.Lock()
+        self._waiting: dict[str, Snapshot] = {}
+        self._changed = threading.Condition()
+        #: Seconds that the last checkpoint cost, copy and write: any trial's, and by trial.
+        self._cost = 0.0
+        self._costs: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
+
+    def begin(self, trial: str) -> None:
+        """The trial's state was made or loaded now: its next checkpoint is due some time later."""
+        self._last[trial] = time.monotonic()
+
+    def due(self, trial: str, mtbf: float) -> bool:
+        """Whether the last checkpoint is older than Young's interval for what one costs here.
+
+        ``mtbf``: mean seconds between two losses of such an attempt, as the scheduler observed.
+        """
+        interval = checkpoint_interval(self._costs.get(trial, self._cost), mtbf)
+        return time.monotonic() - self._last.get(trial, 0.0) > interval
+
+    def forget(self, trial: str) -> None:
+        """The trial left this trainer; what waits is still written."""
+        self._last.pop(trial, None)
+        self._costs.pop(trial, None)
+
+    def store(self, url: str) -> Store:
+        """The store at ``url``, opened when it is first written to. Raises ``BackendError``."""
+        with self._opening:
+            if url not in self._stores:
+                self._stores[url] = Store(url)
+            return self._stores[url]
+
+    def submit(self, store: str, trial: str, epoch: int, name: str, state: Any) -> None:
+        """Copy ``state`` (whose hash is ``name``) now, and write it soon to the URL ``store``."""
+        self.begin(trial)
+        began = time.monotonic()
+        copied = copy_state(state)
+        snapshot = Snapshot(trial, epoch, name, copied, store, time.monotonic() - began)
+        with self._changed:
+            self._waiting[trial] = snapshot
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                snapshot = self._waiting.pop(next(iter(self._waiting)))
+            began = time.monotonic()
+            try:
+                uri = self.store(snapshot.store).save(snapshot.state, snapshot.epoch)
+            except Exception as error:  # the store is down or full; training goes on
+                why = reason(error)
+                print(f"checkpoint of {snapshot.trial} failed: {why}", file=sys.stderr)  # noqa: T201
+                self._failed(snapshot, why)
+                continue
+            self._cost = snapshot.copied + time.monotonic() - began
+            if snapshot.trial in self._last:  # else it has left meanwhile
+                self._costs[snapshot.trial] = self._cost
+            self._said(snapshot, uri)
+
+
+def reason(error: Exception) -> str:
+    """Why a write failed, in the same words each time: without the file's name or credentials."""
+    known = isinstance(error, OSError) and error.strerror
+    words = known or worded(error, str)
+    return hide_password(_NAME.sub("…", words)) or type(error).__name__

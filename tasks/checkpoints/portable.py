@@ -1,0 +1,92 @@
+"""A user's checkpoint in the store's terms, and back: values only, no code, so nothing is pickled.
+
+The store keeps tensors, numbers, texts and their collections, read with ``weights_only=True``.
+NumPy's arrays travel as tensors, with a list of the places where they were; its single numbers
+become Python's. Tensors come back on the CPU, the keys of a dict sorted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, OrderedDict
+from typing import Any
+
+import torch
+
+from ...profiling.base.errors import UsageError
+
+ALLOWED = (
+    "tensors, NumPy arrays of numbers, numbers, texts, bytes, None, and lists, tuples and dicts of "
+    "them (dicts by texts or whole numbers)"
+)
+#: Exactly these classes: what is derived from them would come back as another.
+_PLAIN = (type(None), bool, int, float, str, bytes)
+_DICTS = (dict, OrderedDict, Counter)  # state_dict() gives the second, some schedules the third
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+Path = tuple[int | str, ...]
+
+
+def pack(checkpoint: object) -> dict[str, Any]:
+    """``checkpoint`` as the store keeps it; tensors are not copied.
+
+    Raises ``UsageError`` naming the key of what cannot be kept.
+    """
+    if type(checkpoint) not in _DICTS or not checkpoint:
+        shown = type(checkpoint).__name__ if checkpoint else repr(checkpoint)
+        raise UsageError(f"checkpoint = {shown} is refused: allowed is a dict that is not empty")
+    arrays: list[list[int | str]] = []
+    return {"tree": _packed(checkpoint, (), arrays), "arrays": arrays}
+
+
+def unpack(state: dict[str, Any]) -> dict[str, Any]:
+    """The checkpoint that ``pack`` made ``state`` of."""
+    tree: dict[str, Any] = _unpacked(state["tree"], (), {tuple(path) for path in state["arrays"]})
+    return tree
+
+
+def _packed(value: Any, path: Path, arrays: list[list[int | str]]) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if type(value) in _DICTS:
+        packed = type(value)()
+        for name, item in value.items():
+            if type(name) not in (str, int):
+                raise _refusal(path, f"has the key {name!r}")
+            packed[name] = _packed(item, (*path, name), arrays)
+        return packed
+    if isinstance(value, list | tuple):
+        items = [_packed(item, (*path, i), arrays) for i, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    if type(value) in _TENSORS:
+        if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+            raise _refusal(path, "is a tensor that is sparse, quantized or without data")
+        return value.detach()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and type(value) is numpy.ndarray:  # a masked one would lose its mask
+        try:
+            # In the machine's own order of bytes, dense and writable, as torch wants it.
+            tensor = torch.from_numpy(numpy.array(value, value.dtype.newbyteorder("="), order="C"))
+        except TypeError:
+            raise _refusal(path, f"is an array of {value.dtype}") from None
+        arrays.append([*path])
+        return tensor
+    if numpy is not None and isinstance(value, numpy.generic) and type(value.item()) in _PLAIN:
+        return value.item()
+    raise _refusal(path, f"is a {type(value).__module__}.{type(value).__qualname__}")
+
+
+def _unpacked(value: Any, path: Path, arrays: set[Path]) -> Any:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            value[name] = _unpacked(item, (*path, name), arrays)
+        return value
+    if isinstance(value, list | tuple):
+        items = [_unpacked(item, (*path, i), arrays) for i, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value.numpy() if path in arrays else value
+
+
+def _refusal(path: Path, what: str) -> UsageError:
+    place = "".join(f"[{name!r}]" for name in path)
+    return UsageError(f"checkpoint{place} {what}, which is refused: allowed are {ALLOWED}")

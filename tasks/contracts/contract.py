@@ -1,0 +1,169 @@
+"""What a user writes: a ``TorchTrainable``, whose loop is Penstock's, or an epoch function.
+
+Exactness of the former rests on three habits of the user's class: whatever changes during training
+lives in the model's parameters and buffers, the optimiser or the schedule; random numbers come from
+torch, ``numpy.random`` or ``random`` (all are keyed); data sets do not change while they are read.
+The latter gets an ``EpochTrial`` and loops over its epochs itself. This module imports no torch:
+the client reads it too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ...profiling.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+    from torch.utils.data import Dataset
+
+F = TypeVar("F", bound="Callable[[EpochTrial], Any]")
+
+_MARK = "_penstock_epoch_function"
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The data sets of a trial: map-style torch datasets, one example an index.
+
+    A ``TensorDataset`` (or a ``Subset`` of one) is read by whole batches; any other dataset example
+    by example, collated as torch does by default.
+    """
+
+    train: Dataset[Any]
+    validation: Dataset[Any]
+    test: Dataset[Any] | None = None
+
+
+class TorchTrainable:
+    """One configuration's training code. Subclass it and give ``data``, ``model``, ``loss`` ...
+
+    ``params`` are the trial's hyperparameters. ``data()`` is called once for each distinct set of
+    the parameters that ``__init__`` and ``data`` read, and its result is shared by all trials of
+    the trainer; the rest is called once a trial.
+    """
+
+    #: Examples a training step; a hyperparameter ``batch_size`` wins over it. The last batch of an
+    #: epoch may be smaller.
+    batch_size: int = 64
+    #: Examples a batch in evaluation.
+    eval_batch_size: int = 1000
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.params = params
+
+    def data(self) -> Data:
+        """Training, validation and (optionally) test data."""
+        raise NotImplementedError(f"{type(self).__name__} must define data()")
+
+    def model(self) -> nn.Module:
+        """A freshly initialised model. torch's random numbers are keyed by (study seed, trial)."""
+        raise NotImplementedError(f"{type(self).__name__} must define model()")
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        """The optimiser of ``model``'s parameters (already on the device)."""
+        raise NotImplementedError(f"{type(self).__name__} must define optimizer(model)")
+
+    def schedule(self, optimizer: Optimizer) -> LRScheduler | None:
+        """A learning rate schedule, stepped after each epoch; None for a constant rate.
+
+        ``ReduceLROnPlateau`` is given the validation ``loss``.
+        """
+        return None
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """The mean loss of ``batch``, a scalar; called in training and in validation."""
+        raise NotImplementedError(f"{type(self).__name__} must define loss(model, batch)")
+
+    def clip(self, model: nn.Module) -> None:
+        """Change the gradients of ``model`` before each step of the optimiser; clip them, say.
+
+        Called once a step, with the gradients of the whole batch.
+        """
+
+    def metrics(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor | float]:
+        """Means over ``batch`` in evaluation mode; averaged over the data set by batch size.
+
+        Reported under their names for validation data and as ``test_<name>`` for test data. Giving
+        ``loss`` here too spares the second forward pass that ``loss()`` would cost in validation.
+        """
+        return {}
+
+
+class EpochSession(Protocol):
+    """What carries out the calls of an ``EpochTrial``, which says what each of them means."""
+
+    def load(self) -> dict[str, Any] | None: ...
+
+    def epochs(self) -> Iterator[int]: ...
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> None: ...
+
+
+class EpochTrial:
+    """What an epoch function gets.
+
+    ``params`` are the trial's hyperparameters by name, ``number`` counts the study's trials from 0.
+    """
+
+    def __init__(self, session: EpochSession, params: Mapping[str, Any], number: int) -> None:
+        self._session = session
+        self.params: dict[str, Any] = dict(params)
+        self.number = number
+
+    def load(self) -> dict[str, Any] | None:
+        """The checkpoint that the trial goes on from; None where it begins.
+
+        ``epochs`` then begins after it. A function that never calls this trains from epoch 1.
+        """
+        return self._session.load()
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs to train, counted from 1, as long as the strategy wants more.
+
+        Between two of them the trial may be paused. Where the strategy wants no more, the function
+        ends in the loop: what follows it only runs after a ``break``.
+        """
+        return self._session.epochs()
+
+    def report(
+        self, metrics: Mapping[str, Any], *, checkpoint: Mapping[str, Any] | None = None
+    ) -> None:
+        """Say how the epoch went: once an epoch, the study's metric among ``metrics``.
+
+        ``checkpoint`` is all that ``load`` should give one day: a dict of tensors, NumPy arrays,
+        numbers, texts, lists and dicts. It is in the store when this returns. Raises ``UsageError``
+        naming the key of what cannot be stored, ``TrialFailed`` where the study's metric is missing
+        or not finite.
+        """
+        self._session.report(metrics, checkpoint)
+
+
+def epoch_function(function: F) -> F:
+    """Mark ``function(trial)`` as one that loops over ``trial.epochs()`` itself.
+
+    It gets an ``EpochTrial``. Without this mark a function is taken for an Optuna objective. Raises
+    ``UsageError`` for what is not a plain function of one argument.
+    """
+    allowed = "a function of one argument, the trial"
+    if not isinstance(function, FunctionType) or inspect.iscoroutinefunction(function):
+        raise UsageError.refuse("@epoch_function", function, allowed)
+    if inspect.isgeneratorfunction(function):
+        raise UsageError.refuse("@epoch_function", function, f"{allowed}, without yield")
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError as error:
+        raise UsageError(f"@epoch_function: {function.__name__}: {error}: {allowed}") from error
+    setattr(function, _MARK, True)
+    return function
+
+
+def is_epoch_function(code: object) -> bool:
+    """Whether ``code`` is marked as an ``epoch_function``."""
+    return getattr(code, _MARK, False) is True

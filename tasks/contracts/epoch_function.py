@@ -1,0 +1,241 @@
+"""Epoch functions: a user's own loop over ``trial.epochs()``, trained epoch by epoch.
+
+Theory of operation. The function runs in a thread of its own (``turns``). Each pass of its loop is
+an epoch; at a segment's last one the thread waits where the loop asks for the next epoch. What the
+function passes to ``report`` as its checkpoint is in the store before the epoch counts.
+
+Elsewhere, or when its thread had to make room, the function is called again. ``load`` then gives
+the newest state in the store, and ``epochs`` begins after it: epochs that were accepted since are
+trained again, and not reported again. A thread that waits goes on only where the last accepted
+epoch is one of its own: another attempt may have trained the trial further.
+
+The global random generators are seeded for each epoch by (study seed, trial, epoch), so an epoch
+draws the same numbers whenever it is trained. torch is imported for checkpoints only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import BackendError, TrialFailed, UsageError
+from ...profiling.base.wording import worded
+from ..process.failure import Lost
+from ..process.pipe import Run
+from . import rng
+from .contract import EpochTrial, is_epoch_function
+from .metrics import checked
+from .suspended import Function, Paused, Report
+
+if TYPE_CHECKING:
+    from ...profiling.counters.energy import Mark
+    from ..checkpoints.checkpoint import Store
+
+
+class EpochFunctions:
+    """The epoch functions of one trainer: one at a time runs, a few stand still in their loops."""
+
+    def __init__(self, identity: str) -> None:
+        """``identity`` is by what the scheduler knows this trainer."""
+        self._identity = identity
+        self._paused: Paused[Session] = Paused()
+        self._stores: dict[str, Store] = {}
+
+    def run(self, run: Run, load: Callable[[], Any]) -> None:
+        """Run one segment; ``load`` gives the function where the trial is not paused here.
+
+        Raises what the function raises, ``Abandoned`` when the segment was fenced off, and ``Lost``
+        where the store is out of reach.
+        """
+        task = run.task
+        session = self._paused.take(task.trial)
+        if session is not None and not session.holds(run, self._identity):
+            session.unwind()
+            session = None
+        if session is None:
+            run.preparing()
+            session = Session(load, run, self._stores)
+        session.advance(run)
+        if session.done:
+            run.say("returned", value=None)  # the last reported one stands
+            return
+        self._paused.put(task.trial, session)
+
+    def release(self, trial: str) -> None:
+        self._paused.release(trial)
+
+
+class Session(Function):
+    """One trial's function in this process, from its call to its end."""
+
+    def __init__(self, load: Callable[[], Any], run: Run, stores: dict[str, Store]) -> None:
+        task = run.task
+        self._load = load
+        self._stores = stores
+        self._first = task.first
+        self._names = (task.seed, task.number)
+        self._state: dict[str, Any] | None = None
+        self._loaded = self._looped = False
+        self._epoch = 0
+        self._open = False
+        self._since = 0.0
+        self._drawn: Mark | None = None
+        self._reported: Report | None = None
+        super().__init__("epoch function", run)
+
+    def holds(self, run: Run, identity: str) -> bool:
+        """Whether what it stands in is the state after the epoch that was accepted last."""
+        task = run.task
+        if task.first == self._first:
+            return True  # nothing was accepted since it was called
+        last = self.reports.get(task.first - 1)
+        if last is None or last.state_hash != task.expect:
+            return False
+        return bool(task.expect) or task.holder == identity
+
+    # The rest runs in the function's thread.
+
+    def call(self) -> None:
+        function: Callable[[EpochTrial], Any] = self._load()
+        if not is_epoch_function(function):
+            target = self.run.task.code.target
+            raise TrialFailed("code", f"{target} is no @penstock.epoch_function")
+        rng.seed(rng.key("function", *self._names))
+        function(EpochTrial(self, self.run.task.params, self.run.task.number))
+        if self._reported is not None:
+            self._close(returned=True)
+        if not self.reports and self.run.task.first == 1:
+            raise TrialFailed("metric", "the function returned before it reported an epoch")
+
+    def load(self) -> dict[str, Any] | None:
+        """The newest state that can be read; epochs begin after it."""
+        if self._looped:
+            raise UsageError("trial.load() belongs before the loop over trial.epochs()")
+        if not self._loaded:
+            self._loaded = True
+            self._state = self._newest()
+        return self._state
+
+    def epochs(self) -> Iterator[int]:
+        if self._looped:
+            raise UsageError("trial.epochs() can be looped over once")
+        if self._epoch < self.run.task.origin:
+            raise TrialFailed(
+                "checkpoint",
+                f"the trial is to go on from another one's state after epoch {self.run.task.origin}"
+                " (PBT), and the function loops without calling trial.load()",
+            )
+        self._looped, self._state = True, None
+        if self._epoch + 1 < self.run.task.first:
+            self.run.replays(self._epoch + 1, self.run.task.first - 1)
+        while True:
+            self._begin()
+            try:
+                yield self._epoch
+            finally:  # also where the loop is left by break
+                self._open = False
+            self._close()
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> None:
+        self.check()
+        if not self._open:
+            raise UsageError("trial.report() belongs in the loop over trial.epochs()")
+        if self._reported is not None:
+            raise UsageError(f"epoch {self._epoch} was reported already: report once an epoch")
+        found = checked(_numbers(metrics), self.run.task, self._epoch)
+        task = self.run.task
+        if checkpoint is None and task.durable and self._epoch == task.last:
+            raise TrialFailed(
+                "checkpoint",
+                "PBT with a trainable that has no checkpoint: other trials go on from the state"
+                f" after epoch {self._epoch}, so pass it: trial.report(metrics, checkpoint=...)",
+            )
+        state_hash = uri = ""
+        if checkpoint is not None and self._epoch >= self.run.task.first:
+            state_hash, uri = self._written(checkpoint)
+        self._reported = Report(found, 0.0, state_hash, uri)
+
+    def _begin(self) -> None:
+        self.check()
+        self._epoch += 1
+        if self._epoch < self.run.task.first:
+            self.run.replaying(self._epoch)
+        else:
+            self.run.prepared()
+        rng.seed(rng.key("function", *self._names, self._epoch))
+        self._open = True
+        self._since = time.perf_counter()
+        self._drawn = self.run.metering.now()
+
+    def _close(self, *, returned: bool = False) -> None:
+        """Say what was reported of the epoch, and wait where its segment ends with it."""
+        reported, self._reported = self._reported, None
+        if reported is None:
+            metric = self.run.task.metric
+            raise TrialFailed(
+                "metric", f"epoch {self._epoch} ended without trial.report({{{metric!r}: ...}})"
+            )
+        if self._epoch < self.run.task.first:
+            return  # what was accepted stands
+        seconds = time.perf_counter() - self._since
+        self.reports[self._epoch] = Report(
+            reported.metrics,
+            seconds,
+            reported.state_hash,
+            reported.uri,
+            self.run.metering.since(self._drawn),
+        )
+        # One that has returned closes its segment by saying so.
+        if self.send(self._epoch, closes=False if returned else None):
+            self.wait()
+
+    def _written(self, state: Mapping[str, Any]) -> tuple[str, str]:
+        """The hash and the URI of a checkpoint, once it is durable."""
+        from ..checkpoints import blocking_save, portable
+        from ..checkpoints.state import state_hash
+
+        packed = portable.pack(state)
+        try:
+            uri = blocking_save.save(self.run, self._store, packed, self._epoch)
+        except Lost as error:
+            self.give_up(error)
+        return state_hash(packed), uri
+
+    def _store(self) -> Store:
+        from ..checkpoints import checkpoint
+
+        url = self.run.task.store
+        if url not in self._stores:
+            self._stores[url] = checkpoint.Store(url)
+        return self._stores[url]
+
+    def _newest(self) -> dict[str, Any] | None:
+        task = self.run.task
+        parents = sorted(task.parents, key=lambda parent: -parent.epoch)
+        for parent in parents:
+            from ..checkpoints import checkpoint, portable
+
+            try:
+                packed = checkpoint.load(parent.uri, parent.state_hash)
+            except BackendError as error:
+                self.run.passes_over(error)
+            else:
+                self._epoch = parent.epoch
+                return portable.unpack(packed)
+        if parents:
+            self.give_up(Lost("none of the trial's states in the store can be read"))
+        return None
+
+
+def _numbers(metrics: object) -> dict[str, float]:
+    if not isinstance(metrics, Mapping):
+        raise UsageError.refuse("metrics", metrics, "a dict of names to numbers")
+    numbers: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            numbers[str(name)] = float(value)
+        except (TypeError, ValueError, OverflowError):
+            field = f"metrics[{worded(name)}]"
+            raise UsageError.refuse(field, value, "a number that a float can hold") from None
+    return numbers

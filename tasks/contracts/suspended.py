@@ -1,0 +1,205 @@
+"""Users' functions that stand still and go on: each in a thread of its own, one of them at a time.
+
+Theory of operation. A function that owns its loop cannot be left after an epoch and entered again,
+so it waits in the middle: paused in place, at no cost but its memory. Its thread is the process's
+main one where that is free (``main_thread``). The turn passes between it and the thread that serves
+the worker, so exactly one thread of them all runs: trials of a study share the process, its imports
+and data, and never a moment.
+
+A function that is not needed any more is unwound: where it waits, ``Abandoned`` is raised in it,
+which no ``except Exception`` catches, so its ``finally`` and ``with`` blocks run. What it reported
+is kept: a segment that was fenced off may have reported more than was accepted, and this is sent
+again from memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Generic, NoReturn, TypeVar
+
+from ...profiling.base.errors import TrialFailed
+from ..process import forks
+from ..process.main_thread import MAIN_THREAD, Wake, wait_until
+from ..process.pipe import Abandoned, Run
+
+#: Functions that are kept paused; the one that has waited longest is unwound for the next.
+PAUSED_KEPT = 4
+#: Seconds that an unwound function has for its ``finally`` blocks. One that does not end would run
+#: beside the next trial, so the process ends instead.
+UNWIND = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a function said of one epoch, and where the state after it is durable, if it is.
+
+    ``joules`` are None where they were not measured.
+    """
+
+    metrics: dict[str, float]
+    seconds: float
+    state_hash: str = ""
+    uri: str = ""
+    joules: float | None = None
+
+
+class Function(ABC):
+    """One trial's function in this process, from its start to its end."""
+
+    def __init__(self, kind: str, run: Run) -> None:
+        self.reports: dict[int, Report] = {}
+        self.done = False
+        self._run = run
+        self._name = f"{kind} {run.task.trial}"
+        # Whose turn it is: a wake-up says only that it may have changed.
+        self._mine = False
+        self._turn: Wake = SimpleQueue()
+        self._pause: Wake = SimpleQueue()
+        self._released = self._begun = self._returned = False
+        self._outcome: BaseException | None = None
+        self._ended = threading.Event()
+        if not MAIN_THREAD.take(self._body):
+            threading.Thread(target=self._body, name=self._name, daemon=True).start()
+
+    def advance(self, run: Run) -> None:
+        """Go on until the segment closes or the function ends (``done``).
+
+        Raises what the function raised, and ``Abandoned`` when the segment was fenced off.
+        """
+        self._run = run
+        epoch = run.task.first
+        while epoch in self.reports:
+            if self.send(epoch):
+                return
+            epoch += 1
+        self._pass()
+        while self._mine:
+            self._pause.get()
+        if self._outcome is not None:
+            try:
+                raise self._outcome
+            finally:
+                self._forget()
+
+    def unwind(self) -> None:
+        """End the waiting function: the trial will not go on from here."""
+        self._released = True
+        self._pass()
+        if not self._ended.wait(UNWIND):
+            print(f"{self._name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
+            os._exit(1)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the outcome: by its frames it keeps what the function took, and by them itself."""
+        self._outcome = None
+
+    def _pass(self) -> None:
+        """It is the function's turn."""
+        self._mine = True
+        self._turn.put(None)
+
+    @property
+    def run(self) -> Run:
+        """The segment that is carried out, or was last."""
+        return self._run
+
+    def send(self, epoch: int, *, closes: bool | None = None) -> bool:
+        """Say what was reported of ``epoch``; true if the segment closed (see ``Run.epoch``).
+
+        What cannot be said ends the attempt: without this epoch it could not go on.
+        """
+        said = self.reports[epoch]
+        try:
+            return self._run.epoch(
+                epoch,
+                said.metrics,
+                seconds=said.seconds,
+                state_hash=said.state_hash,
+                uri=said.uri,
+                joules=said.joules,
+                closes=closes,
+            )
+        except TrialFailed as error:
+            self.give_up(error)
+
+    # The rest runs in the function's thread.
+
+    @abstractmethod
+    def call(self) -> None:
+        """Run the user's function to its end."""
+
+    def check(self) -> None:
+        """Raise ``Abandoned`` if the trial is not to go on here. Ends a forked child."""
+        forks.end_child()
+        if self._released:
+            raise Abandoned
+        self._run.check()
+
+    def wait(self) -> None:
+        """Pass the turn, and return when it comes back. Raises as ``check``."""
+        self._mine = False
+        self._pause.put(None)
+        raised = wait_until(lambda: self._mine, self._turn)
+        self.check()
+        if raised is not None:
+            raise raised
+
+    def give_up(self, error: BaseException) -> NoReturn:
+        """End the attempt with ``error``, whatever the user's code catches."""
+        self._outcome = error
+        raise Abandoned
+
+    def _body(self) -> None:
+        """Call the function, once, and pass the turn for good.
+
+        Entered again where a handler of the user's has raised outside of the call.
+        """
+        try:
+            if not self._begun:
+                self._begun = True
+                wait_until(lambda: self._mine, self._turn)
+                self.call()
+                self._returned = True
+        except BaseException as error:  # sys.exit too; the serving thread raises it
+            forks.end_child(error)
+            self._outcome = self._outcome or error
+        forks.end_child()
+        if not self._returned and self._outcome is None:
+            self._outcome = RuntimeError("a signal handler raised where the function ended")
+        self.done = True
+        MAIN_THREAD.give_back(self._body)
+        self._mine = False
+        self._ended.set()
+        self._pause.put(None)
+
+
+F = TypeVar("F", bound=Function)
+
+
+class Paused(Generic[F]):
+    """The functions of one trainer that stand still, by trial."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, F] = OrderedDict()
+
+    def take(self, trial: str) -> F | None:
+        """The trial's function, which is no longer kept."""
+        return self._kept.pop(trial, None)
+
+    def put(self, trial: str, function: F) -> None:
+        """Keep a function that waits; the one that has waited longest may make room."""
+        self._kept[trial] = function
+        if len(self._kept) > PAUSED_KEPT:
+            self._kept.popitem(last=False)[1].unwind()
+
+    def release(self, trial: str) -> None:
+        function = self.take(trial)
+        if function is not None:
+            function.unwind()

@@ -1,0 +1,1 @@
+"""Several members of one trial: shards, rendezvous, tensors from peer to peer."""

@@ -1,0 +1,105 @@
+"""The blocks of a step in memory that can be sent: one buffer a member, one slot in it a block.
+
+A slot holds its tensors by type, so that two slots are added in one operation a type, each tensor
+where an allocator would put it: kernels may take another path for memory that is not aligned.
+Beside the sums it holds how many shards used each parameter, and shard 0's counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from .tree_sum import Block
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: In bytes, as torch allocates.
+_ALIGNED = 64
+
+
+class Wire:
+    """What one member sends, what all of them sent, and the blocks in both."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        sums: Sequence[Tensor],
+        counters: Sequence[Tensor],
+        slots: int,
+        width: int,
+    ) -> None:
+        """Tensors like ``parameters``, ``sums``, ``counters`` in ``slots`` of ``width`` members."""
+        self._n = len(parameters)
+        device = sums[0].device
+        used = torch.zeros(self._n, dtype=torch.int32, device=device)
+        layout = _Layout([*parameters, *sums, used], counters)
+        self.mine = torch.zeros(slots * layout.size, dtype=torch.uint8, device=device)
+        self.all = torch.zeros(width * slots * layout.size, dtype=torch.uint8, device=device)
+        self._ours = [layout.slot(part) for part in self.mine.chunk(slots)]
+        slot = [layout.slot(part) for part in self.all.chunk(width * slots)]
+        self._theirs = [slot[i : i + slots] for i in range(0, len(slot), slots)]
+        self._used = [[0] * self._n for _ in range(slots)]
+
+    def put(self, slot: int, block: Block) -> None:
+        """Lay a block of this member's in its slot."""
+        tensors, counters, _ = self._ours[slot]
+        used = [int(gradient is not None) for gradient in block.gradients]
+        if used != self._used[slot]:
+            self._used[slot] = used
+            tensors[-1].copy_(torch.tensor(used, dtype=torch.int32))
+            torch._foreach_zero_(tensors[: self._n])
+        given = [gradient for gradient in block.gradients if gradient is not None]
+        places = [place for place, there in zip(tensors, used, strict=False) if there]
+        torch._foreach_copy_(places + tensors[self._n : -1], given + block.sums)
+        if block.counters:
+            torch._foreach_copy_(counters, block.counters)
+
+    def block(self, rank: int, slot: int, place: tuple[int, int]) -> Block:
+        """What member ``rank`` sent in ``slot``: the block at ``place`` (first, count)."""
+        _, counters, stretches = self._theirs[rank][slot]
+        return Block(*place, [], stretches, counters)
+
+    def root(self, rank: int) -> Block:
+        """The first block, which ``rank`` sent, once all others have been added to it."""
+        tensors, counters, _ = self._theirs[rank][0]
+        used = tensors[-1].tolist()
+        gradients = [t if n else None for t, n in zip(tensors, used, strict=False)]
+        return Block(0, 0, gradients, tensors[self._n : -1], counters)
+
+
+class _Layout:
+    """Where tensors like the given ones lie in a slot of ``size`` bytes."""
+
+    def __init__(self, summed: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
+        self._summed, self._counters = summed, counters
+        self._places: dict[int, int] = {}
+        self._stretches: list[tuple[torch.dtype, int, int]] = []
+        self.size = 0
+        for dtype in dict.fromkeys(tensor.dtype for tensor in summed):
+            start = self.size
+            self._lay(tensor for tensor in summed if tensor.dtype == dtype)
+            self._stretches.append((dtype, start, self.size))
+        self._lay(counters)
+
+    def _lay(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self._places[id(tensor)] = self.size
+            self.size += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
+
+    def slot(self, memory: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """Views of ``memory``: what is summed, the counters, and the former by type."""
+        return (
+            [self._view(memory, tensor) for tensor in self._summed],
+            [self._view(memory, tensor) for tensor in self._counters],
+            [memory[start:end].view(dtype) for dtype, start, end in self._stretches],
+        )
+
+    def _view(self, memory: Tensor, like: Tensor) -> Tensor:
+        at = self._places[id(like)]
+        # In the strides of ``like``, as autograd lays out a gradient: norms depend on them.
+        strides = torch.empty_like(like, device="meta").stride()
+        return memory[at : at + like.nbytes].view(like.dtype).as_strided(like.shape, strides)

@@ -1,0 +1,111 @@
+"""A gang: the members that share a trial's shards for some epochs, and how they talk.
+
+Theory of operation. Every member has the whole trial and takes every step of the optimiser itself;
+what it lacks, the sums over the others' shards, it gathers once a step, and finishes the tree of
+sums as every other member does. So all members hold the same bits after each step, and any of them
+can hand the trial over. A gang has a process group of its own (gloo between CPUs, NCCL between
+GPUs), outside torch's global one, so that a process may belong to one gang after another. What a
+member has begun all have to finish: one that fails leaves by ``close``, and the others hear of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..process.failure import GangLost
+from .tree_sum import split
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch._C._distributed_c10d import Store, Work
+
+#: Seconds that a member waits for the others in one exchange.
+TIMEOUT = 60.0
+
+
+class Gang:
+    """This process's place in a gang: member ``rank`` of ``width``."""
+
+    def __init__(  # noqa: PLR0917 - where it meets, who it is, and how it talks
+        self,
+        store: Store,
+        rank: int,
+        width: int,
+        device: torch.device,
+        address: str = "",
+        timeout: float = TIMEOUT,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """Meet the other members at ``store``, which no other gang uses (see ``PrefixStore``).
+
+        ``address`` is this node's for the others (gloo; empty: the host name's), ``timeout`` in
+        seconds for this and for every exchange. ``shared``: several members are on one GPU, which
+        NCCL refuses, so that they talk through the CPU. Raises ``GangLost``.
+        """
+        self.rank, self.width = rank, width
+        limit = timedelta(seconds=timeout)
+        # Where tensors have to be to be sent; what is elsewhere is copied there and back.
+        self._device = torch.device("cpu") if shared else device
+        try:
+            if self._device.type == "cuda":
+                options = torch.distributed.ProcessGroupNCCL.Options()
+                options._timeout = limit
+                self._group: Any = torch.distributed.ProcessGroupNCCL(store, rank, width, options)
+            else:
+                gloo: Any = torch.distributed.ProcessGroupGloo
+                options = gloo._Options()
+                options._timeout = limit
+                options._devices = [
+                    gloo.create_device(hostname=address)
+                    if address
+                    else gloo.create_default_device()
+                ]
+                self._group = gloo(store, rank, width, options)
+        except RuntimeError as error:
+            raise GangLost(f"member {rank} met no gang of {width}: {error}") from error
+
+    def share(self, count: int) -> range:
+        """Which of ``count`` shards or batches are this member's."""
+        return split(count, self.width)[self.rank]
+
+    def gather(self, everything: Tensor, mine: Tensor) -> None:
+        """Fill ``everything`` with all members' ``mine``, by rank; all of one size."""
+        if mine.device.type == self._device.type:
+            self._wait(lambda: self._group._allgather_base(everything, mine))
+            return
+        there = torch.empty_like(everything, device=self._device)
+        sent = mine.to(self._device)
+        self._wait(lambda: self._group._allgather_base(there, sent))
+        everything.copy_(there)
+
+    def collect(self, mine: list[Any]) -> list[Any]:
+        """The members' lists of JSON values, one after another."""
+        text = json.dumps(mine).encode()
+        size = torch.tensor([len(text)], device=self._device)
+        sizes = size.repeat(self.width)
+        self.gather(sizes, size)
+        room = int(sizes.max())
+        line = torch.frombuffer(bytearray(text.ljust(room)), dtype=torch.uint8).to(self._device)
+        lines = line.repeat(self.width)
+        self.gather(lines, line)
+        texts = [bytes(part.tolist()) for part in lines.cpu().chunk(self.width)]
+        try:
+            return [value for text in texts for value in json.loads(text)]
+        except (ValueError, TypeError, RecursionError) as error:
+            raise GangLost(f"member {self.rank} heard what is no word: {error}") from error
+
+    def close(self) -> None:
+        """Leave; a member that still waits for this one gets a ``GangLost``."""
+        self._group.abort()
+
+    def _wait(self, begin: Callable[[], Work]) -> None:
+        try:
+            begin().wait()
+        except RuntimeError as error:
+            raise GangLost(f"member {self.rank} lost its gang: {error}") from error

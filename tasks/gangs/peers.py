@@ -1,0 +1,309 @@
+"""How one trainer takes a trial's training state over from another one, in memory.
+
+Theory of operation. Every trainer serves the states that it holds; whoever knows its identity
+(``identity``) may ask for one. A thread a connection answers, so a state leaves while the trainer's
+main thread does something else; ``lend`` guarantees that it does not change that very state. The
+asking side keeps its connections, since the first state through one pays for what the later ones
+find ready: the connection, and between processes of one kernel the shared memory (``ring``).
+
+A request is a frame of JSON with the token, so that a stranger's connection is dropped at its first
+word. Its answer is a frame; after a state's outline the tensors follow.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hmac
+import json
+import socket
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
+
+from ...profiling.base.errors import BackendError
+from ..process import forks
+from ..process.identity import Identity
+from . import tensor_stream
+from .shared_memory import Offer, Ring, accept
+
+#: ``lend(trial, epoch)``: the live state after that epoch, which does not change inside the
+#: context; None where it is not there.
+Lend = Callable[[str, int], AbstractContextManager[dict[str, Any] | None]]
+
+#: Seconds that a server waits for a client in the middle of a request.
+PATIENCE = 5.0
+#: Seconds after which a server closes a connection without requests.
+IDLE = 600.0
+#: Bytes that a request may have: a stranger cannot make a server read more.
+REQUEST = 4096
+#: Connections that a client keeps.
+KEPT = 16
+#: Seconds for a connection to be made: the kernel answers, however busy the trainer is. Enough for
+#: a second try of TCP's, so that one lost packet is none too many.
+CONNECT = 3.0
+
+
+class OutOfReach(BackendError):
+    """No connection can be made: the trainer has gone, or the way to it is cut."""
+
+
+class Neighbours:
+    """The serving side: gives this trainer's states to those who know its token."""
+
+    def __init__(
+        self, listen: socket.socket, token: str, lend: Lend, store_port: Callable[[], int]
+    ) -> None:
+        """``store_port()`` is the port of this trainer's rendezvous store, made when asked for."""
+        self._listen = listen
+        forks.keep_from_children(listen)
+        self._token = token.encode()
+        self._lend = lend
+        self._store_port = store_port
+
+    def start(self) -> None:
+        """Serve from now on, in threads of its own, until ``listen`` is shut down."""
+        threading.Thread(target=self._accept, name="neighbours", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listen.accept()
+                forks.keep_from_children(sock)
+            except ConnectionError:
+                continue  # it has gone again
+            except OSError as error:
+                if not _listens(self._listen):
+                    return
+                print(f"no neighbour can connect: {error}", file=sys.stderr)  # noqa: T201
+                time.sleep(1.0)  # too many open files: they will not be fewer at once
+                continue
+            threading.Thread(
+                target=self._serve, args=(sock,), name="neighbour", daemon=True
+            ).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        """Answer the requests of one connection until it is closed, silent, or out of order."""
+        _no_delay(sock)
+        offer: Offer | None = None
+        patience = PATIENCE  # with a stranger, who has not said the token yet
+        try:
+            with sock:
+                while (request := self._request(sock, patience)) is not None:
+                    patience = IDLE
+                    match request["op"]:
+                        case "port":
+                            _say(sock, {"port": self._store_port()})
+                        case "ring":
+                            offer = self._offer(sock)
+                        case "state":
+                            ring = offer.ring if offer is not None and request["ring"] else None
+                            self._send_state(sock, request["trial"], request["epoch"], ring)
+        except OSError:
+            pass  # the client has gone, or is silent in the middle of a request
+        except Exception as error:  # a bad request, or a state that cannot be sent
+            print(f"a neighbour's request failed: {error!r}", file=sys.stderr)  # noqa: T201
+
+    def _request(self, sock: socket.socket, patience: float) -> dict[str, Any] | None:
+        """The next request, or None if its token is wrong."""
+        sock.settimeout(patience)
+        request = _read(tensor_stream.receive_frame(sock, REQUEST))
+        sock.settimeout(PATIENCE)
+        given = str(request.get("token")).encode("utf-8", "surrogatepass")
+        known = hmac.compare_digest(given, self._token)
+        return request if known else None
+
+    def _offer(self, sock: socket.socket) -> Offer | None:
+        """Offer shared memory to a client on this node, and wait until it has it or not."""
+        if sock.getsockname()[0] != sock.getpeername()[0]:
+            _say(sock, {"path": None})
+            return None
+        try:
+            offer = Offer()
+        except OSError:  # no memory for it
+            _say(sock, {"path": None})
+            return None
+        try:
+            _say(sock, {"path": offer.path, "title": offer.title})
+            tensor_stream.receive_frame(sock, REQUEST)
+        finally:
+            offer.close()
+        return offer
+
+    def _send_state(self, sock: socket.socket, trial: str, epoch: int, ring: Ring | None) -> None:
+        with self._lend(trial, epoch) as state:
+            if state is not None:
+                tensor_stream.send_frame(sock, tensor_stream.outline_of(state))
+                tensor_stream.send_tensors(sock, state, ring)
+                return
+        tensor_stream.send_frame(sock, b"")
+
+
+def fetch(
+    identity: str,
+    trial: str,
+    epoch: int,
+    *,
+    into: dict[str, Any] | None,
+    timeout: float = 5.0,
+) -> dict[str, Any] | None:
+    """The trial's state after ``epoch`` from the trainer ``identity``; None if it has not got it.
+
+    If ``into``, the receiver's own live state, has the same structure, shapes and dtypes, its
+    tensors are filled where they are and the state returned holds these very tensors: fresh memory
+    costs more than the copy. Else the tensors are new ones on the CPU.
+
+    Raises ``BackendError`` where the holder is out of reach, breaks off, or is silent for
+    ``timeout`` seconds. The tensors of ``into`` may then hold anything, some of the old and some of
+    the new: the caller must drop the trial that they belong to.
+    """
+    request = {"op": "state", "trial": trial, "epoch": epoch}
+    with _asked(identity, request, timeout) as (line, outline):
+        if not outline:
+            return None
+        try:
+            state = tensor_stream.read_outline(outline, into)
+            tensor_stream.receive_tensors(line.sock, state, line.ring)
+        except OSError:
+            raise
+        except Exception as error:  # pickle's, zip's and torch's own kinds
+            raise BackendError(f"the state of {trial} cannot be loaded: {error}") from error
+    return state
+
+
+def store_port(identity: str, timeout: float = 5.0) -> int:
+    """The port of the rendezvous store of the trainer ``identity``.
+
+    Raises ``OutOfReach``, and ``BackendError`` where there is a connection and no answer.
+    """
+    with _asked(identity, {"op": "port"}, timeout) as (_, answer):
+        port = _read(answer).get("port")
+        if type(port) is not int or not 0 < port < 1 << 16:
+            raise ConnectionError(f"port {port!r} is none")
+    return port
+
+
+class _Line:
+    """A connection to a holder, and the memory shared with it, which is asked for when needed."""
+
+    def __init__(self, holder: Identity) -> None:
+        self._token = holder.token
+        try:
+            self.sock = socket.create_connection((holder.address, holder.port), CONNECT)
+        except OSError as error:
+            raise OutOfReach(f"the trainer at {holder.where} does not answer: {error}") from error
+        forks.keep_from_children(self.sock)
+        _no_delay(self.sock)
+        self.ring: Ring | None = None
+        self._asked_for_ring = False
+
+    def ask(self, request: dict[str, Any], timeout: float) -> bytes:
+        """The first frame of the answer. An error closes the connection."""
+        try:
+            self.sock.settimeout(timeout)
+            if request["op"] == "state":
+                if not self._asked_for_ring:
+                    self._ask_for_ring()
+                request = request | {"ring": self.ring is not None}
+            self._say(request)
+            return tensor_stream.receive_frame(self.sock)
+        except BaseException:
+            self.sock.close()
+            raise
+
+    def _ask_for_ring(self) -> None:
+        self._say({"op": "ring"})
+        offer = _read(tensor_stream.receive_frame(self.sock, REQUEST))
+        if offer.get("path") is not None:
+            self.ring = accept(str(offer["path"]), str(offer.get("title")))
+            tensor_stream.send_frame(self.sock, b"")
+        self._asked_for_ring = True
+
+    def _say(self, request: dict[str, Any]) -> None:
+        _say(self.sock, {"token": self._token, **request})
+
+
+class _Lines:
+    """Connections that nobody uses now, one an identity, the least recently used one first."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[Identity, _Line] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, holder: Identity) -> _Line | None:
+        with self._lock:
+            return self._lines.pop(holder, None)
+
+    def put(self, holder: Identity, line: _Line) -> None:
+        with self._lock:
+            others = [self._lines.pop(holder, None)]
+            self._lines[holder] = line
+            if len(self._lines) > KEPT:
+                others.append(self._lines.popitem(last=False)[1])
+        for other in others:
+            if other is not None:
+                other.sock.close()
+
+    def close(self) -> None:
+        with self._lock:
+            for line in self._lines.values():
+                line.sock.close()
+
+
+_lines = _Lines()
+atexit.register(_lines.close)
+
+
+@contextmanager
+def _asked(identity: str, request: dict[str, Any], timeout: float) -> Iterator[tuple[_Line, bytes]]:
+    """The connection on which a holder was asked, and the first frame of its answer.
+
+    The connection is this thread's alone; it is kept if all went well inside, else closed. Any
+    ``OSError`` inside becomes a ``BackendError`` that names the holder.
+    """
+    holder = Identity.parse(identity)
+    try:
+        line, answer = _ask(holder, request, timeout)
+        try:
+            yield line, answer
+        except BaseException:
+            line.sock.close()
+            raise
+    except OSError as error:
+        raise BackendError(f"the trainer at {holder.where} does not answer: {error}") from error
+    _lines.put(holder, line)
+
+
+def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Line, bytes]:
+    kept = _lines.take(holder)
+    if kept is not None:
+        with suppress(ConnectionError):  # it has broken since it was last used
+            return kept, kept.ask(request, timeout)
+    line = _Line(holder)
+    return line, line.ask(request, timeout)
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """The message in a frame. Raises ``ConnectionError``, since nobody of ours is at that end."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise ConnectionError("it said what is no message")
+    return message
+
+
+def _say(sock: socket.socket, message: dict[str, Any]) -> None:
+    tensor_stream.send_frame(sock, json.dumps(message).encode())
+
+
+def _no_delay(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _listens(sock: socket.socket) -> bool:
+    return sock.fileno() >= 0 and bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))

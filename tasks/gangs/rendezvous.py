@@ -1,0 +1,212 @@
+"""How the members of a gang find each other before a segment, and agree on how to begin.
+
+Theory of operation. The members' identities come with the segment. Rank 0's trainer has a store
+(torch's ``TCPStore``) of its own for all gangs that it ever leads; the others ask it for that
+store's port. Whatever has to be agreed on is said there under the segment's fence, which no other
+attempt has, and each member waits until all have spoken, looking meanwhile whether it is still
+wanted. A process group is kept after the segment: making one takes 20 ms, and the next segment
+mostly has the same members. It is used again only if all of them still have it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from ...profiling.base.errors import BackendError
+from ..process.failure import GangLost
+from ..process.identity import Identity, listen
+from . import peers
+from .gang import Gang
+
+#: Gangs that stay connected, and leaders whose stores stay open.
+GANGS_KEPT = 8
+STORES_KEPT = 16
+#: Seconds that a member waits for the others: they may be loading code and data.
+PATIENCE = 120.0
+#: Seconds for one exchange with a store.
+STORE_TIMEOUT = 10.0
+
+#: Raises when the segment is no longer wanted.
+Check = Callable[[], None]
+
+
+class Meetings:
+    """This trainer's side: its own store, its connections to others', and the gangs it keeps."""
+
+    def __init__(self, identity: str, device: torch.device) -> None:
+        self.identity = identity
+        self._address = Identity.parse(identity).address
+        self._device = device
+        self._lock = threading.Lock()
+        self._own: TCPStore | None = None
+        self._stores: OrderedDict[str, TCPStore] = OrderedDict()
+        self._gangs: OrderedDict[tuple[str, ...], Gang] = OrderedDict()
+        self._led: Meeting | None = None
+
+    def store_port(self) -> int:
+        """Where this trainer's store listens; from any thread."""
+        return self._own_store().port
+
+    def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Meeting:
+        """Meet the other ``members``. Raises ``GangLost``, and whatever ``check`` raises."""
+        store = self._store_of(members[0], check)
+        meeting = Meeting(self, store, members, members.index(self.identity), fence, check)
+        if meeting.rank == 0:
+            # What was said at the meeting before has been heard by all, or its segment is over.
+            for key in self._led.said if self._led is not None else ():
+                store.delete_key(key)
+            self._led = meeting
+        return meeting
+
+    def gang(self, meeting: Meeting) -> Gang:
+        """The meeting's gang: the one its members had before, if all of them still have it."""
+        known = self._gangs.pop(meeting.members, None)
+        words = meeting.tell("gang", [known is not None, _place(self._device)])
+        if not all(kept for kept, _ in words):
+            if known is not None:
+                known.close()
+            places = [place for _, place in words]
+            known = Gang(
+                PrefixStore(f"{meeting.fence}/group", meeting.store),
+                meeting.rank,
+                len(meeting.members),
+                self._device,
+                self._address,
+                shared=len(set(places)) < len(places) and "cpu" not in places,
+            )
+        assert known is not None
+        self._gangs[meeting.members] = known
+        if len(self._gangs) > GANGS_KEPT:
+            self._gangs.popitem(last=False)[1].close()
+        return known
+
+    def leave(self, members: tuple[str, ...]) -> None:
+        """Break the gang up: a member cannot go on, and the others must not wait for it."""
+        gang = self._gangs.pop(members, None)
+        if gang is not None:
+            gang.close()
+
+    def _own_store(self) -> TCPStore:
+        with self._lock:
+            if self._own is None:
+                with listen(self._address) as listening:
+                    self._own = TCPStore(
+                        self._address,
+                        listening.getsockname()[1],
+                        is_master=True,
+                        wait_for_workers=False,
+                        timeout=timedelta(seconds=STORE_TIMEOUT),
+                        master_listen_fd=listening.detach(),
+                    )
+            return self._own
+
+    def _store_of(self, leader: str, check: Check) -> TCPStore:
+        if leader == self.identity:
+            return self._own_store()
+        # Asked for every time: a connection that is kept does not tell that its other end has gone,
+        # and on a network that is cut a store's calls wait for more than a minute.
+        port = self._port_of(leader, check)
+        if leader not in self._stores:
+            try:
+                self._stores[leader] = TCPStore(
+                    Identity.parse(leader).address,
+                    port,
+                    timeout=timedelta(seconds=STORE_TIMEOUT),
+                )
+            except RuntimeError as error:
+                raise GangLost(f"the leader's store is out of reach: {error}") from error
+            if len(self._stores) > STORES_KEPT:
+                self._stores.popitem(last=False)
+        self._stores.move_to_end(leader)
+        return self._stores[leader]
+
+    def _port_of(self, leader: str, check: Check) -> int:
+        """The port of a leader's store; one that is just starting does not answer at once."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            check()
+            try:
+                return peers.store_port(leader, timeout=1.0)
+            except peers.OutOfReach as error:
+                raise GangLost(str(error)) from error
+            except BackendError as error:
+                if time.monotonic() > until:
+                    raise GangLost(str(error)) from error
+
+    def forget(self, leader: str) -> None:
+        """Drop the connection to a store that does not answer."""
+        self._stores.pop(leader, None)
+
+
+class Meeting:
+    """One segment's members around the store of the first of them."""
+
+    def __init__(  # noqa: PLR0917 - who, where and until when; made in one place
+        self,
+        meetings: Meetings,
+        store: TCPStore,
+        members: tuple[str, ...],
+        rank: int,
+        fence: int,
+        check: Check,
+    ) -> None:
+        self.store = store
+        self.members = members
+        self.rank = rank
+        self.fence = fence
+        #: Where in the store its words are.
+        self.said: list[str] = []
+        self._meetings = meetings
+        self._check = check
+
+    def tell(self, topic: str, word: Any) -> list[Any]:
+        """Every member's ``word`` on ``topic``, by rank. Each topic is told once a meeting."""
+        keys = [f"{self.fence}/{topic}/{rank}" for rank in range(len(self.members))]
+        self.said += keys
+        until = time.monotonic() + PATIENCE
+        pause = 0.0001
+        try:
+            self.store.set(keys[self.rank], json.dumps(word))
+            while not self.store.check(keys):
+                self._check()
+                if time.monotonic() > until:
+                    raise GangLost(f"not all members came to {topic} in {PATIENCE:g} s")
+                time.sleep(pause)
+                pause = min(0.01, 2 * pause)
+            said = [_heard(text) for text in self.store.multi_get(keys)]
+        except RuntimeError as error:
+            self._meetings.forget(self.members[0])
+            raise GangLost(f"the leader's store does not answer: {error}") from error
+        if not all(_alike(each, word) for each in said):
+            raise GangLost(f"what was said to {topic} is none of a member's words")
+        return said
+
+
+def _heard(text: bytes) -> Any:
+    """The word in a text; where it is none a mapping, which no word is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _alike(word: Any, ours: Any) -> bool:
+    """Whether ``word`` has as many parts as ``ours``: a store asks nobody who he is."""
+    if not isinstance(ours, list):
+        return not isinstance(word, list | dict)
+    return isinstance(word, list) and len(word) == len(ours)
+
+
+def _place(device: torch.device) -> str:
+    if device.type != "cuda":
+        return "cpu"
+    return str(torch.cuda.get_device_properties(device).uuid)

@@ -1,0 +1,202 @@
+"""A batch in shards: where it is cut, and how what the shards give becomes one step.
+
+Theory of operation. A trial's batch is always cut in the same S shards, however many processes
+share them, and what the shards give is summed along one fixed tree (``tree``). A leaf is weighted
+by the shard's part of the batch: the gradients of the weighted loss, the loss itself, and the
+running statistics of the layers that normalise, of which every shard starts from the same ones. A
+parameter that no shard used keeps no gradient, as in a plain loop; where only some used it, it
+counts as 0.0 for the others. Counters of batches are not summed: those of shard 0 stand. Other
+buffers must not change; in a statistical study they may, and shard 0's stand, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.modules.batchnorm import _NormBase
+
+from ...profiling.base.errors import TrialFailed
+from .buffers import Wire
+from .tree_sum import Block, blocks, fold, push, split
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from .gang import Gang
+
+
+def cut(examples: int, shards: int, batch_size: int) -> list[range]:
+    """The shards of a batch of ``examples``, as ranges of places in it.
+
+    The last batch of an epoch may be too small for all shards. Then there are fewer: two examples
+    are the least that a layer which normalises can train on, unless whole batches give it one.
+    """
+    least = min(2, batch_size // shards)
+    return split(examples, min(shards, max(1, examples // least)))
+
+
+def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
+    """Raise ``TrialFailed`` where training in ``shards`` shards could not be what was asked for."""
+    if shards > batch_size:
+        raise TrialFailed("shards", f"a batch of {batch_size} cannot be cut in {shards} shards")
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        where = f"the layer {name} ({kind})" if name else f"the model ({kind})"
+        if isinstance(module, torch.nn.SyncBatchNorm):
+            why = "mixes the whole batch: use BatchNorm, which normalises within a shard"
+        elif isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+            why = "splits batches itself: give the model without this wrapper"
+        elif getattr(module, "sparse", False) is True:
+            why = "has sparse gradients, which are not summed over shards: set sparse=False"
+        else:
+            continue
+        raise TrialFailed("inexact", f"{where} {why}, or train with Resources(shards=1)")
+
+
+class Sums:
+    """The sums of a model's shards in one epoch, step after step.
+
+    A step is ``begin``, forward and ``take`` for each shard that it names, ``finish``.
+    """
+
+    def __init__(self, model: nn.Module, gang: Gang | None, *, loose: bool = False) -> None:
+        """``model`` in training mode; ``gang`` None where all shards are this process's.
+
+        ``loose``: buffers may change that cannot be combined over shards.
+        """
+        self._gang = gang
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        layers = [
+            layer
+            for layer in model.modules()
+            if isinstance(layer, _NormBase) and layer.training and layer.running_mean is not None
+        ]
+        both = [tensor for layer in layers for tensor in (layer.running_mean, layer.running_var)]
+        self._statistics = [tensor for tensor in both if tensor is not None]
+        counters = [layer.num_batches_tracked for layer in layers]
+        self._counters = [tensor for tensor in counters if tensor is not None]
+        self._before = [tensor.clone() for tensor in (*self._statistics, *self._counters)]
+        combined = {id(tensor) for tensor in (*self._statistics, *self._counters)}
+        self._fixed = {
+            name: (buffer, buffer.clone())
+            for name, buffer in model.named_buffers()
+            if id(buffer) not in combined
+        }
+        self._loose = _Loose(model, self._fixed) if loose else None
+        self._model = model
+        self._wires: dict[int, Wire] = {}
+        self._stack: list[Block] = []
+        self._shards = 0
+
+    def begin(self, shards: int) -> range:
+        """Begin a step over ``shards`` shards; returns those of them that are this process's."""
+        self._shards = shards
+        self._stack = []
+        if self._before:
+            torch._foreach_copy_(self._before, self._statistics + self._counters)
+        if self._loose is not None:
+            self._loose.begin()
+        self._clear()
+        return range(shards) if self._gang is None else self._gang.share(shards)
+
+    def take(self, shard: int, loss: Tensor, weight: float) -> None:
+        """Backward from the mean ``loss`` of ``shard``, which has ``weight`` in the batch."""
+        (loss * weight).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        sums: list[Tensor] = []
+        counters: list[Tensor] = []
+        if self._before:
+            sums = list(torch._foreach_mul(self._statistics, weight))
+            counters = [counter.clone() for counter in self._counters] if shard == 0 else []
+            torch._foreach_copy_(self._statistics + self._counters, self._before)
+        if self._loose is not None:
+            made = self._loose.take()
+            counters += made if shard == 0 else []
+        sums.append((loss.detach() * weight).float())
+        push(self._stack, Block(shard, 1, [p.grad for p in self._parameters], sums, counters))
+        self._clear()
+
+    def finish(self) -> Tensor:
+        """Leave the batch's gradients and statistics in the model; returns the batch's loss."""
+        root = fold(self._stack) if self._gang is None else self._gather(self._gang)
+        for parameter, gradient in zip(self._parameters, root.gradients, strict=True):
+            parameter.grad = gradient
+        *statistics, loss = root.sums
+        counters = root.counters[: len(self._counters)]
+        if self._before:
+            torch._foreach_copy_(self._statistics + self._counters, statistics + counters)
+        if self._loose is not None:
+            self._loose.put(root.counters[len(self._counters) :])
+        return loss.clone()  # a gang's lies where the next step's will
+
+    def check(self) -> None:
+        """Raise ``TrialFailed`` if a buffer has changed that cannot be combined over shards."""
+        if self._loose is not None:
+            return
+        now = dict(self._model.named_buffers())
+        for name, (buffer, before) in self._fixed.items():
+            if now.get(name) is not buffer or not torch.equal(buffer, before):
+                raise TrialFailed(
+                    "inexact",
+                    f"training changed the buffer {name}; only the running statistics of torch's "
+                    "BatchNorm and InstanceNorm are combined over shards: train with "
+                    'Resources(shards=1), or with exactness="statistical", where it is left as '
+                    "shard 0 makes it",
+                )
+
+    def _clear(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _gather(self, gang: Gang) -> Block:
+        """The root of the tree over all members' blocks; every member computes it alike."""
+        owned = [blocks(share) for share in split(self._shards, gang.width)]
+        slots = max(map(len, owned))
+        if slots not in self._wires:
+            leaf = [*self._statistics, torch.zeros((), device=self._parameters[0].device)]
+            counters = self._counters + ([] if self._loose is None else self._loose.buffers)
+            self._wires[slots] = Wire(self._parameters, leaf, counters, slots, gang.width)
+        wire = self._wires[slots]
+        for slot, block in enumerate(self._stack):
+            wire.put(slot, block)
+        gang.gather(wire.all, wire.mine)
+        stack: list[Block] = []
+        for rank, places in enumerate(owned):
+            for slot, place in enumerate(places):
+                push(stack, wire.block(rank, slot, place))
+        fold(stack)
+        return wire.root(next(rank for rank, places in enumerate(owned) if places))
+
+
+class _Loose:
+    """Buffers that every shard changes from where they were before the step; shard 0's stand.
+
+    Training code may change them in place or put new tensors, of the same shape, in their stead.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+        split_names = [name.rpartition(".") for name in names]
+        self._places = [(model.get_submodule(path), name) for path, _, name in split_names]
+        self.buffers = self._now()
+        self._before: list[Tensor] = []
+
+    def begin(self) -> None:
+        self._before = [buffer.clone() for buffer in self.buffers]
+
+    def take(self) -> list[Tensor]:
+        """What a shard made of them; they are as before it again."""
+        made = [tensor.clone() for tensor in self._now()]
+        for (module, name), there, new in zip(self._places, self.buffers, made, strict=True):
+            if new.shape != there.shape or new.dtype != there.dtype:
+                raise TrialFailed("inexact", f"training changed the shape of the buffer {name}")
+            module._buffers[name] = there
+        self.put(self._before)
+        return made
+
+    def put(self, values: list[Tensor]) -> None:
+        if values:
+            torch._foreach_copy_(self.buffers, values)
+
+    def _now(self) -> list[Tensor]:
+        return [module.get_buffer(name) for module, name in self._places]

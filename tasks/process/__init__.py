@@ -1,0 +1,1 @@
+"""What every trainer process has: its pipe, messages, failures, children, memory and joules."""

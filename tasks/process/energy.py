@@ -1,0 +1,70 @@
+"""The joules of this trainer: its part of what its device draws, between any two moments.
+
+A thread reads the meters each second where there are any, so that no counter comes round unseen.
+Where energy is not measured there is no thread, and every answer is None.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...profiling.counters.energy import Energy, Mark
+
+#: Seconds between two readings.
+PERIOD = 1.0
+#: Seconds of a window below which its joules are not compared: meters and CPU time tick.
+SHORTEST = 0.2
+
+
+class Metering:
+    """Joules between moments; safe to be called from any thread."""
+
+    def __init__(
+        self, energy: Energy | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._energy = energy
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    @classmethod
+    def start(cls, gpu: str | None, powercap: Path) -> Metering:
+        """Begin to read the meters of the GPU of this UUID, or of the CPUs, if all can be read."""
+        # Here, because it brings the driver's library: trainers without meters do without it.
+        from ...profiling.counters.energy import device_energy
+
+        energy, _ = device_energy(gpu, powercap, time.monotonic())
+        metering = cls(energy)
+        if energy is not None:
+            threading.Thread(target=metering._run, name="metering", daemon=True).start()
+        return metering
+
+    def now(self) -> Mark | None:
+        """This moment, to be asked about with ``since``; None where energy is not measured."""
+        if self._energy is None:
+            return None
+        with self._lock:
+            return self._energy.sample(self._clock())
+
+    def since(self, begin: Mark | None) -> float | None:
+        """This process's joules from ``begin`` until now; None where they are not known."""
+        if self._energy is None or begin is None:
+            return None
+        end = self.now()
+        assert end is not None
+        return self._energy.between(begin, end)
+
+    def share(self, trials: int) -> None:
+        """From now on so many trials are at work on this device."""
+        if self._energy is not None:
+            with self._lock:
+                self._energy.share(trials, self._clock())
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(PERIOD)
+            self.now()

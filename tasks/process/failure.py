@@ -1,0 +1,110 @@
+"""From an exception in the user's code to what is reported: its kind, a message, a traceback."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from contextlib import suppress
+from errno import ENOMEM
+from pathlib import Path
+
+from ...profiling.base.errors import BackendError, TrialFailed
+from ...profiling.base.extras import advice
+from ...profiling.base.wording import named, worded
+
+
+class Lost(BackendError):
+    """The attempt cannot go on now; another one may, here or elsewhere."""
+
+
+class GangLost(Lost):
+    """Another member of the gang has left, or does not answer: nobody can finish the epoch."""
+
+
+class Unlike(BackendError):
+    """This machine's part of the numeric signature is not the one that the trial is computed in."""
+
+    def __init__(self, signature: str, expected: str) -> None:
+        super().__init__(f"it computes under {signature}, the trial under {expected}")
+        self.signature = signature
+        self.expected = expected
+
+
+_OURS = str(Path(__file__).parent.parent)
+_LIBRARY = sysconfig.get_paths()["stdlib"]
+_MESSAGE, _TRACEBACK = 2_000, 20_000  # characters; what a ledger row and a terminal can bear
+#: What Python says where a signal handler is set in another thread, and what to do.
+_NOT_MAIN = "only works in main thread"
+_OTHER_THREAD = (
+    ": another trial of the study, which stands still in trial.report() or trial.epochs(), has its"
+    " process's main thread, so this one runs in another; set signal handlers at the top level of"
+    " the script, or do without them"
+)
+#: Kinds of ``scheduler.model.retry`` that a trainer may say; ``TrialFailed`` of the user's own has
+#: any.
+KINDS = frozenset(
+    (
+        *("exception", "nan", "metric", "exit", "memory", "data", "code", "shards", "inexact"),
+        *("diverged", "checkpoint", "fork", "system"),
+    )
+)
+
+
+def failure_of(error: BaseException, kind: str = "exception") -> TrialFailed:
+    """``error`` as the failure of a trial; ``kind`` is said where the error shows no other.
+
+    Whatever the error's own class does: its text may raise, be endless, or be none.
+    """
+    if type(error) is TrialFailed and isinstance(error.kind, str) and error.kind in KINDS:
+        return TrialFailed(error.kind, worded(error, str, _MESSAGE), error.traceback)
+    text = worded(error, str, _MESSAGE)
+    message = f"{named(type(error))}: {text}" if text else named(type(error))
+    if _NOT_MAIN in text:
+        message += _OTHER_THREAD
+    with suppress(BaseException):  # an attribute of the user's class is code of his
+        if isinstance(error, SystemExit):
+            kind, message = "exit", f"the training code called sys.exit({worded(error.code)})"
+        elif _out_of_memory(error, text):
+            kind = "memory"
+        message += advice(error)
+    return TrialFailed(kind, message, user_traceback(error))
+
+
+def _out_of_memory(error: BaseException, text: str) -> bool:
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == ENOMEM):
+        return True
+    if torch is None or not isinstance(error, RuntimeError):
+        return False
+    # torch's CPU allocator raises a plain RuntimeError.
+    return isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in text
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback with the user's own frames only (all but ours where there are none)."""
+    try:
+        return _user_traceback(error)
+    except BaseException as raised:  # the formatter calls methods of the user's class
+        kind, why = named(type(error)), worded(raised, str)
+        return f"the traceback of a {kind} could not be had: {named(type(raised))}: {why}\n"
+
+
+def _user_traceback(error: BaseException) -> str:
+    report = traceback.TracebackException.from_exception(error)
+    chain: list[traceback.TracebackException | None] = [report]
+    seen = set()
+    while chain:
+        link = chain.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        frames = [frame for frame in link.stack if not frame.filename.startswith(_OURS)]
+        link.stack = traceback.StackSummary.from_list([f for f in frames if _users(f)] or frames)
+        chain += [link.__cause__, link.__context__, *(link.exceptions or ())]
+    return "".join(report.format())[-_TRACEBACK:]
+
+
+def _users(frame: traceback.FrameSummary) -> bool:
+    file = frame.filename
+    return not (file.startswith((_LIBRARY, "<frozen")) or "site-packages" in file)

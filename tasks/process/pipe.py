@@ -1,0 +1,275 @@
+"""A trainer's end of the pipe to its worker: lines of JSON both ways.
+
+A thread reads, so that ``cut`` and ``stop`` reach a segment while it trains; they mean the run that
+was begun last on the pipe. When the pipe closes the worker is gone: the process ends at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.base.wording import named, worded
+from ...profiling.knobs.knobs import SystemConfig
+from . import forks
+from .energy import Metering
+from .lifeline import PIPE_CLOSED, end_all
+from .main_thread import Wake, wait_until
+from .memory import peak_memory
+from .messages import LONGEST, Scalar, SegmentTask, dumps
+
+#: Some steps under a configuration: their seconds over the default's, the seconds wasted, and
+#: their joules over the default's (None: not measured).
+Window = tuple[SystemConfig, float, float, float | None]
+
+
+class Abandoned(BaseException):
+    """The segment is fenced off: unwind out of it (past any ``except Exception``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The trial will not run again."""
+
+    trial: str
+
+
+@dataclass(slots=True)
+class Run:
+    """One segment in this trainer, and what the worker said about it since it began."""
+
+    task: SegmentTask
+    pipe: Pipe
+    members: tuple[str, ...] = ()  # a gang's trainers by rank
+    cut: bool = False
+    stop: bool = False
+    metering: Metering = field(default_factory=lambda: Metering(None))
+    note: str = ""  # the latest result, shown with progress
+    passed_over: list[str] = field(default_factory=list)  # states that could not be had
+    _answers: list[Scalar] = field(default_factory=list)
+    _answered: Wake = field(default_factory=SimpleQueue)
+    _said_at: float = 0.0
+    _preparing: bool = False
+
+    def say(self, op: str, **fields: Any) -> None:
+        self.pipe.say(op, trial=self.task.trial, fence=self.task.fence, **fields)
+
+    def check(self) -> None:
+        """Raise ``Abandoned`` if the segment was fenced off. Ends a forked child of the trainer."""
+        forks.end_child()
+        if self.stop:
+            raise Abandoned
+
+    def tick(self, epoch: int, step: int, steps: int) -> None:
+        """What is due before every training step: ``check``, and progress once a second."""
+        self.check()
+        now = time.monotonic()
+        if self._said_at == 0.0:
+            self._said_at = now  # short segments say nothing
+        elif now - self._said_at >= 1.0:
+            self._said_at = now
+            text = f"epoch {epoch}/{self.task.last} step {step}/{steps}{self.note}"
+            self.say("progress", epoch=epoch, step=step, steps=steps, text=text)
+
+    def epoch(
+        self,
+        epoch: int,
+        metrics: dict[str, float],
+        *,
+        seconds: float,
+        state_hash: str = "",
+        signature: str = "",
+        closes: bool | None = None,
+        uri: str = "",
+        joules: float | None = None,
+    ) -> bool:
+        """Report an epoch, whose state is durable if it has a ``uri``; true if it closed.
+
+        ``closes`` is what a gang has agreed on; None where there is nobody to agree with.
+        """
+        if closes is None:
+            closes = self.closes(epoch)
+        self.note = f" {self.task.metric}={metrics[self.task.metric]:.4g}"
+        self.say(
+            "epoch",
+            epoch=epoch,
+            metrics=metrics,
+            state_hash=state_hash,
+            signature=signature,
+            seconds=seconds,
+            closes=closes,
+            uri=uri,
+            joules=joules,
+            memory=peak_memory(),
+        )
+        return closes
+
+    def tries(self, config: SystemConfig) -> None:
+        """Say under which configuration the next steps are tried, () for none.
+
+        So it is known which one is to blame where the process does not outlive them.
+        """
+        self.say("trying", config=config)
+
+    def windows(
+        self,
+        found: Sequence[Window],
+        failed: Sequence[tuple[SystemConfig, str]],
+    ) -> None:
+        """Report windows, and configurations that failed, and why."""
+        self.say("windows", windows=found, failed=failed)
+
+    def closes(self, epoch: int) -> bool:
+        """Whether the segment ends after ``epoch``, as far as this member knows."""
+        return self.cut or epoch >= self.task.last
+
+    def preparing(self) -> None:
+        """Say that code and data are loaded now, which does not count as an epoch's time."""
+        self._preparing = True
+        self.say("preparing")
+
+    def prepared(self) -> None:
+        """Say that the segment's first epoch begins now, where anything went before it."""
+        if self._preparing:
+            self._preparing = False
+            self.say("prepared")
+
+    def passes_over(self, error: Exception) -> None:
+        """Note that the newest state could not be had: an older one is taken."""
+        self.passed_over.append(f"{error}; an older state was taken")
+        print(f"{self.task.trial}: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
+
+    def replays(self, first: int, last: int) -> None:
+        """Say that these accepted epochs are computed again, and what led to it."""
+        self.say("replayed", first=first, last=last, reason="; ".join(self.passed_over))
+
+    def waits(self, what: str, seconds: float) -> None:
+        """Wait, which does not count as an epoch's time. Raises ``Abandoned`` as ``check``."""
+        self.say("waiting", text=what)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.cut:
+            self.check()
+            time.sleep(0.05)
+
+    def replaying(self, epoch: int) -> None:
+        """Say that an epoch is computed again: the worker's time limit starts anew."""
+        self._said_at = time.monotonic()
+        text = f"replaying epoch {epoch} of {self.task.first - 1}"
+        self.say("progress", epoch=epoch, step=0, steps=0, text=text)
+
+    def ask(self, name: str, distribution: str) -> Scalar:
+        """The sampler's value for one parameter. Raises ``Abandoned`` when fenced off meanwhile."""
+        self._answers.clear()
+        self.say("suggest", name=name, distribution=distribution)
+        raised = wait_until(lambda: self.stop or bool(self._answers), self._answered)
+        self.check()
+        if raised is not None:
+            raise raised
+        return self._answers[0]
+
+    def answer(self, value: Scalar) -> None:
+        self._answers.append(value)
+        self._answered.put(None)
+
+
+class Pipe:
+    """The socket to the worker. ``inbox`` holds what the main thread is to do, in order."""
+
+    def __init__(self, sock: socket.socket, metering: Metering | None = None) -> None:
+        """``metering`` of this process; None measures nothing."""
+        self.metering = metering or Metering(None)
+        self._socket = sock
+        forks.keep_from_children(sock)
+        self._sending = threading.Lock()
+        self.inbox: SimpleQueue[Run | Release] = SimpleQueue()
+
+    def say(self, op: str, **fields: Any) -> None:
+        """Tell the worker. Raises ``TrialFailed`` naming the field that cannot be told."""
+        forks.end_child()
+        line = _line({"op": op, **fields})
+        try:
+            with self._sending:
+                self._socket.sendall(line)
+        except OSError as error:
+            if error.errno in (errno.EBADF, errno.ENOTSOCK):
+                os._exit(PIPE_CLOSED)
+            end_all()
+
+    def listen(self) -> None:
+        """Start the reader thread."""
+        threading.Thread(target=self._read, name="pipe", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            with self._socket.makefile("rb") as lines:
+                self._take(lines)
+        except OSError:
+            pass  # a worker that was killed resets the connection; same as closing it
+        except Exception:
+            traceback.print_exc()
+        finally:
+            # Whatever the main thread is in the middle of: without a worker it has no purpose.
+            end_all()
+
+    def _take(self, lines: Iterable[bytes]) -> None:
+        current: Run | None = None
+        for line in lines:
+            message = json.loads(line)
+            match message["op"]:
+                case "run":
+                    task = SegmentTask.model_validate(message["task"])
+                    current = Run(task, self, tuple(message["members"]), metering=self.metering)
+                    self.inbox.put(current)
+                case "share":
+                    self.metering.share(message["trials"])
+                case "release":
+                    self.inbox.put(Release(message["trial"]))
+                case "cut" if current:
+                    current.cut = True
+                case "stop" if current:
+                    current.stop = True
+                    current.answer(None)  # wakes one that waits for a suggestion
+                case "suggested" if current:
+                    current.answer(message["value"])
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    """``message`` as a line of JSON. Raises ``TrialFailed`` naming what is none, or is too long."""
+    try:
+        line = dumps(message).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError):
+        where, value, why = next(_unsayable(message, ""))
+        raise TrialFailed(
+            "exception", f"{where} = {worded(value, most=200)} cannot be told to the worker: {why}"
+        ) from None
+    if len(line) > LONGEST:
+        sizes = {name: len(dumps(value)) for name, value in message.items()}
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise TrialFailed(
+            "exception",
+            f"{message['op']}: {largest} has {sizes[largest]:,} characters, too many to be told to"
+            f" the worker: a message may have {LONGEST:,}",
+        )
+    return line
+
+
+def _unsayable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
+    """Where in ``value`` that is which is no JSON, itself, and why; the innermost place first."""
+    try:
+        dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        if isinstance(value, dict) and not (where and isinstance(error, RecursionError)):
+            for name, inner in value.items():
+                yield from _unsayable(inner, f"{where}[{worded(name)}]" if where else str(name))
+        yield where, value, f"{named(type(error))}: {worded(error, str)}"

@@ -1,0 +1,1 @@
+"""Turning system parameters, and measuring what they do."""

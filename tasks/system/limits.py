@@ -1,0 +1,176 @@
+"""Limits: cores that are clocked lower, a GPU that may draw less, while a trial takes its steps.
+
+Theory of operation. Both are settings of the machine, which only root may write, and which are
+turned only where a user has named the knob. They go down from what was found, never up, and what
+was found is put back when the steps are over. A trainer can be killed in between; so the first
+limit starts a *guard*: a process of its own session that is told each limit as it is set and as it
+is put back, over a pipe. When the pipe closes, however the trainer ended, the guard puts back what
+is still set. What kills both at once (the power, a whole control group) leaves the limit until the
+machine starts anew.
+
+Clocks: Linux' cpufreq (``scaling_max_freq``, kHz). Power: nvmlDeviceSetPowerManagementLimit (mW).
+Percent are of the highest clock that the core has, and of the GPU's default limit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pynvml import NVMLError
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.devices.nvml import start_nvml
+from ...profiling.knobs.knobs import Value
+
+CPUS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """``name`` is a file of cpufreq or a GPU's UUID; ``found`` before, ``lower`` meanwhile."""
+
+    name: str
+    found: int
+    lower: int
+
+
+@contextmanager
+def limited(system: Mapping[str, Value], own: frozenset[int], gpu: str | None) -> Iterator[None]:
+    """Hold the limits of ``system``: of the ``own`` cores, of the GPU of this UUID.
+
+    Raises ``TrialFailed`` (system) where the machine has no such setting or refuses it; nothing
+    stays set then.
+    """
+    limits: list[Limit] = []
+    if "cpu_frequency" in system:
+        limits += clocks(int(system["cpu_frequency"]), own)
+    if "gpu_power" in system:
+        limits.append(power(int(system["gpu_power"]), gpu))
+    with ExitStack() as held:
+        for limit in limits:
+            held.enter_context(_held(limit, start_guard()))
+        yield
+
+
+@contextmanager
+def _held(limit: Limit, guard: Guard) -> Iterator[None]:
+    guard.holds(limit)
+    try:
+        put(limit.name, limit.lower)
+    except TrialFailed:
+        guard.released(limit)
+        raise
+    try:
+        yield
+    finally:
+        put(limit.name, limit.found)
+        guard.released(limit)
+
+
+def clocks(percent: int, own: frozenset[int]) -> list[Limit]:
+    """For each of the ``own`` cores. Raises ``TrialFailed`` (system)."""
+    limits = []
+    for core in sorted(own):
+        folder = CPUS / f"cpu{core}" / "cpufreq"
+        file = folder / "scaling_max_freq"
+        try:
+            bounds = [folder / "cpuinfo_min_freq", folder / "cpuinfo_max_freq", file]
+            lowest, highest, found = (int(each.read_text()) for each in bounds)
+            together = {int(each) for each in (folder / "related_cpus").read_text().split()}
+        except (OSError, ValueError) as error:
+            raise TrialFailed("system", f"core {core} has no clock to be set: {error}") from error
+        if not together <= own:
+            others = sorted(together - own)
+            why = f"core {core} has its clock in common with {others}, which are not the slot's"
+            raise TrialFailed("system", why)
+        limits.append(Limit(str(file), found, max(lowest, min(found, highest * percent // 100))))
+    return limits
+
+
+def power(percent: int, gpu: str | None) -> Limit:
+    """Raises ``TrialFailed`` (system)."""
+    if not gpu:
+        raise TrialFailed("system", "the slot has no GPU whose power could be limited")
+    try:
+        nvml, handle = _gpu(gpu)
+        found = int(nvml.nvmlDeviceGetPowerManagementLimit(handle))
+        usual = int(nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+        lowest = int(nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)[0])
+    except NVMLError as error:
+        raise TrialFailed("system", f"the GPU tells no limit of its power: {error}") from error
+    return Limit(gpu, found, max(lowest, min(found, usual * percent // 100)))
+
+
+def put(name: str, value: int) -> None:
+    """Write one setting. Raises ``TrialFailed`` (system) where it is not permitted."""
+    try:
+        if name.startswith("/"):
+            Path(name).write_text(str(value))
+        else:
+            nvml, handle = _gpu(name)
+            nvml.nvmlDeviceSetPowerManagementLimit(handle, value)
+    except (OSError, NVMLError) as error:
+        raise TrialFailed("system", f"{name} cannot be set to {value}: {error}") from error
+
+
+class Guard:
+    """The process that puts back what this one could not."""
+
+    def __init__(self) -> None:
+        theirs, self._ours = os.pipe()
+        command = [sys.executable, "-m", "penstock.tasks.system.limits"]
+        # A session of its own: what is sent to the trainer's group does not end it. Nobody waits
+        # for it either, since it outlives this process.
+        stdin = (os.POSIX_SPAWN_DUP2, theirs, 0)
+        os.posix_spawn(command[0], command, os.environ, file_actions=[stdin], setsid=True)
+        os.close(theirs)
+
+    def holds(self, limit: Limit) -> None:
+        self._tell(f"+ {limit.found} {limit.name}")
+
+    def released(self, limit: Limit) -> None:
+        self._tell(f"- {limit.found} {limit.name}")
+
+    def _tell(self, line: str) -> None:
+        try:
+            os.write(self._ours, f"{line}\n".encode())
+        except OSError as error:
+            raise TrialFailed("system", f"the guard of limits has ended: {error}") from error
+
+
+@cache
+def start_guard() -> Guard:
+    """This process's, started when it is first needed."""
+    return Guard()
+
+
+def watch(lines: Iterator[str]) -> None:
+    """Follow what is set; put back what still is when the ``lines`` end."""
+    held: dict[str, int] = {}
+    for line in lines:
+        sign, found, name = line.rstrip("\n").split(" ", 2)
+        if sign == "+":
+            held[name] = int(found)
+        else:
+            held.pop(name, None)
+    for name, value in held.items():
+        put(name, value)
+
+
+def _gpu(uuid: str) -> tuple[Any, Any]:
+    nvml = start_nvml()
+    return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
+
+
+if __name__ == "__main__":
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)  # it ends when its trainer has
+    watch(iter(sys.stdin))

@@ -1,0 +1,102 @@
+"""What this process does between two marks, by counters that are sampled each second.
+
+    profiler = Profiler.start()
+    profiler.mark()
+    ...                       # some steps of training
+    reading = profiler.take().with_loop(wait_s, samples)
+
+A thread of its own reads the counters each second, so that hardware counters take turns and a
+corrupt sample is seen as one; ``mark`` and ``take`` read them as well, so a window begins and ends
+where the loop says.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from ...profiling.counters.capabilities import open_sources
+from ...profiling.counters.gpu import GpuSource
+from ...profiling.counters.rates import Reading, most, reading
+from ...profiling.counters.source import Source
+from ...profiling.counters.windows import Sample, Window
+
+#: Seconds between two samples.
+PERIOD = 1.0
+
+
+class Profiler:
+    """Windows over the counters of ``sources``; safe to be called from any thread.
+
+    ``dropped`` counts, since the start, the counters that windows did without, by reason.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cores: int | None = None,
+    ) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._most = most(cores or os.cpu_count() or 1)
+        self._lock = threading.Lock()
+        self._window = Window(self._sample(), self._most)
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.dropped: Counter[str] = Counter()
+
+    @classmethod
+    def start(cls, gpu: str | None = None) -> Profiler:
+        """Begin to sample this process, and the GPU of this UUID.
+
+        Early in the process: threads are followed from their parents. Never raises for what cannot
+        be measured here; ``counters.capabilities`` says why.
+        """
+        gpus = () if gpu is None else (GpuSource(gpu),)
+        profiler = cls((*open_sources(time.monotonic()), *gpus))
+        profiler._thread = threading.Thread(target=profiler._run, name="profiler", daemon=True)
+        profiler._thread.start()
+        return profiler
+
+    def mark(self) -> None:
+        """Begin a window here."""
+        with self._lock:
+            self._window = Window(self._sample(), self._most)
+
+    def take(self) -> Reading:
+        """The window from the mark (or the start) to here; it goes on."""
+        with self._lock:
+            self._window.add(self._sample())
+            taken = reading(self._window)
+            self.dropped.update(taken.dropped.values())
+        return taken
+
+    def sample(self) -> None:
+        """Read all counters once; the thread does so each second."""
+        with self._lock:
+            self._window.add(self._sample())
+
+    def stop(self) -> None:
+        """End the thread and close what is open; a stopped profiler is not used again."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            for source in self._sources:
+                source.close()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(PERIOD):
+            self.sample()
+
+    def _sample(self) -> Sample:
+        now = self._clock()
+        readings = [source.read(now) for source in self._sources]
+        counts = {name: count for each in readings for name, count in each.counts.items()}
+        gauges = {name: value for each in readings for name, value in each.gauges.items()}
+        return Sample(now, counts, gauges)

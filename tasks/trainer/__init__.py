@@ -1,0 +1,1 @@
+"""The trainer process: ``python -m penstock.tasks.trainer``."""

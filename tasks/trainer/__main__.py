@@ -1,0 +1,228 @@
+"""The trainer process: ``python -m penstock.tasks.trainer``, started by a Celery worker.
+
+It does one segment after another in its main thread; from the first one of a function on in
+another, and the main thread is the functions' (``main_thread``). The socket whose number is in
+``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON (``pipe``); what the
+user's code prints goes to the log file that the worker opened as stdout. Nothing is imported before
+it is needed: a trainer of functions has no use for torch, unless their code has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import BackendError
+from ...profiling.base.wording import worded
+from ..contracts.code import Workspace
+from ..process import forks
+from ..process.energy import Metering
+from ..process.failure import Lost, Unlike, failure_of
+from ..process.main_thread import MAIN_THREAD
+from ..process.memory import bounded
+from ..process.messages import STAND_STILL
+from ..process.pipe import Abandoned, Pipe, Release, Run
+
+if TYPE_CHECKING:
+    from ..contracts.epoch_function import EpochFunctions
+    from ..contracts.objective import Objectives
+    from .segment import Segments
+
+#: A trainer without work for this long (seconds) after its start uses the time to import torch:
+#: trainers of functions are started for a segment that is there, shared ones ahead of need.
+IDLE = 0.2
+
+
+class Trainer:
+    """Carries out what the pipe brings, one thing at a time."""
+
+    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
+        """``identity`` is where other trainers find this one, which listens at ``listen``."""
+        self._pipe = pipe
+        self._identity = identity
+        self._listen = listen
+        self._workspace = Workspace()
+        self._objectives: Objectives | None = None
+        self._functions: EpochFunctions | None = None
+        self._segments: Segments | None = None
+        self._preload = threading.Thread(target=_import_torch, name="preload", daemon=True)
+
+    def serve(self) -> None:
+        """Never returns: the process ends when the pipe closes."""
+        self._pipe.listen()
+        self._pipe.say("ready")
+        try:
+            work = self._pipe.inbox.get(timeout=IDLE)
+        except queue.Empty:
+            self._preload.start()
+            work = self._pipe.inbox.get()
+        while not (isinstance(work, Run) and work.task.contract in STAND_STILL):
+            self._do(work)
+            work = self._pipe.inbox.get()
+        threading.Thread(target=self._go_on, args=(work,), name="serve", daemon=True).start()
+        MAIN_THREAD.lend()
+
+    def _go_on(self, work: Run | Release) -> None:
+        """Serve from here on, in a thread: the main one is lent to functions."""
+        with ending_with_us():
+            while True:
+                self._do(work)
+                work = self._pipe.inbox.get()
+
+    def _do(self, work: Run | Release) -> None:
+        if isinstance(work, Release):
+            self._release(work.trial)
+            return
+        short_of_memory = False
+        try:
+            self._run(work)
+        except Abandoned:
+            work.say("stopped")
+        except Lost as error:
+            work.say("broken", reason=worded(error, str))
+        except Unlike as error:
+            work.say(
+                "refused",
+                reason=worded(error, str),
+                signature=error.signature,
+                expected=error.expected,
+            )
+        except BackendError as error:
+            work.say("refused", reason=worded(error, str))
+        except BaseException as error:  # sys.exit in user code ends a trial, not this process
+            forks.end_child(error)
+            failure = failure_of(error)
+            work.say("failed", kind=failure.kind, message=str(failure), traceback=failure.traceback)
+            short_of_memory = failure.kind == "memory"
+        # Not before: as long as the error is handled, its frames have what they took.
+        if short_of_memory:
+            _free_memory()
+
+    def _run(self, run: Run) -> None:
+        match run.task.contract:
+            case "empty":
+                for epoch in range(run.task.first, run.task.last + 1):
+                    run.check()
+                    if run.epoch(epoch, {run.task.metric: 0.0}, seconds=0.0, signature="empty"):
+                        break
+            case "torch":
+                if self._segments is None or not self._segments.keeps(run.task.trial):
+                    run.preparing()
+                self._torch().run(run, self._code(run))
+            case "objective":
+                self._settle()
+                if self._objectives is None:
+                    from ..contracts.objective import Objectives
+
+                    self._objectives = Objectives()
+                with bounded(run.task.memory_limit):
+                    self._objectives.run(run, lambda: self._code(run))
+            case "epochs":
+                self._settle()
+                if self._functions is None:
+                    from ..contracts.epoch_function import EpochFunctions
+
+                    self._functions = EpochFunctions(self._identity)
+                with bounded(run.task.memory_limit):
+                    self._functions.run(run, lambda: self._code(run))
+
+    def _torch(self) -> Segments:
+        if self._segments is None:
+            self._settle()
+            from .segment import Segments
+
+            self._segments = Segments(self._pipe, self._identity, self._listen)
+        return self._segments
+
+    def _settle(self) -> None:
+        """Wait for torch, if it is being imported: half of it is there for whoever looks."""
+        if self._preload.is_alive():
+            self._preload.join()
+
+    def _code(self, run: Run) -> Any:
+        """The user's class or function; anything its import raises is a failure of the code."""
+        code = run.task.code
+        try:
+            return self._workspace.load(run.task.study, code.target, code.path, code.digest)
+        except BackendError:
+            raise
+        except BaseException as error:
+            forks.end_child(error)
+            raise failure_of(error, "code") from error
+
+    def _release(self, trial: str) -> None:
+        for kept in (self._objectives, self._functions, self._segments):
+            if kept is not None:
+                kept.release(trial)
+        _trim_heap()
+
+
+@contextmanager
+def ending_with_us() -> Iterator[None]:
+    """An error of ours ends the process at once: else threads of the user's code could keep it."""
+    try:
+        yield
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _import_torch() -> None:
+    from . import segment
+
+    segment.warm_up()
+
+
+def _trim_heap() -> None:
+    """Give free pages back to the system, which the allocator keeps (``trainers.ALLOCATOR``)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)
+
+
+def _free_memory() -> None:
+    gc.collect()
+    _trim_heap()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def main() -> None:
+    """Serve the socket that the worker handed down."""
+    faulthandler.enable()
+    forks.watch()
+    # Ctrl-C in the terminal is for the worker, which closes the pipe when it is done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file
+    # Read by cuBLAS when torch starts it; deterministic algorithms need it.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # A program that user code starts must not hold them open, nor know what lets neighbours in.
+    pipe = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_FD")))
+    pipe.set_inheritable(False)
+    listen = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_LISTEN")))
+    listen.set_inheritable(False)
+    forks.keep_from_children(listen)  # function trainers never serve it
+    metering, powercap = None, os.environ.pop("PENSTOCK_TRAINER_POWERCAP", None)
+    if powercap is not None:
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or None
+        metering = Metering.start(gpu, Path(powercap))
+    identity = os.environ.pop("PENSTOCK_TRAINER_IDENTITY")
+    with ending_with_us():
+        Trainer(Pipe(pipe, metering), identity, listen).serve()
+
+
+if __name__ == "__main__":
+    main()

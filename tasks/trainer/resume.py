@@ -1,0 +1,192 @@
+"""The state that a segment starts from: found in memory or a store, or computed again.
+
+The state after epoch ``first`` - 1 is taken from memory where the trial is warm, else from the
+memory of a trainer that has it, else from the newest checkpoint that loads, else from
+initialisation; missing epochs are replayed. An epoch's bits are a function of the trial, so all
+ways lead to the same state. Its hash is checked against the ledger's before anything new is
+computed, but for a state out of a trainer's memory: there the hash is known already.
+
+In a gang rank 0's state is the trial's. Where a member's differs the segment ends, and the next one
+begins with taking it over.
+"""
+
+from __future__ import annotations
+
+from ...profiling.base.errors import BackendError, TrialFailed
+from ...profiling.devices.signature import machine_of
+from ..checkpoints import checkpoint
+from ..contracts.contract import TorchTrainable
+from ..gangs import peers
+from ..gangs.rendezvous import Meetings
+from ..process.failure import GangLost, Lost, failure_of
+from ..process.messages import ParentRef, SegmentTask
+from ..process.pipe import Run
+from ..system.system import System
+from ..training import determinism, loop
+from ..training.determinism import configure
+from ..training.training import Training
+from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name
+
+
+class Beginnings:
+    """Where a trainer's segments begin: its ``warm`` trials, its neighbours, the stores."""
+
+    def __init__(
+        self, identity: str, warm: WarmTrials, writer: checkpoint.Writer, meetings: Meetings
+    ) -> None:
+        """``identity`` is where other trainers find this one."""
+        self._identity = identity
+        self._warm = warm
+        self._writer = writer
+        self._meetings = meetings
+        self._data = SharedData()
+
+    def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
+        """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
+
+        It comes from here, else from the trainer that computed it, else from another member, else
+        from a checkpoint; what is missing then is replayed, by all members together. Raises
+        ``Lost`` where it may not be replayed: elsewhere, or later, it may be there.
+        """
+        task = run.task
+        before = task.first - 1
+        warm = self._warm.get(task.trial)
+        if warm is not None and warm.training.epoch == before and warm.state_hash != task.expect:
+            warm = None
+        if warm is not None and warm.training.system != dict(task.system):
+            warm.training.reshape(System(task.system))
+            warm.signature = determinism.signature(warm.training)
+        if warm is None or warm.training.epoch > before:
+            # Nothing here, or a fenced-off attempt ran ahead of what was accepted.
+            warm = self._fresh(task, code)
+        if warm.training.epoch < before and task.holder not in ("", self._identity):
+            warm = self._from_neighbour(warm, run, code, task.holder, before)
+        if run.members:
+            warm = self._meet(run, warm, code)
+        elif warm.training.epoch < before:
+            self._load_newest(warm.training, run)
+        self._warm.take(task.trial)
+        training = warm.training
+        if training.epoch == before and warm.state_hash == task.expect:
+            return warm
+        # A forked trial has epochs that are not its own: they are nobody's to replay.
+        replayable = before if task.exactness == "statistical" else task.origin
+        if training.epoch < replayable:
+            why = "; ".join(run.passed_over)
+            raise Lost(
+                f"the state after epoch {replayable} is not in the store, nor in memory"
+                + (f": {why}" if why else "")
+            )
+        if training.epoch < before:
+            run.replays(training.epoch + 1, before)
+        while training.epoch < before:
+            replayed = training.epoch + 1
+            run.replaying(replayed)
+            loop.run_epoch(training, lambda *_: run.check(), evaluated=False)
+        warm.state_hash = training.hash() if before > task.origin else ""
+        broken = task.on_signature_change == "record" and warm.signature != task.signature
+        if warm.state_hash != task.expect and not broken:
+            raise TrialFailed(
+                "diverged",
+                f"epoch {before} came out as {warm.state_hash}, the ledger has {task.expect}: "
+                f"the training code is not deterministic, or this device computes differently "
+                f"({warm.signature})",
+            )
+        return warm
+
+    def _meet(self, run: Run, warm: WarmTrial, code: type[TorchTrainable]) -> WarmTrial:
+        """Join the segment's gang; all of its members come to hold the newest state of any."""
+        task, members = run.task, run.members
+        meeting = self._meetings.begin(members, task.fence, run.check)
+        self._warm.put(task.trial, warm)  # so that the others may have it
+        here = machine_of(warm.signature)
+        said = meeting.tell("epoch", [warm.training.epoch, here])
+        epochs, machines = [epoch for epoch, _ in said], [machine for _, machine in said]
+        determinism.check_gang(task, machines)
+        beside = sorted({*machines} - {here})
+        warm.beside = "".join(f" + {machine}" for machine in beside)
+        if max(epochs) < task.first - 1:
+            self._load_newest(warm.training, run)
+            epochs = meeting.tell("loaded", warm.training.epoch)
+        newest = max(epochs)
+        if min(epochs) < newest:
+            if warm.training.epoch < newest:
+                source = members[epochs.index(newest)]
+                warm = self._from_neighbour(warm, run, code, source, newest)
+            if warm.training.epoch < newest:
+                raise GangLost("no member has the state that one of them had")
+            meeting.tell("has it", word=True)
+        warm.training.gang = self._meetings.gang(meeting)
+        return warm
+
+    def _from_neighbour(
+        self,
+        warm: WarmTrial,
+        run: Run,
+        code: type[TorchTrainable],
+        source: str,
+        epoch: int,
+    ) -> WarmTrial:
+        """The trial after ``epoch`` as ``source`` has it; an earlier state where that fails."""
+        training, task = warm.training, run.task
+        expect = task.expect if epoch == task.first - 1 else ""
+        name = state_name(task.trial, expect)
+        self._warm.drop(task.trial)  # it is no state of any epoch while it is overwritten
+        try:
+            state = peers.fetch(source, name, epoch, into=training.state())
+            if state is not None:
+                training.load(state, epoch)
+                self._writer.begin(task.trial)
+                warm.state_hash = expect
+        except BackendError as error:
+            run.passes_over(error)
+            return self._fresh(task, code)
+        return warm
+
+    def _fresh(self, task: SegmentTask, code: type[TorchTrainable]) -> WarmTrial:
+        reads = Reads(task.params)
+        trainable = code(reads)
+        try:
+            data = self._data.of(trainable, reads)
+        except BaseException as error:
+            raise failure_of(error, "data") from error
+        statistical = task.exactness == "statistical"
+        training = loop.start(
+            trainable,
+            data,
+            task.seed,
+            task.number,
+            task.shards,
+            statistical=statistical,
+            system=System(task.system),
+        )
+        configure(deterministic=not statistical)  # the user's code may have changed it
+        training.system.enter()
+        self._writer.begin(task.trial)
+        return WarmTrial(training, determinism.signature(training))
+
+    def _load_newest(self, training: Training, run: Run) -> None:
+        """Load the newest checkpoint that is whole and newer than what ``training`` holds."""
+        task = run.task
+        for parent in sorted(task.parents, key=lambda parent: -parent.epoch):
+            if training.epoch < parent.epoch < task.first and _fits(parent, task):
+                try:
+                    state = checkpoint.load(parent.uri, parent.state_hash)
+                except BackendError as error:
+                    run.passes_over(error)
+                    continue
+                if parent.epoch == task.origin:
+                    training.inherit(state, parent.epoch)
+                else:
+                    training.load(state, parent.epoch)
+                return
+
+
+def _fits(parent: ParentRef, task: SegmentTask) -> bool:
+    """A checkpoint of the very epoch before the segment must be the state that is expected.
+
+    Of another trial's state that it begins with nothing is expected: it is made this trial's first.
+    """
+    if parent.epoch == task.origin or parent.epoch != task.first - 1:
+        return True
+    return parent.state_hash == task.expect

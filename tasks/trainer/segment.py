@@ -1,0 +1,224 @@
+"""One segment of a TorchTrainable: begin where the trial is, train its epochs, keep the end.
+
+In a statistical study bits may differ, so nothing is replayed: an epoch is reported when its state
+is in the store, and the next one starts from that very state.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import torch
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.knobs.knobs import part
+from ..checkpoints import blocking_save, checkpoint
+from ..contracts.contract import TorchTrainable
+from ..contracts.metrics import checked
+from ..gangs import peers
+from ..gangs.gang import Gang
+from ..gangs.rendezvous import Meetings
+from ..process import forks
+from ..process.identity import Identity
+from ..process.memory import bounded
+from ..process.messages import SegmentTask
+from ..process.pipe import Pipe, Run
+from ..system import windows
+from ..system.system import READING, System
+from ..training import determinism, loop
+from ..training.data import in_memory, length
+from ..training.determinism import configure
+from ..training.probe import probe
+from ..training.profile import Profiles
+from ..training.training import Training
+from .resume import Beginnings
+from .warm import WarmTrial, WarmTrials, warm_capacity
+
+
+def warm_up() -> None:
+    """Take one step of training, which makes torch import and start all that it does lazily."""
+    configure()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.zeros(1, 2)).sum().backward()
+    optimizer.step()
+
+
+class Segments:
+    """The torch side of a trainer: its warm trials, shared data and checkpoint writer."""
+
+    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
+        """``identity`` is where other trainers find this one, which listens at ``listen``."""
+        self._pipe = pipe
+        self._profiles = Profiles()
+        self._warm = WarmTrials(warm_capacity())
+        self._writer = checkpoint.Writer(self._durable, self._undurable)
+        self._meetings = Meetings(identity, loop.device_here())
+        self._beginnings = Beginnings(identity, self._warm, self._writer, self._meetings)
+        token = Identity.parse(identity).token
+        peers.Neighbours(listen, token, self._warm.lend, self._meetings.store_port).start()
+
+    def run(self, run: Run, code: object) -> None:
+        """Train the segment's epochs, each reported as it ends.
+
+        Raises ``Abandoned``, ``Lost``, ``BackendError`` (the machine is ``Unlike`` the trial's, or
+        the store of a statistical trial is out of reach), ``TrialFailed`` and whatever the user's
+        code raises; the trial is then no longer warm.
+        """
+        task = run.task
+        if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
+            raise TrialFailed("code", f"{task.code.target} is not a subclass of TorchTrainable")
+        configure(deterministic=task.exactness == "bitwise")
+        determinism.check_machine(task, determinism.machine_signature(loop.device_here()))
+        System(task.system).enter()
+        if task.memory_limit is not None:
+            # What a trial may take must not depend on who was here before.
+            for gone in self._warm.keep_only(task.trial):
+                self._writer.forget(gone)
+        try:
+            with determinism.explained(), bounded(task.memory_limit):
+                warm = self._beginnings.before(run, code)
+                warm.training.metering = run.metering
+                _try_out(run, warm.training)
+                run.prepared()
+                self._train(run, warm)
+        except BaseException as error:
+            forks.end_child(error)
+            self._warm.drop(task.trial)
+            self._meetings.leave(run.members)
+            raise
+        warm.training.gang, warm.beside = None, ""
+        for gone in self._warm.put(task.trial, warm):
+            self._writer.forget(gone)
+        written = task.durable or task.exactness == "statistical"
+        due = task.final or self._writer.due(task.trial, task.mtbf)
+        if task.rank == 0 and due and not written:
+            self._writer.submit(
+                task.store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
+            )
+
+    def _train(self, run: Run, warm: WarmTrial) -> None:
+        training, task = warm.training, run.task
+        closed = False
+        while not closed:
+            epoch = training.epoch + 1
+            begin = training.metering.now()
+            profiled = task.profile and epoch == task.first
+            if profiled:
+                self._profiles.begin(training)
+            result = loop.run_epoch(training, _ticks(run, training))
+            joules = training.metering.since(begin)
+            if profiled:
+                values = dict(self._profiles.end(training, result))
+                run.say("profiled", epoch=epoch, values=values)
+            if training.stretches:
+                run.windows(windows.windows(training.stretches), [])
+                training.stretches = []
+            metrics = checked(result.metrics, task, epoch)
+            determinism.check_unchanged(
+                task, warm.signature, now := determinism.signature(training)
+            )
+            warm.signature = now
+            warm.state_hash = training.hash()
+            closed = run.closes(epoch)
+            if training.gang is not None:
+                closed, joules = _agree(
+                    training.gang, task, warm.state_hash, closes=closed, joules=joules, epoch=epoch
+                )
+            uri = ""
+            kept = task.exactness == "statistical" or (task.durable and epoch == task.last)
+            if kept and task.rank == 0:
+                uri = blocking_save.save(
+                    run, lambda: self._writer.store(task.store), training.state(), epoch
+                )
+            run.epoch(
+                epoch,
+                metrics,
+                seconds=result.seconds,
+                state_hash=warm.state_hash,
+                signature=warm.signature + warm.beside,
+                closes=closed,
+                uri=uri,
+                joules=joules,
+            )
+
+    def keeps(self, trial: str) -> bool:
+        """Whether the trial is warm: nothing has to be loaded for its next epoch."""
+        return trial in self._warm
+
+    def release(self, trial: str) -> None:
+        self._warm.drop(trial)
+        self._writer.forget(trial)
+
+    def _durable(self, snapshot: checkpoint.Snapshot, uri: str) -> None:
+        self._pipe.say(
+            "durable",
+            trial=snapshot.trial,
+            epoch=snapshot.epoch,
+            state_hash=snapshot.state_hash,
+            uri=uri,
+        )
+
+    def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:
+        self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
+
+
+def _try_out(run: Run, training: Training) -> None:
+    """Measure the configurations that the segment names: now, or in its first epoch."""
+    exact_ones = [c for c in run.task.probe if part(c, "exact") == c]
+    others = [c for c in run.task.probe if c not in exact_ones]
+    own = run.task.system
+    if others and training.epoch == run.task.origin and not run.members:
+        steps = -(-length(training.data.train) // training.batch_size)
+        passes = run.task.probe_epochs * steps
+        found, failed = probe(training, others, passes, run, energy=run.task.energy)
+        if found or failed:
+            run.windows(found, failed)
+    if in_memory(training.data.train) is not None:
+        why = "the data set is in memory: there is nothing to load"
+        idle = [(c, why) for c in exact_ones if any(name in READING for name, _ in c)]
+        exact_ones = [c for c in exact_ones if c not in [config for config, _ in idle]]
+        if idle:
+            run.windows([], idle)
+    if exact_ones:
+        steps = -(-length(training.data.train) // training.batch_size)
+        training.stretches = windows.stretches(own, exact_ones, steps)
+
+
+def _ticks(run: Run, training: Training) -> loop.Tick:
+    """``run.tick``, which also says what is tried where a stretch begins."""
+    if not training.stretches:
+        return run.tick
+    begins = {stretch.first + 1: stretch.config or () for stretch in training.stretches}
+
+    def tick(epoch: int, step: int, steps: int) -> None:
+        if step in begins:
+            run.tries(begins[step])
+        run.tick(epoch, step, steps)
+
+    return tick
+
+
+def _agree(
+    gang: Gang,
+    task: SegmentTask,
+    state_hash: str,
+    *,
+    closes: bool,
+    joules: float | None,
+    epoch: int,
+) -> tuple[bool, float | None]:
+    """Whether the segment ends after this epoch, as rank 0 says; all members must have its bits.
+
+    Where they may have others it ends: before the next one they take over what rank 0 has. And the
+    joules of all members: None where one does not know its own.
+    """
+    said = gang.collect([[state_hash, closes, joules]])
+    hashes = [each for each, _, _ in said]
+    known = [each for _, _, each in said if each is not None]
+    alike = len(set(hashes)) == 1
+    if not alike and not determinism.may_differ(task):
+        raise TrialFailed(
+            "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
+        )
+    return bool(said[0][1]) or not alike, sum(known) if len(known) == len(said) else None

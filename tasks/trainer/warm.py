@@ -1,0 +1,210 @@
+"""What stays in a trainer's memory between segments: trials in training, and the data they share.
+
+A trial that is evicted loses nothing but time: it comes back from its checkpoint or by replay.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.devices.cgroups import usable_cores, usable_memory
+from ..checkpoints.state import state_bytes
+from ..contracts.contract import Data, TorchTrainable
+from ..training.data import materialise
+from ..training.training import Training
+
+_ABSENT = object()
+
+
+class Reads(Mapping[str, Any]):
+    """A trial's parameters that remember which of them were read."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self._params = MappingProxyType(dict(params))
+        self.read: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        # A name that is not there was read as well: elsewhere it may be.
+        self.read[name] = self._params.get(name, _ABSENT)
+        return self._params[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read.update(self._params)
+        return iter(self._params)
+
+    def __len__(self) -> int:
+        return len(self._params)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._params))
+
+    def agree_with(self, read: Mapping[str, Any]) -> bool:
+        """Whether reading the names of ``read`` here would give the same values."""
+        here = {name: self._params.get(name, _ABSENT) for name in read}
+        return all(type(here[n]) is type(value) and here[n] == value for n, value in read.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Data, who made it from which parameters, and what else ``data()`` left on its object."""
+
+    maker: type[TorchTrainable]
+    read: dict[str, Any]
+    data: Data
+    left: dict[str, Any]
+
+
+class SharedData:
+    """Data sets by the class that made them and the parameters it read to make them.
+
+    Only the most recently used few are kept here; a warm trial holds on to its own.
+    """
+
+    def __init__(self, keep: int = 4) -> None:
+        self._keep = keep
+        self._known: list[_Loaded] = []
+
+    def of(self, code: TorchTrainable, reads: Reads) -> Data:
+        """``code.data()``, or what an earlier trial got that would have read the same.
+
+        Attributes that ``data()`` sets (a number of classes, say) are set on every trial's object.
+        """
+        for known in self._known:
+            if known.maker is type(code) and reads.agree_with(known.read):
+                self._known.remove(known)
+                self._known.append(known)
+                vars(code).update(known.left)
+                return known.data
+        before = dict(vars(code))
+        made = code.data()
+        if not isinstance(made, Data):
+            kind = type(made).__name__
+            raise TrialFailed("data", f"data() must return a penstock.Data, not {kind}")
+        data = Data(
+            materialise(made.train, "training"),
+            materialise(made.validation, "validation"),
+            None if made.test is None else materialise(made.test, "test"),
+        )
+        left = {n: v for n, v in vars(code).items() if before.get(n, _ABSENT) is not v}
+        loaded = _Loaded(type(code), dict(reads.read), data, left)
+        self._known = [*self._known, loaded][-self._keep :]
+        return data
+
+
+@dataclass
+class WarmTrial:
+    """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``.
+
+    ``beside``: what members of its gang compute under that are not as this machine.
+    """
+
+    training: Training
+    signature: str
+    state_hash: str = ""
+    beside: str = ""
+
+    @cached_property
+    def bytes(self) -> int:
+        """Of model and optimiser, which has all its state after a first epoch."""
+        return state_bytes(self.training.state())
+
+
+class WarmTrials:
+    """The trials in memory, least recently used first; older ones go when ``capacity`` is full.
+
+    They belong to the trainer's main thread, which lends them to threads that serve neighbours.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """``capacity`` in bytes of model and optimiser state."""
+        self._capacity = capacity
+        self._trials: OrderedDict[str, WarmTrial] = OrderedDict()
+        self._lent: Counter[str] = Counter()
+        self._changed = threading.Condition()
+
+    def __contains__(self, trial: str) -> bool:
+        return trial in self._trials
+
+    def get(self, trial: str) -> WarmTrial | None:
+        """The trial as it stays here: it may be looked at."""
+        return self._trials.get(trial)
+
+    def take(self, trial: str) -> WarmTrial | None:
+        """The trial, out of the collection, when nobody reads it: in training it is not whole."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lent[trial])
+            return self._trials.pop(trial, None)
+
+    @contextmanager
+    def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
+        """The state called ``name`` (``state_name``) after ``epoch``, unchanged inside; or None."""
+        trial, _, state_hash = name.partition("/")
+        with self._changed:
+            warm = self._trials.get(trial)
+            if warm is not None and state_hash not in ("", warm.state_hash):
+                warm = None
+            if warm is not None and warm.training.epoch != epoch:
+                warm = None
+            self._lent[trial] += 1
+        try:
+            yield None if warm is None else warm.training.state()
+        finally:
+            with self._changed:
+                self._lent[trial] -= 1
+                self._changed.notify_all()
+
+    def put(self, trial: str, warm: WarmTrial) -> list[str]:
+        """Keep a whole trial as the most recent one; returns the names of those that had to go."""
+        with self._changed:
+            return self._put(trial, warm)
+
+    def _put(self, trial: str, warm: WarmTrial) -> list[str]:
+        self._trials[trial] = warm
+        self._trials.move_to_end(trial)
+        gone = []
+        while (
+            len(self._trials) > 1
+            and sum(warm.bytes for warm in self._trials.values()) > self._capacity
+        ):
+            gone.append(self._trials.popitem(last=False)[0])
+        return gone
+
+    def keep_only(self, trial: str) -> list[str]:
+        """Drop all others; returns their names."""
+        with self._changed:
+            gone = [name for name in self._trials if name != trial]
+            for name in gone:
+                del self._trials[name]
+            return gone
+
+    def drop(self, trial: str) -> None:
+        with self._changed:
+            self._trials.pop(trial, None)
+
+
+def state_name(trial: str, state_hash: str = "") -> str:
+    """What neighbours call a trial's state: the one with this hash, or any of an epoch."""
+    return f"{trial}/{state_hash}"
+
+
+def warm_capacity() -> int:
+    """Bytes that warm trials may hold: a quarter of this trainer's share of the memory.
+
+    That is what the container or the control group leaves, shared by its cores.
+    """
+    if torch.cuda.is_available():
+        return int(torch.cuda.mem_get_info()[1]) // 4
+    cores = len(os.sched_getaffinity(0))
+    every = len(usable_cores(range(os.cpu_count() or 1)))
+    return int((usable_memory() or 0) * min(1.0, cores / every)) // 4

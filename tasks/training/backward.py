@@ -1,0 +1,52 @@
+"""A batch's gradients: in one pass, or by micro-batches, which take less memory.
+
+Of a loss that is a mean over examples, the weighted means of its parts have the same gradient as
+the whole but for rounding. A loss that compares examples of a batch with each other has another
+one, and layers that draw at random draw for each part: so it is no rounding knob.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...profiling.base.errors import TrialFailed
+from ..gangs.tree_sum import split
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ..system.system import System
+    from .training import Training
+
+
+def backward(run: Training, model: nn.Module, batch: Any, size: int, system: System) -> Tensor:
+    """Add the gradients of the mean loss over a batch of ``size`` examples; the loss, detached.
+
+    ``model`` is the trial's or a copy of it, ``system`` what it is computed with.
+    """
+    if system.micro_batches == 1:
+        with system.computing(run.device):
+            loss = run.code.loss(model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return loss.detach()
+    total = torch.zeros((), device=run.device)
+    for part in split(size, min(size, system.micro_batches)):
+        with system.computing(run.device):
+            loss = run.code.loss(model, _piece(batch, part, size)) * (len(part) / size)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        total += loss.detach()
+    return total
+
+
+def _piece(batch: Any, part: range, size: int) -> Any:
+    if isinstance(batch, torch.Tensor) and batch.dim() and len(batch) == size:
+        return batch[part.start : part.stop]
+    if isinstance(batch, dict):
+        return {name: _piece(item, part, size) for name, item in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        if len(batch) == size and not any(isinstance(item, torch.Tensor) for item in batch):
+            return batch[part.start : part.stop]
+        return type(batch)(_piece(item, part, size) for item in batch)
+    raise TrialFailed("system", f"a batch with a {type(batch).__name__} in it cannot be cut")

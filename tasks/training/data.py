@@ -1,0 +1,127 @@
+"""Examples from a data set to a batch on the device, in this process or by loader workers.
+
+Theory of operation. A user's data set may draw random numbers (crops, noise). So every read is
+seeded by a key of its own: it draws the same numbers in whichever process it happens, and the
+training step after it is seeded anew. That makes the number of loader workers, and how far they
+read ahead, exact knobs. A ``TensorDataset`` is indexed here and now: nothing is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Sized
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
+
+from ...profiling.base.errors import TrialFailed
+from ..system.affinity import cores, use
+from .seeding import seed_cpu
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Batches that each loader worker has ready.
+PREFETCH = 2
+
+
+class _Keyed(Dataset[Any]):
+    """``data`` read by (key, indices): a batch whose random numbers the key alone decides."""
+
+    def __init__(self, data: Dataset[Any]) -> None:
+        self._data = data
+
+    def __getitem__(self, item: tuple[int, Tensor]) -> Any:
+        key, indices = item
+        seed_cpu(key)
+        return default_collate([self._data[i] for i in indices.tolist()])
+
+
+def read(
+    data: Dataset[Any],
+    parts: Sequence[Tensor],
+    keys: Sequence[int],
+    device: torch.device,
+    *,
+    workers: int = 0,
+    pinned: bool = False,
+    channels_last: bool = False,
+) -> Iterator[tuple[Any, int]]:
+    """The examples at each part of indices as a batch on ``device``, and how many they are.
+
+    ``keys`` seed the reads, one a part; they are not looked at for tensors. ``workers`` processes
+    read ahead, 0: none, each batch is read when it is asked for.
+    """
+    tensors = in_memory(data)
+    batches: Iterator[Any]
+    if tensors is not None:
+        batches = (tuple(tensor[part] for tensor in tensors) for part in parts)
+    elif workers == 0:
+        keyed = _Keyed(data)
+        batches = (keyed[item] for item in zip(keys, parts, strict=True))
+    else:
+        batches = iter(
+            DataLoader(
+                _Keyed(data),
+                batch_size=None,
+                sampler=cast(Any, list(zip(keys, parts, strict=True))),
+                num_workers=workers,
+                prefetch_factor=PREFETCH,
+                pin_memory=pinned,
+                worker_init_fn=partial(use, cores()),
+                generator=torch.Generator(),  # nothing is drawn from the trial's own
+            )
+        )
+    for part in parts:
+        batch = next(batches)
+        if device.type != "cpu" or channels_last:
+            batch = _to(batch, device, channels_last=channels_last)
+        yield batch, len(part)
+
+
+def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
+    """The tensors of a ``TensorDataset``, which need no collation; None for other datasets."""
+    return data.tensors if type(data) is TensorDataset else None
+
+
+def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:
+    """``data`` as the loop reads it: checked, and a subset of tensors made tensors once.
+
+    Raises ``TrialFailed`` (data) for a dataset without length, indices or examples.
+    """
+    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        raise TrialFailed(
+            "data",
+            f"{name} data must be a map-style dataset with a length, not {type(data).__name__}",
+        )
+    if length(data) == 0:
+        raise TrialFailed("data", f"{name} data is empty")
+    if type(data) is Subset and (tensors := in_memory(data.dataset)) is not None:
+        indices = torch.as_tensor(list(data.indices))
+        return cast("Dataset[Any]", TensorDataset(*(tensor[indices] for tensor in tensors)))
+    return data
+
+
+def length(data: Dataset[Any]) -> int:
+    """How many examples a map-style dataset has."""
+    return len(cast(Sized, data))
+
+
+def _to(batch: Any, device: torch.device, *, channels_last: bool) -> Any:
+    if isinstance(batch, torch.Tensor):
+        if channels_last and batch.dim() == 4:
+            return batch.to(device, non_blocking=True, memory_format=torch.channels_last)
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {n: _to(item, device, channels_last=channels_last) for n, item in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [_to(item, device, channels_last=channels_last) for item in batch]
+    return batch

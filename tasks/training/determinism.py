@@ -1,0 +1,126 @@
+"""What a trainer does for a study's exactness: kernels and threads, signatures, refusals.
+
+In a ``bitwise`` study torch uses deterministic kernels only, and refuses operations that have none.
+Its refusal, and whatever else training code does that cannot be repeated to the bit, is a failure
+of kind ``inexact``: it would befall every trial, so it ends the study.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...profiling.base.errors import TrialFailed
+from ...profiling.devices.signature import machine_of
+from ..process.failure import GangLost, Unlike, user_traceback
+from ..process.messages import SegmentTask
+from ..system.system import device_threads
+
+if TYPE_CHECKING:
+    from .training import Training
+
+_NO_KERNEL = re.compile(r"^(.*?) does not have a deterministic implementation")
+
+
+def configure(*, deterministic: bool = True) -> None:
+    """As many threads as the device has cores, and deterministic kernels only or any.
+
+    User code may have changed either; called before a segment, and after a trial was made.
+    """
+    # Asked first, since torch takes 2 ms to set it.
+    if torch.are_deterministic_algorithms_enabled() != deterministic:
+        torch.use_deterministic_algorithms(deterministic)
+    # Filling uninitialised memory only helps code that reads it, and costs each allocation.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False
+    torch.set_num_threads(device_threads())
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Torch's refusal of an operation without a deterministic kernel, as the study's end."""
+    try:
+        yield
+    except RuntimeError as error:
+        found = _NO_KERNEL.match(str(error))
+        if found is None:
+            raise
+        raise TrialFailed(
+            "inexact",
+            f"{found[1]} has no deterministic kernel on this device: use another operation, or "
+            'create_study(exactness="statistical")',
+            user_traceback(error),
+        ) from error
+
+
+def signature(run: Training) -> str:
+    """The numeric signature of the next epoch, as things stand (``devices.signature``)."""
+    dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
+    threads, *rest = _machine(run.device)
+    if "threads" in run.system:
+        threads += f"of{device_threads()}"
+    return ";".join(
+        (
+            f"S{run.shards}",
+            f"batch{run.batch_size}",
+            threads,
+            "solo" + run.system.kernels(),
+            str(dtype).removeprefix("torch.") + run.system.numbers(),
+            *rest,
+        )
+    )
+
+
+def machine_signature(device: torch.device) -> str:
+    """The part of it that is the machine's (``profiling.devices.signature.machine_of``)."""
+    return ";".join(_machine(device))
+
+
+def _machine(device: torch.device) -> tuple[str, ...]:
+    if device.type == "cuda":
+        hardware = torch.cuda.get_device_name(device).replace(" ", "_")
+    else:
+        hardware = f"cpu.{torch.backends.cpu.get_cpu_capability()}"
+    free = "" if torch.are_deterministic_algorithms_enabled() else "non"
+    return (
+        f"threads{torch.get_num_threads()}",
+        hardware,
+        f"torch{torch.__version__}",
+        f"{free}deterministic",
+    )
+
+
+def check_machine(task: SegmentTask, machine: str) -> None:
+    """Raise ``Unlike`` where this machine's part of the signature is not the study's."""
+    expected = machine_of(task.signature)
+    if expected not in {"", machine} and task.on_signature_change == "refuse":
+        raise Unlike(machine, expected)
+
+
+def check_gang(task: SegmentTask, machines: Sequence[str]) -> None:
+    """The members' parts by rank: those that differ from rank 0 refuse, the others hear of it."""
+    if len(set(machines)) == 1 or task.on_signature_change != "refuse":
+        return
+    if machines[task.rank] != machines[0]:
+        raise Unlike(machines[task.rank], machines[0])
+    raise GangLost("a member computes under another signature")
+
+
+def may_differ(task: SegmentTask) -> bool:
+    """Whether members of a gang may come out of an epoch with different bits."""
+    return task.exactness == "statistical" or task.on_signature_change == "record"
+
+
+def check_unchanged(task: SegmentTask, before: str, after: str) -> None:
+    """Raise ``TrialFailed`` if training code has changed what its epoch is computed under."""
+    if before != after and task.exactness == "bitwise":
+        raise TrialFailed(
+            "inexact",
+            f"the training code changed its numeric signature from {before} to {after}: leave "
+            "torch's threads and its choice of kernels alone, or "
+            'create_study(exactness="statistical")',
+        )

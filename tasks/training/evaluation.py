@@ -1,0 +1,95 @@
+"""An epoch's metrics: the mean of its steps' losses, and means over validation and test data.
+
+Theory of operation. A mean is over examples, whatever the batches are, and is summed in double
+precision, so that it does not depend on how an evaluation is cut. Nothing is read from the device
+before all of it is there. Evaluation draws from keys of its own and changes no state.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import Dataset
+
+from ...profiling.base.errors import TrialFailed, UsageError
+from ...profiling.base.wording import worded
+from ..contracts.rng import key
+from .data import in_memory, length, read
+from .seeding import seed_stretch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .training import Training
+
+#: So many losses are kept at most until they are summed; one by one costs 30 us a step.
+FOLD = 256
+
+
+class MeanLoss:
+    """The mean loss over the examples of an epoch, from the mean losses of its batches."""
+
+    def __init__(self) -> None:
+        self._by_size: defaultdict[int, list[Tensor]] = defaultdict(list)
+
+    def add(self, loss: Tensor, examples: int) -> None:
+        """Take in the loss of a batch, detached."""
+        losses = self._by_size[examples]
+        losses.append(loss)
+        if len(losses) == FOLD:
+            losses[:] = [torch.stack(losses).double().sum()]
+
+    def value(self, examples: int) -> float:
+        """Over all that were added, which are ``examples`` together."""
+        sums = (n * float(torch.stack(of).double().sum()) for n, of in self._by_size.items())
+        return sum(sums) / examples
+
+
+def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
+    """Means over ``data`` in fixed order. ``loss`` is added for validation data only."""
+    code, model = run.code, run.model
+    examples = length(data)
+    names = (run.seed, run.number, run.epoch)
+    batches = torch.split(torch.arange(examples), code.eval_batch_size)
+    mine = range(len(batches)) if run.gang is None else run.gang.share(len(batches))
+    parts = batches[mine.start : mine.stop]
+    keys = [key(f"read {part}", *names, i) for i in mine]
+    batch_of = read(data, parts, keys, run.device, channels_last=run.system.channels_last)
+    seeded = in_memory(data) is None  # each read leaves torch seeded
+    rows: list[tuple[dict[str, Any], int]] = []
+
+    seed_stretch(run.device, part, *names)
+    model.eval()
+    with torch.no_grad(), run.system.computing(run.device):
+        for i in mine:
+            batch, size = next(batch_of)
+            if run.shards > 1 or seeded:  # members draw for the batches they have
+                seed_stretch(run.device, part, *names, i)
+            values = dict(code.metrics(model, batch))
+            if part == "validation" and "loss" not in values:
+                values["loss"] = code.loss(model, batch)
+            rows.append(({str(n): _wide(n, value) for n, value in values.items()}, size))
+    if run.gang is not None:
+        plain = [({name: float(v) for name, v in row.items()}, size) for row, size in rows]
+        rows = run.gang.collect(plain)
+    totals: dict[str, Any] = dict.fromkeys(rows[0][0], 0.0)
+    for values, size in rows:
+        if totals.keys() != values.keys():
+            raise TrialFailed("metric", f"metrics() gave {sorted(values)} after {sorted(totals)}")
+        for name, value in values.items():
+            totals[name] = totals[name] + value * size
+    return {name: float(total) / examples for name, total in totals.items()}
+
+
+def _wide(name: object, value: Tensor | float) -> Tensor | float:
+    try:
+        if not isinstance(value, torch.Tensor):
+            return float(value)
+        if value.numel() == 1:
+            return value.detach().double()
+    except (TypeError, ValueError, OverflowError):
+        pass
+    field = f"metrics()[{worded(name)}]"
+    raise UsageError.refuse(field, value, "a number or a tensor of one number")

@@ -1,0 +1,206 @@
+"""One epoch of training and its evaluation, to be read from top to bottom.
+
+Theory of operation. An epoch's bits depend on the state before it and on (study seed, trial number,
+epoch), nothing else: the order of examples is a permutation keyed by these; torch's generator is
+seeded before every step, keyed by the step as well; ``random`` and ``numpy.random``, which only
+user code draws from, once an epoch, or before every step where user code reads (``reading``).
+Which stretch of an epoch a step is in changes no bit of it (``stretches``). Evaluation changes no
+state (``epoch_metrics``), so a replayed epoch may leave it out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from ..contracts.rng import key
+from ..gangs.shards import Sums, cut, refuse
+from ..system.operators import operator_calls
+from ..system.system import System
+from ..system.windows import Stretch
+from .backward import backward
+from .data import in_memory, length, read
+from .evaluation import MeanLoss, evaluate
+from .seeding import seed_everything, seed_stretch, seed_torch
+from .training import Training
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..contracts.contract import Data, TorchTrainable
+
+#: Called before every step with (epoch, step, steps), 1-based; may raise to abandon the epoch.
+Tick = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An epoch's metrics and its seconds of training and evaluation."""
+
+    metrics: dict[str, float]
+    seconds: float
+
+
+def device_here() -> torch.device:
+    """The device that this trainer is bound to."""
+    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def start(
+    code: TorchTrainable,
+    data: Data,
+    seed: int,
+    number: int,
+    shards: int = 1,
+    *,
+    statistical: bool = False,
+    system: System | None = None,
+) -> Training:
+    """A trial before its first epoch, initialised by (seed, number) on this trainer's device.
+
+    Raises ``TrialFailed`` (shards, inexact) for one that cannot be trained in so many shards.
+    """
+    device = device_here()
+    seed_stretch(device, "init", seed, number)
+    system = system or System()
+    model = code.model().to(device)
+    if system:
+        system.shape(model, shards)
+    optimizer = code.optimizer(model)
+    schedule = code.schedule(optimizer)
+    batch_size = int(code.params.get("batch_size", code.batch_size))
+    if shards > 1:
+        refuse(model, batch_size, shards)
+    return Training(
+        code,
+        data,
+        model,
+        optimizer,
+        schedule,
+        batch_size,
+        device,
+        seed,
+        number,
+        shards,
+        statistical,
+        system=system,
+    )
+
+
+def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
+    """Train one more epoch and evaluate it; ``evaluated`` false only where a replay discards it."""
+    began = time.perf_counter()
+    run.epoch += 1
+    metrics = {"train_loss": _train(run, tick)}
+    # A plateau schedule reads the validation loss, so a replay has to know it too.
+    plateau = isinstance(run.schedule, ReduceLROnPlateau)
+    if evaluated or plateau:
+        metrics |= evaluate(run, "validation", run.data.validation)
+    if evaluated and run.data.test is not None:
+        test = evaluate(run, "test", run.data.test)
+        metrics |= {f"test_{name}": value for name, value in test.items()}
+    if plateau:
+        run.schedule.step(metrics["loss"])
+    elif run.schedule is not None:
+        run.schedule.step()
+    return Result(metrics, time.perf_counter() - began)
+
+
+def _train(run: Training, tick: Tick) -> float:
+    names = (run.seed, run.number, run.epoch)
+    examples = length(run.data.train)
+    seed_stretch(run.device, "epoch", *names)
+    generator = torch.Generator().manual_seed(key("order", *names))
+    order = torch.randperm(examples, generator=generator)
+    batches = torch.split(order, run.batch_size)
+    run.model.train()
+    loss_of = MeanLoss()
+    for stretch in run.stretches or [Stretch(run.system, 0, len(batches))]:
+        gradients = _by_batch(run, batches, stretch)
+        if run.shards > 1:
+            gradients = _by_shard(run, batches, stretch)
+        with ExitStack() as held:
+            for step in range(stretch.first, stretch.stop):
+                tick(run.epoch, step + 1, len(batches))
+                if step == stretch.first:  # after the tick, which says what is tried
+                    held.enter_context(stretch.system.stepping())
+                stretch.tick(run.metering)
+                if run.counts == {} and step == min(1, len(batches) - 1):
+                    run.counts, loss = operator_calls(partial(_step, run, gradients))
+                else:
+                    loss = _step(run, gradients)
+                loss_of.add(loss, len(batches[step]))
+            next(gradients, None)
+            stretch.tick(run.metering)
+    return loss_of.value(examples)
+
+
+def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:
+    loss = next(gradients)
+    run.code.clip(run.model)
+    run.optimizer.step()
+    return loss
+
+
+def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:
+    """The gradients of one whole batch after another, left in the model; yields its loss."""
+    names = (run.seed, run.number, run.epoch)
+    steps = range(stretch.first + 1, stretch.stop + 1)
+    # All at once: a hash between two steps finds cold caches, 40 us instead of 1. 0 is the shard.
+    seeds = [key("step", *names, step, 0) for step in steps]
+    parts = batches[stretch.first : stretch.stop]
+    reads = [key("read", *names, step, 0) for step in steps]
+    batch_of = read(run.data.train, parts, reads, run.device, **stretch.system.reading())
+    seed_step = seed_torch if in_memory(run.data.train) is not None else seed_everything
+    for seed in seeds:
+        began = time.perf_counter()
+        batch, size = next(batch_of)
+        run.waited += time.perf_counter() - began
+        seed_step(run.device, seed)
+        run.optimizer.zero_grad(set_to_none=True)  # before the forward pass, which takes its memory
+        yield backward(run, run.model, batch, size, run.system)
+
+
+def _by_shard(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:
+    """As ``_by_batch``, over the batch's shards: this process's share of them, or all."""
+    names = (run.seed, run.number, run.epoch)
+    sums = Sums(run.model, run.gang, loose=run.statistical)
+    steps = range(stretch.first + 1, stretch.stop + 1)
+    seeds = [[key("step", *names, step, shard) for shard in range(run.shards)] for step in steps]
+    computing = run.system.computing(run.device)
+    batch_of = _shares(run, batches, stretch)
+    for step, seed in zip(steps, seeds, strict=True):
+        batch = batches[step - 1]
+        share = sums.begin(len(cut(len(batch), run.shards, run.batch_size)))
+        for shard in share:
+            began = time.perf_counter()
+            part, size = next(batch_of)
+            run.waited += time.perf_counter() - began
+            seed_everything(run.device, seed[shard])
+            with computing:
+                loss = run.code.loss(run.model, part)
+            sums.take(shard, loss, size / len(batch))
+        yield sums.finish()
+        if step in {1, len(batches)}:
+            sums.check()
+
+
+def _shares(
+    run: Training, batches: tuple[Tensor, ...], stretch: Stretch
+) -> Iterator[tuple[Any, int]]:
+    """The shards that are this process's, batch after batch, as they are read."""
+    examples, keys = [], []
+    for step in range(stretch.first, stretch.stop):
+        parts = cut(len(batches[step]), run.shards, run.batch_size)
+        mine = range(len(parts)) if run.gang is None else run.gang.share(len(parts))
+        for shard in mine:
+            examples.append(batches[step][parts[shard].start : parts[shard].stop])
+            keys.append(key("read", run.seed, run.number, run.epoch, step + 1, shard))
+    return read(run.data.train, examples, keys, run.device, **stretch.system.reading())

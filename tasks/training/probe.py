@@ -1,0 +1,184 @@
+"""Trying system configurations before a trial's first epoch, on a copy that is thrown away.
+
+Theory of operation. A rounding knob changes the last bits, so in a bitwise trial it is fixed before
+the first step. What it would gain is measured on a copy of the fresh model: windows of a few
+forward and backward passes over the trial's own batches, under one configuration after the other
+and under the default between them. The optimiser's step is left out, which costs all of them the
+same. It ends when the passes are used up that it was given; the trial itself is not touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Protocol
+
+import torch
+
+from ...profiling.knobs.knobs import SystemConfig
+from ..contracts.rng import key
+from ..process.energy import SHORTEST
+from ..process.failure import failure_of
+from ..process.pipe import Window
+from ..system.system import System
+from ..system.windows import relative
+from .backward import backward
+from .data import length, read
+from .training import Training
+
+#: Passes of a window: the first is not counted.
+WARM_UP, COUNTED = 1, 3
+#: Windows of each configuration at most: what is not decided by then, another trial measures.
+ROUNDS = 4
+
+
+class Watch(Protocol):
+    """Whom a probe answers to."""
+
+    def check(self) -> None:
+        """Called before every pass; may raise to abandon it."""
+
+    def tries(self, config: SystemConfig) -> None:
+        """``config`` is tried from here on; (): nothing is."""
+
+
+Failed = list[tuple[SystemConfig, str]]
+
+
+def probe(
+    run: Training,
+    tried: Sequence[SystemConfig],
+    passes: float,
+    watch: Watch,
+    *,
+    energy: bool = False,
+) -> tuple[list[Window], Failed]:
+    """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
+
+    No window is begun that might take more than ``passes`` in all: none where that is not enough
+    for one and two of the default. ``energy``: windows are so long that their joules can be told.
+    """
+    counted = time.perf_counter()
+    window = WARM_UP + COUNTED
+    if passes < 3 * window:
+        return [], []
+    copies = _Copies(run, watch.check, SHORTEST if energy else 0.0)
+    found: list[Window] = []
+    failed: Failed = []
+    try:
+        before = copies.window(())
+        window = copies.passes  # more of them where joules count
+        for config in tuple(tried) * ROUNDS:
+            if copies.passes + 2 * window > passes:
+                break
+            if any(config == bad for bad, _ in failed):
+                continue
+            watch.tries(config)
+            try:
+                here = copies.window(config)
+            except Exception as error:  # whatever the user's code raises under it
+                failed.append((config, _why(error)))
+                copies.drop(config)
+                continue
+            finally:
+                watch.tries(())
+            after = copies.window(())
+            ratio = here.seconds / ((before.seconds + after.seconds) / 2)
+            joules = relative(here.joules, before.joules, after.joules)
+            ended = time.perf_counter()
+            found.append((config, ratio, ended - counted, joules))
+            before, counted = after, ended
+    finally:
+        run.system.enter()
+    return found, failed
+
+
+def _why(error: Exception) -> str:
+    failure = failure_of(error)
+    return f"{failure.kind}: {str(failure).partition(chr(10))[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """The median of some passes' seconds, and the mean of their joules (None: not known)."""
+
+    seconds: float
+    joules: float | None
+
+
+class _Copies:
+    """A copy of the model for each configuration, made when it is first wanted; counts passes."""
+
+    def __init__(self, run: Training, check: Callable[[], None], least: float) -> None:
+        """``least``: seconds of a window."""
+        self._run = run
+        self._check = check
+        self.passes = 0
+        self._least = least
+        self._models: dict[SystemConfig, torch.nn.Module] = {}
+        generator = torch.Generator().manual_seed(key("probe", run.seed, run.number))
+        order = torch.randperm(length(run.data.train), generator=generator)
+        self._parts = torch.split(order, run.batch_size)
+
+    def window(self, config: SystemConfig) -> _Passes:
+        """A few passes under ``config``."""
+        try:
+            return self._window(config)
+        except Exception as error:
+            if len(self._models) < 2 or failure_of(error).kind != "memory":
+                raise
+        self._models.clear()  # what copies for the others take is not this one's fault
+        return self._window(config)
+
+    def _window(self, config: SystemConfig) -> _Passes:
+        run, passes = self._run, self._ready(config)
+        for _ in range(WARM_UP):
+            self._timed(passes)
+        times: list[float] = []
+        begin = run.metering.now()
+        while len(times) < COUNTED or sum(times) < self._least:
+            times.append(self._timed(passes))
+        joules = run.metering.since(begin) if sum(times) >= SHORTEST else None
+        return _Passes(median(times), None if joules is None else joules / len(times))
+
+    def _ready(self, config: SystemConfig) -> Iterator[None]:
+        """Passes under ``config``, which is on from here on."""
+        run, system = self._run, System(config)
+        system.enter()
+        if config not in self._models:
+            self._models[config] = copy.deepcopy(run.model)
+            system.shape(self._models[config], run.shards)
+        return self._passes(self._models[config].train(), system)
+
+    def _timed(self, passes: Iterator[None]) -> float:
+        """Seconds of the next pass."""
+        self._check()
+        self.passes += 1
+        began = time.perf_counter()
+        next(passes)
+        if self._run.device.type == "cuda":
+            torch.cuda.synchronize(self._run.device)
+        return time.perf_counter() - began
+
+    def drop(self, config: SystemConfig) -> None:
+        """Let go of a copy that is of no use."""
+        self._models.pop(config, None)
+
+    def _passes(self, model: torch.nn.Module, system: System) -> Iterator[None]:
+        run = self._run
+        parts = (self._parts * (1 + WARM_UP + COUNTED))[: WARM_UP + COUNTED]
+        while True:
+            batches: Iterator[tuple[Any, int]] = read(
+                run.data.train,
+                parts,
+                range(len(parts)),
+                run.device,
+                channels_last=system.channels_last,
+            )
+            for batch, size in batches:
+                model.zero_grad(set_to_none=True)
+                backward(run, model, batch, size, system)
+                yield

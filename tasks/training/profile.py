@@ -1,0 +1,44 @@
+"""The profile of an epoch: what is counted while it is trained, and the operators of one step.
+
+It costs an epoch the start of the counters (once a process), a sample a second, and one step under
+torch's profiler: no step is made that would not be made anyway.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ...profiling.similarity.profile import profile_of
+from ..system.profiler import Profiler
+from .data import length
+from .loop import Result
+from .training import Training
+
+if TYPE_CHECKING:
+    from ...profiling.similarity.history import Profile
+
+
+class Profiles:
+    """Profiles epochs of this process; its counters are opened when the first one is."""
+
+    def __init__(self) -> None:
+        self._profiler: Profiler | None = None
+
+    def begin(self, training: Training) -> None:
+        """The next epoch is to be profiled."""
+        if self._profiler is None:
+            self._profiler = Profiler.start(os.environ.get("CUDA_VISIBLE_DEVICES") or None)
+        training.counts = {}
+        training.waited = 0.0
+        self._profiler.mark()
+
+    def end(self, training: Training, result: Result) -> Profile:
+        """What the epoch was like; what could not be measured is absent."""
+        assert self._profiler is not None
+        reading = self._profiler.take()
+        examples = length(training.data.train)
+        reading = reading.with_loop(min(training.waited, reading.seconds), examples)
+        steps = -(-examples // training.batch_size)
+        calls, training.counts = training.counts or {}, None
+        return profile_of(reading.values, calls, steps / result.seconds if result.seconds else None)

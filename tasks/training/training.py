@@ -1,0 +1,117 @@
+"""A trial in training: its model, optimiser and schedule, and the state that an epoch changes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from ...profiling.base.errors import TrialFailed
+from ..checkpoints.state import state_hash
+from ..process.energy import Metering
+from ..system.system import System
+from ..system.windows import Stretch
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from ..contracts.contract import Data, TorchTrainable
+    from ..gangs.gang import Gang
+
+
+@dataclass(slots=True)
+class Training:
+    """A trial in the middle of its life: everything that an epoch reads and changes.
+
+    ``stretches`` are those of the next epoch's steps that are run under other configurations than
+    ``system``, to be measured; none at other times. ``counts`` of its operators are taken of one
+    step where it is not None, and ``waited`` are seconds in which batches were read. ``metering``
+    is the trainer's.
+    """
+
+    code: TorchTrainable
+    data: Data
+    model: nn.Module
+    optimizer: Optimizer
+    schedule: Any  # LRScheduler | None; torch's own types for it differ between versions
+    batch_size: int
+    device: torch.device
+    seed: int
+    number: int
+    shards: int = 1
+    statistical: bool = False
+    gang: Gang | None = None
+    epoch: int = 0
+    system: System = field(default_factory=System)
+    stretches: list[Stretch] = field(default_factory=list)
+    counts: dict[str, int] | None = None
+    waited: float = 0.0
+    metering: Metering = field(default_factory=lambda: Metering(None))
+
+    def state(self) -> dict[str, Any]:
+        """The state after ``epoch``: references to live tensors, copy before training goes on."""
+        return {
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any], epoch: int) -> None:
+        """Become the state after ``epoch`` that ``state()`` gave there.
+
+        Weights that are the model's own tensors, filled in place, are not copied onto themselves.
+        """
+        own = self.model.state_dict()
+        if not all(_same_memory(value, own.get(name)) for name, value in state["model"].items()):
+            self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state["schedule"])
+        self.epoch = epoch
+
+    def inherit(self, state: dict[str, Any], epoch: int) -> None:
+        """Go on from another trial's state after ``epoch``, under this one's hyperparameters.
+
+        The model and what the optimiser has gathered (its moments) are the other's. The options of
+        its parameter groups stay this trial's, and its schedule is where it would be after
+        ``epoch``; of a plateau's only what it has seen of the losses is taken over. Raises
+        ``TrialFailed`` (fork) where the state does not fit.
+        """
+        try:
+            self.model.load_state_dict(state["model"])
+            options = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict(state["optimizer"] | {"param_groups": options})
+            if isinstance(self.schedule, ReduceLROnPlateau):
+                for name in ("best", "num_bad_epochs", "cooldown_counter", "last_epoch"):
+                    setattr(self.schedule, name, state["schedule"][name])
+            elif self.schedule is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that no step of the optimiser came before
+                    for _ in range(epoch):
+                        self.schedule.step()
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise TrialFailed(
+                "fork",
+                f"another trial's state does not fit this one's model, optimiser or schedule: leave"
+                f" the parameters that shape them out of PBT(explore=[...]). {error}",
+            ) from error
+        self.epoch = epoch
+
+    def reshape(self, system: System) -> None:
+        """Go on under another system configuration."""
+        if self.system.kernels() != system.kernels():
+            system.shape(self.model, self.shards)
+        self.system = system
+
+    def hash(self) -> str:
+        return state_hash(self.state())
+
+
+def _same_memory(one: Any, other: Any) -> bool:
+    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return False
+    return one.nbytes > 0 and one.data_ptr() == other.data_ptr() and one.shape == other.shape
