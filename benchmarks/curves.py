@@ -175,13 +175,13 @@ def refit(tables: Tables) -> None:
     content = {
         "about": (
             "Seven-parameter throughput model (profiling/costs/throughput.py), fitted by us"
-            " (`python -m benchmarks.curves --refit`: least squares of logarithms, soft L1, gamma at"
-            " most 10) to the step times of those rows of placements-*.csv and scalability-*.csv of the"
-            " source that are on as few nodes as they fit on. Seconds and examples. error:"
-            " |coefficients / measured - 1| over these rows. devices: the most measured; where"
-            " that is one node, alpha_node and beta_node mean nothing. boundary: seconds a step"
-            " with one device more than a node has, over those of a full node, at the global"
-            " batch where that is largest: above 1 the curve reverses."
+            " (`python -m benchmarks.curves --refit`: least squares of logarithms, soft L1,"
+            " gamma at most 10) to the step times of those rows of placements-*.csv and"
+            " scalability-*.csv of the source that are on as few nodes as they fit on. Seconds"
+            " and examples. error: |coefficients / measured - 1| over these rows. devices: the"
+            " most measured; where that is one node, alpha_node and beta_node mean nothing."
+            " boundary: seconds a step with one device more than a node has, over those of a"
+            " full node, at the global batch where that is largest: above 1 the curve reverses."
         ),
         "source": f"{SOURCE} (Sia, SOSP 2023), measured by its authors; no file of it is here",
         "clusters": {c: {"per_node": t.per_node} for (_, c), t in sorted(tables.items())},

@@ -51,7 +51,7 @@ def deep(kind, words):
 def test_a_refused_argument_ends_at_the_users_own_line():
     with pytest.raises(UsageError) as refusal:
         create_study(direction="up")
-    assert files(refusal.value) == ["test_boundary.py", "boundary.py"]
+    assert files(refusal.value) == ["test_boundary.py", "tracebacks.py"]
 
 
 def test_the_cause_of_what_the_message_says_is_only_logged(caplog):
@@ -71,7 +71,7 @@ def test_an_error_in_the_users_callback_keeps_its_frames_and_its_cause():
 
     with pytest.raises(UsageError) as failure:
         to_the_user(ours()["call"])(callback)
-    assert files(failure.value) == ["test_boundary.py", "boundary.py", "test_boundary.py"]
+    assert files(failure.value) == ["test_boundary.py", "tracebacks.py", "test_boundary.py"]
     assert failure.value.__cause__ is cause
 
 
