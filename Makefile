@@ -54,19 +54,19 @@ clean: ## remove what these commands made, .venv included; studies are kept
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Penstock needs Python 3.11 or newer, and %s is %d.%d: make PYTHON=<another>" % (sys.executable, v[0], v[1]))'
 	@echo "Installing Penstock into .venv (once; some minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade "pip>=25.1"
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
 # Helm asks for Python 3.12 and runs on 3.11: it is a Go library, and what calls it is small.
 .venv/dev: .venv/installed
 	@echo "Installing what the tests need (once)"
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --ignore-requires-python helm-sdkpy
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e . --group dev
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --ignore-requires-python helm-sdkpy
 	@touch $@
 
 .venv-peers/installed: benchmarks/peers/requirements.txt
 	@echo "Installing the peers into .venv-peers (once; some minutes)"
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r $<
 	@touch $@

@@ -178,7 +178,7 @@ class Attempts:
 
     def _leave(self, study: StudyState, trial: Trial) -> None:
         """The trial will reach no further target."""
-        self._state.dirty = True
+        self._core.plan_anew()
         self._checkpoints.trial_over(study, trial)
         self._core.decide(Release, trial=trial.id)
         if why := self._unreported(study):

@@ -65,7 +65,7 @@ class Devices:
         if event.deadline is not None:
             for name in event.devices:
                 self._state.held[name].deadline = event.deadline
-        self._state.dirty = True
+        self._core.plan_anew()
         self._dispatcher.fill()
 
     def on_devices_given_back(self, event: DevicesGivenBack) -> None:
@@ -78,7 +78,7 @@ class Devices:
                 self._core.note_device(name)
             else:
                 self._core.changes.devices[name] = replace(gone, state="left")
-        self._state.dirty = True
+        self._core.plan_anew()
         self._dispatcher.fill()
 
     def _note_gone(self, name: str, reason: str) -> None:
@@ -123,7 +123,7 @@ class Devices:
             most = max(study.spec.n_trials, len(study.trials)) + FORGOTTEN_TRIALS
             for number in range(most):
                 self._core.decide(Release, trial=trial_id(study.spec.id, number))
-        self._state.dirty = True
+        self._core.plan_anew()
 
     def on_device_joined(self, event: DeviceJoined) -> None:
         name = event.device.name
@@ -155,12 +155,12 @@ class Devices:
         self._attempts.lose_all(event.device, event.reason)
         self._note_gone(event.device, event.reason)
         del self._state.devices[event.device]
-        self._state.dirty = True
+        self._core.plan_anew()
         self._dispatcher.fill()
 
     def _device_changed(self, name: str) -> None:
         self._core.note_device(name)
-        self._state.dirty = True
+        self._core.plan_anew()
         self._dispatcher.fill()
 
     def on_tick(self, event: Tick) -> None:

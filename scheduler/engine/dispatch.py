@@ -92,7 +92,7 @@ class Dispatcher:
         for name, device in self._state.devices.items():
             if 0.0 < device.backoff_until <= self._core.at:
                 device.backoff_until = 0.0
-                self._state.dirty = True
+                self._core.plan_anew()
                 self._core.note_device(name)
 
     def _place(self, free: list[Member]) -> bool:

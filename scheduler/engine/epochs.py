@@ -137,7 +137,7 @@ class Epochs:
             self._state.tally.saw_first(event.at - attempt.dispatched_at, event.claimed)
         features = self._state.features(trial)
         if self._state.costs.saw_epoch(study.spec.id, trial.id, alone, len(members), features):
-            self._state.dirty = True
+            self._core.plan_anew()
         self._core.changes.trials[trial.id] = trial
         self._core.changes.epochs.append(
             AcceptedEpoch(
@@ -169,7 +169,7 @@ class Epochs:
             self._core.move(study, trial, Step.YIELD)
             self._go_on(study, trial, attempt)
             return
-        self._state.dirty = True
+        self._core.plan_anew()
         curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             self._core.move(study, trial, Step.FINISH)

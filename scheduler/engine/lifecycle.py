@@ -111,7 +111,7 @@ class Lifecycle:
 
     def _changed(self, study: StudyState) -> None:
         self._core.touch_study(study)
-        self._state.dirty = True
+        self._core.plan_anew()
         self._dispatcher.fill()
 
     def _take_up(self, spec: StudySpec, past: Past) -> StudyState:

@@ -84,7 +84,7 @@ class Planning:
             self._stand(asked.snapshots, plans)
         if self._state.plan_error:
             self._state.aside_until = self._core.at + ASIDE
-            self._state.dirty = True
+            self._core.plan_anew()
 
     def _stand(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
         """Have these plans stand, one a snapshot, if they may; else the ones before do."""
@@ -227,7 +227,7 @@ class Planning:
         if course.epochs == 0:
             course = steady(course.narrow)
             self._state.widths[trial.id] = course.narrow
-            self._state.dirty = True
+            self._core.plan_anew()
         self._state.courses[trial.id] = course
 
     def _candidates(
@@ -282,4 +282,4 @@ class Planning:
         self._state.policy = event.policy
         self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
         self._state.planned_at = None
-        self._state.dirty = True
+        self._core.plan_anew()

@@ -60,7 +60,7 @@ class Proposals:
         else:
             trial.since = self._core.at
             self._state.ready.append(trial.id)
-        self._state.dirty = True
+        self._core.plan_anew()
 
     def pull(self, free: int) -> bool:
         """Ask the strategies for work for ``free`` slots; True if trials entered."""

@@ -148,6 +148,10 @@ class Core:
     def decide(self, kind: type[Decision], **fields: Any) -> None:
         self.out.append(kind(id=self.decision_id(), cause=self.state.seq, **fields))
 
+    def plan_anew(self) -> None:
+        """Note that what the standing plan was made from has changed."""
+        self.state.dirty = True
+
     def ready(self) -> list[str]:
         """The waiting trials that may be given a slot: those of a paused study may not."""
         trials = self.state.trials

@@ -1,0 +1,105 @@
+"""Which part of the engine changes what: each field of the state has its writers, and no others."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import fields
+
+from penstock.scheduler.engine import (
+    ask_tell,
+    attempts,
+    checkpoints,
+    devices,
+    dispatch,
+    engine,
+    epochs,
+    lifecycle,
+    planning,
+    proposals,
+    signatures,
+    trials,
+)
+from penstock.scheduler.resources import fair_share, packing
+from penstock.scheduler.state import core
+from penstock.scheduler.state.state import EngineState
+from penstock.scheduler.tuning import probing, tuning
+
+PARTS = (
+    *(ask_tell, attempts, checkpoints, core, devices, dispatch, engine, epochs, fair_share),
+    *(lifecycle, packing, planning, probing, proposals, signatures, trials, tuning),
+)
+FIELDS = {field.name for field in fields(EngineState)}
+#: Methods that change a list or a mapping in place.
+CHANGING = {
+    "append",
+    "clear",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "setdefault",
+    "update",
+}
+
+#: Fields of ``EngineState`` by the parts that set them, or add to them and take from them.
+WRITERS = {
+    "seq": {"core"},
+    "dirty": {"core", "planning"},
+    "attempts": {"core", "dispatch"},
+    "ready": {"core", "dispatch", "planning", "proposals"},
+    "fence": {"devices", "dispatch"},
+    "devices": {"devices"},
+    "held": {"devices"},
+    "studies": {"lifecycle", "proposals"},
+    "finished": {"lifecycle", "proposals"},
+    "ended": {"checkpoints", "lifecycle"},
+    "trials": {"lifecycle", "proposals", "trials"},
+    "policy": {"planning"},
+    "widths": {"planning"},
+    "courses": {"planning", "proposals"},
+    "shuffle": {"planning"},
+    "patient": {"planning"},
+    "plan_error": {"planning"},
+    "plan_asked": {"planning"},
+    "planned_at": {"planning"},
+    "aside_until": {"planning"},
+    "shared_at": {"dispatch", "fair_share"},
+}
+
+
+def fields_set(module):
+    """The fields of the engine's state that a module's code sets or changes in place."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        targets = []
+        if isinstance(node, ast.Assign):
+            targets = [
+                each for target in node.targets for each in getattr(target, "elts", [target])
+            ]
+        elif isinstance(node, ast.AugAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Delete):
+            targets = node.targets
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            targets = [node.func.value] if node.func.attr in CHANGING else []
+        for target in targets:
+            place = target.value if isinstance(target, ast.Subscript) else target
+            if isinstance(place, ast.Attribute) and is_state(place.value):
+                yield place.attr
+
+
+def is_state(node):
+    return (isinstance(node, ast.Attribute) and node.attr in ("_state", "state")) or (
+        isinstance(node, ast.Name) and node.id == "state"
+    )
+
+
+def test_each_field_of_the_state_is_changed_by_its_parts_alone():
+    found = {}
+    for module in PARTS:
+        name = module.__name__.rpartition(".")[2]
+        for field in fields_set(module):
+            if field in FIELDS:
+                found.setdefault(field, set()).add(name)
+    assert found == WRITERS
