@@ -1,1 +1,1 @@
-"""The commands, each a few lines over the rooms below."""
+"""The commands, each a few lines over the other rooms."""

@@ -1,1 +1,4 @@
-"""What every room of the shell uses: time, ports, files written whole, text, checks of values."""
+"""What every room of the shell uses.
+
+Time, ports, files written whole, YAML, numbers and text as people and terminals may be given them.
+"""

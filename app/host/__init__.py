@@ -1,1 +1,5 @@
-"""This machine: settings, the state folder with its locks and logs, child processes, devices."""
+"""This machine.
+
+Settings, the state folder with its locks and logs, devices; it starts processes that run users'
+code, and ends them with all that they started.
+"""

@@ -1,1 +1,5 @@
-"""Everything that speaks Optuna's language: samplers, spaces, frozen trials, its storage."""
+"""Optuna behind the scenes.
+
+Its samplers are asked, its distributions and frozen trials made from ours, its storage and
+dashboard fed.
+"""

@@ -1,1 +1,4 @@
-"""The processes that stay up (scheduler, node agent, Flower), and who cleans up after them."""
+"""The processes that stay up (scheduler.
+
+Node agent, Flower), who cleans up after them, and backups of the ledger.
+"""

@@ -1,1 +1,1 @@
-"""The Python API: studies are created, watched, read and changed."""
+"""The Python API: studies are created, watched, read and changed; ask and tell."""

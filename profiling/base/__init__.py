@@ -1,1 +1,5 @@
-"""What everybody may use: errors, optional imports, words and URLs for messages."""
+"""What everybody may use.
+
+Errors and how they are worded, optional imports, URLs without passwords, files that hide a
+library.
+"""

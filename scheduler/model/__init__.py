@@ -1,1 +1,1 @@
-"""Values: studies, trials, events, decisions, snapshots."""
+"""Values: studies, trials, events, decisions, snapshots; which trials are best (Pareto)."""

@@ -1,1 +1,4 @@
-"""Who runs how wide, one algorithm a file; how long a segment is, and what is kept."""
+"""Who runs how wide.
+
+One algorithm a file; how long a segment is, and which checkpoints are kept.
+"""

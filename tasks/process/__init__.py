@@ -1,1 +1,4 @@
-"""What every trainer process has: its pipe, messages, failures, children, memory and joules."""
+"""What every trainer process has.
+
+Its pipe, sealed messages, failures, forks kept quiet, memory and joules.
+"""
