@@ -2,10 +2,12 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench bench-peers gpu-check clean
+.PHONY: help run quick test check bench bench-peers gpu-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
+# What says most within a minute: the core, the models, the map of the house.
+QUICK := tests/scheduler tests/profiling tests/test_house.py
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -13,8 +15,12 @@ help: ## this list
 run: .venv/installed ## the quickstart: tune a small network on handwritten digits
 	@$(BIN)/penstock run examples/digits.py
 
+quick: .venv/dev ## the inner loop: style, and the tests that start no services
+	@$(BIN)/ruff check
+	@$(BIN)/pytest -q -n logical --dist loadfile $(QUICK)
+
 test: .venv/dev ## the tests, with a real broker and real workers
-	@$(BIN)/pytest -q -n logical --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -q -n logical --dist loadfile --no-loadscope-reorder --durations 10
 
 check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@$(BIN)/ruff check
