@@ -110,7 +110,7 @@ class Network:
         return set(found.stdout.split())
 
     @contextmanager
-    def server(self, node: str) -> Iterator[str]:
+    def broker(self, node: str) -> Iterator[str]:
         """The URL of a broker on ``node``."""
         with tcp_broker(self.address(node), self.inside(node)) as url:
             yield url

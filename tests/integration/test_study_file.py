@@ -48,9 +48,12 @@ def test_a_submitted_file_is_taken_up_again_and_a_changed_one_refused(site, tmp_
     file.write_text(text.replace("n_trials: 2", "n_trials: 3"))
     site.penstock("submit", file)
     assert site.wait("kept").n_trials == 3, "more trials extend it"
-    file.write_text(text.replace("n_trials: 2", "n_trials: 2\nretries: 1"))
+    file.write_text(text.replace("n_trials: 2", "n_trials: 2\nlimits: {retries: 1}"))
     refused = site.penstock("submit", file, status=2)
-    assert "study.yml: study kept was submitted before and cannot be changed (retries" in refused
+    assert (
+        "study.yml: study kept was submitted before and cannot be changed (limits.retries"
+        in refused
+    )
     file.write_text(text.replace("load_if_exists: true", "seed: 1"))
     assert "study.yml, line 2: there is a study 'kept' already" in site.penstock(
         "submit", file, status=2

@@ -29,7 +29,9 @@ STUDY = """
 def sites(tmp_path):
     """Two state folders with one broker."""
     with tcp_broker("127.0.0.1") as url:
-        found = [Installation(tmp_path / name, broker=url, devices="cpu:1x1") for name in "ab"]
+        found = [
+            Installation(tmp_path / name, broker=url, devices="cpu:1x1", node=name) for name in "ab"
+        ]
         yield found
         for site in found:
             site.close()
