@@ -97,7 +97,7 @@ class Client:
 
     def plan(self) -> dict[str, Any]:
         """What the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
-        return dict(self.send("plan")["plan"])
+        return dict(_said(self.send("plan"), "plan", dict))
 
     def import_study(self, study: StudyImported) -> None:
         """Have a study that is over taken into the ledger. Errors as ``submit``."""

@@ -23,17 +23,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import select
 import signal
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...profiling.base.errors import BackendError, UsageError
 from .logs import open_log
+
+log = logging.getLogger(__name__)
 
 #: Seconds in which a process that was just started has written its id.
 PATIENCE = 1.0
@@ -88,8 +91,23 @@ def spawn_service(
     return process
 
 
+class Held:
+    """A lock that this process holds."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd = fd
+        self._path = path
+
+    def is_in_place(self) -> bool:
+        """Whether its file is still where others look for it."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), self._path.stat())
+        except OSError:
+            return False
+
+
 @contextlib.contextmanager
-def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[None]:
+def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[Held]:
     """Own the lock ``name`` for the time of the block: the inherited one, or one taken now.
 
     With ``wait`` a held lock is waited for; without, UsageError names the holder.
@@ -99,7 +117,27 @@ def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[None]:
     try:
         if inherited is None:
             _take_over(fd, run, name, wait=wait)
-        yield
+        yield Held(fd, _path(run, name))
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, held: Held, ended: Callable[[], bool]) -> Iterator[bool]:
+    """Be the only one in ``folder``, even where the file of the lock ``held`` was put aside.
+
+    A file that is moved takes its lock along, so a second process may lock another file in its
+    place. Both lock the folder as well, and only one of them can. False where this one gave up
+    waiting: ``ended`` came true, or its own file is the one that is not in place any more.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while not _lock_folder(fd):
+            if ended() or not held.is_in_place():
+                yield False
+                return
+            time.sleep(0.05)
+        yield True
     finally:
         os.close(fd)
 
@@ -194,6 +232,16 @@ def _wait_for_end(pid: int | None, timeout: float) -> None:
             time.sleep(min(timeout, 0.001))
     finally:
         os.close(process)
+
+
+def _lock_folder(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        log.debug("this file system locks no folders")
+    return True
 
 
 def _path(run: Path, name: str) -> Path:

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 RETRY = 0.1
 #: Seconds between two looks at whether anybody still wants anything.
 IDLE_LOOK = 1.0
+#: Seconds for which the lock's file may not be in its place.
+DISPLACED = 2.0
 #: Seconds between two looks at a ledger that is damaged.
 DAMAGED_LOOK = 30.0
 
@@ -61,20 +64,26 @@ def main(settings: Settings) -> None:
     if holder not in (None, os.getpid()):
         log.info("process %s is the scheduler of %s: waiting for it", holder, settings.home)
     with (
-        locks.hold(settings.run, "scheduler", wait=True),
-        Reviver(settings),
-        LogKeeper(settings),
+        locks.hold(settings.run, "scheduler", wait=True) as held,
+        locks.alone_in(settings.home, held, stop.is_set) as alone,
     ):
-        if settings.broker is None:
-            server.start(settings)
-        Scheduler(settings).serve(stop)
+        if not alone:
+            log.info("another process is the scheduler of %s", settings.home)
+            return
+        with Reviver(settings), LogKeeper(settings):
+            if settings.broker is None:
+                server.start(settings)
+            Scheduler(settings, held.is_in_place).serve(stop)
 
 
 class Scheduler:
     """Builds the runner from the ledger, and anew whenever the ledger has failed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, is_in_place: Callable[[], bool]) -> None:
         self._settings = settings
+        #: Whether the file of this process's lock is where others look for it, and when it was.
+        self._is_in_place = is_in_place
+        self._in_place = time.monotonic()
         self._clock = WallClock()
         self._busy_at = time.time()
         #: A backup of the ledger was not as it should be: the ledger is looked at.
@@ -190,7 +199,7 @@ class Scheduler:
                 stop.wait(RETRY)
             if time.monotonic() >= idle_look:
                 idle_look = time.monotonic() + IDLE_LOOK
-                if self._idle(runner):
+                if self._idle(runner) or self._is_displaced():
                     stop.set()
         if not (runner.broken or self._doubted.is_set()):
             try:
@@ -219,6 +228,15 @@ class Scheduler:
             else:
                 return True
         return False
+
+    def _is_displaced(self) -> bool:
+        """Whether its lock's file is gone for good, so that nobody can find or stop it."""
+        if self._is_in_place():
+            self._in_place = time.monotonic()
+        displaced = time.monotonic() - self._in_place > DISPLACED
+        if displaced:
+            log.warning("the file of this scheduler's lock was put aside: ending")
+        return displaced
 
     def _idle(self, runner: Runner) -> bool:
         state = runner.engine.state

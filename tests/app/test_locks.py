@@ -155,3 +155,21 @@ def test_last_words_come_from_the_end_of_the_log(run, spawn):
     child = spawn(argv=[sys.executable, "-c", "for i in range(9999): print(i)"])
     child.wait()
     assert logs.tail(run / "service.log", lines=2) == "9997\n9998"
+
+
+def test_two_holders_of_a_lock_whose_file_was_put_aside_are_never_both_at_work(tmp_path):
+    run = tmp_path / "run"
+    with (
+        locks.hold(run, "service") as first,
+        locks.alone_in(tmp_path, first, lambda: False) as alone,
+    ):
+        assert alone
+        (run / "service.lock").rename(run / "aside")
+        assert not first.is_in_place()
+        with locks.hold(run, "service") as second:
+            with locks.alone_in(tmp_path, second, lambda: True) as told:
+                assert not told
+            (run / "aside").replace(run / "service.lock")
+            with locks.alone_in(tmp_path, second, bool) as both:
+                assert not both
+        assert first.is_in_place()
