@@ -201,7 +201,7 @@ class Tuning:
         return True
 
     def _convict(self, study: StudyState, trial: Trial, tuned: Tuned) -> None:
-        """An epoch ended without the configuration that the trial had failed with before."""
+        """Mark as infeasible what the trial failed with: an epoch has now ended without it."""
         config, trial.suspect = trial.suspect, ()
         if tuned.race_of(config).has(config):
             tuned.race_of(config).fails(config, trial.suspicion)
