@@ -47,8 +47,8 @@ WIDTHS = 10
 ROUNDS = 2
 DIGITS = 9
 
-#: At widths that were not measured, the cautious estimate is ``CAUTION`` standard deviations slower,
-#: the optimistic one ``HOPE`` faster. Of 1, 2 and 3, this ``HOPE`` was the best on simulated
+#: At widths that were not measured, the cautious estimate is ``CAUTION`` deviations slower and the
+#: optimistic one ``HOPE`` deviations faster. Of 1, 2 and 3, this ``HOPE`` was the best on simulated
 #: studies: trials of different kinds differ by more than the deviations say.
 CAUTION = 0.5
 HOPE = 3.0
