@@ -66,12 +66,15 @@ class SpeedModel:
 
     #: The measured places, each with its estimate.
     measured: dict[Place, Estimate]
-    #: The fitted parameters, and the global batch that they are relative to.
+    #: The fitted parameters.
     _theta: _Row
+    #: The global batch that the parameters are relative to.
     _share: float
-    #: A factor of the measurements' covariance, and residuals and slopes solved by it.
+    #: A factor of the measurements' covariance.
     _factor: list[_Row]
+    #: The residuals, solved by ``_factor``.
     _residuals: _Row
+    #: The slopes by parameter, solved by ``_factor``.
     _slopes: list[_Row]
     #: A factor of the parameters' precision.
     _precision: list[_Row]

@@ -10,7 +10,7 @@ with weights mn / (m + n).
 k trials do k / seconds(k) epochs a second in total, so k gains log(k / (k - 1)) less the step over
 k - 1. A number is *tried* until its gain is known. It is kept if the gain exceeds ``WORTH`` by more
 than its noise, and otherwise not used. If epochs begin to take another time than earlier ones of
-the same trial, under equal conditions, everything is measured anew.
+the same trial, under equal conditions, everything is measured again.
 """
 
 from __future__ import annotations

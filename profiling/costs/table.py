@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from .study_model import Expected, Pool, expected, pool, prior
 
 ALPHA = 0.3
-#: If an estimate moved by this factor since it was last planned with, the plan is made anew.
+#: If an estimate moved by this factor since it was last planned with, the plan is made again.
 MOVED = 1.25
-#: A study's pool is made anew when its number of points has grown by this factor.
+#: A study's pool is made again when its number of points has grown by this factor.
 MORE = 1.1
 #: Seconds of a resize before one was measured (docs/measured.md: 17 to 100 ms by the state's size).
 FIRST_RESIZE = 0.06
@@ -83,7 +83,7 @@ class CostTable:
     ) -> bool:
         """Take in one epoch's training time (seconds) on ``width`` devices.
 
-        Returns whether it differs from what was expected, so that the plan should be made anew.
+        Returns whether it differs from what was expected, so that the plan should be made again.
         """
         seconds = max(LEAST, seconds)
         known = self.studies.get(study)

@@ -88,16 +88,21 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The seven parameters, in seconds; but ``beta_grad`` is in seconds an example, ``gamma`` a
-    number.
-    """
+    """The seven parameters of the model."""
 
+    #: Fixed seconds of computing a step.
     alpha_grad: float
+    #: Seconds of computing for a unit of ``Place.share``, such as an example.
     beta_grad: float
+    #: Seconds of synchronising two devices within a node.
     alpha_local: float
+    #: Seconds of synchronising each further device within a node.
     beta_local: float
+    #: Seconds of synchronising two devices across nodes.
     alpha_node: float
+    #: Seconds of synchronising each further device across nodes.
     beta_node: float
+    #: How far computing and synchronising overlap: 1 (not at all) to infinity (fully).
     gamma: float
 
     def __post_init__(self) -> None:

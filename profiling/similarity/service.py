@@ -16,7 +16,7 @@ logarithms over similar workloads (those in the nearest one's cluster, and all w
 threshold), weighted by windows and closeness. One window at the default is added, so that a lucky
 reading promises little.
 
-Nothing that is fitted is stored: a service is made anew from the history (``fit``), or from a
+Nothing that is fitted is stored: a service is made from the history (``fit``), or from a
 previous service and a history that has grown (``grown``).
 """
 
@@ -39,7 +39,7 @@ from .history import Config, HistoryEntry, Profile
 ALPHA = 0.1
 #: The fewest distances for a threshold; with fewer, its level would be under 0.8.
 LEAST_DISTANCES = 4
-#: The history is clustered anew when its number of windows has grown by this share.
+#: The history is clustered again when its number of windows has grown by this share.
 GROWTH = 0.2
 #: The most workloads that an answer names.
 NAMED = 5

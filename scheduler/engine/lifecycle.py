@@ -10,7 +10,7 @@ size their rungs by the number of trials before they begin, and their decisions 
 With them the additional trials are a run of their own, after everything before is decided.
 
 A study that was over is no longer in the state, so the event brings its trials back. A growing
-strategy is made anew and told what the trials reached, in the order of their numbers. A trial that
+strategy is made again and told what the trials reached, in the order of their numbers. A trial that
 was stopped at its rung becomes paused again, and may be promoted, if its last state is still
 durable. Otherwise it stays stopped and only its scores count. Failed, cancelled and completed
 trials stay as they are.

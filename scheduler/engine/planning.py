@@ -1,8 +1,8 @@
-"""The standing plan: when it is made anew, what a policy is given for it, and how it is followed.
+"""The standing plan: when it is made again, what a policy is given for it, and how it is followed.
 
 Theory of operation. The plan becomes *dirty* when its input changes: a trial waits or is over, a
 device came or went, an estimate moved, or the wide part of a width plan ended. A dirty plan is
-computed anew when a slot is to be filled, at most once in ``REPLAN_EACH`` seconds for each trial,
+computed again when a slot is to be filled, at most once in ``REPLAN_EACH`` seconds for each trial,
 or in ``REPLAN_EVERY`` seconds if there are many. In between, new trials queue in order of arrival.
 The engine keeps count for width plans: each accepted wide epoch leaves one fewer, and after the
 last one the trial becomes narrow. If a policy fails, the last good plan stands.

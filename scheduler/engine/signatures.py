@@ -4,7 +4,7 @@ Theory of operation. The first accepted epoch of a study fixes the machine's par
 (``profiling.devices.signature``) for all of its trials. So a trial's bits do not depend on where it
 began. Trainers are told this signature and refuse before they train. An epoch that is nevertheless
 reported under another signature is not accepted. A device that differs gets no more work of the
-study until it joins anew. With ``on_signature_change="record"``, a study accepts such epochs and
+study until it joins again. With ``on_signature_change="record"``, a study accepts such epochs and
 records the change.
 
 Members of a gang compare their signatures before the first epoch. One that differs from rank 0

@@ -16,17 +16,27 @@ from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class PastTrial:
-    """A trial as its own ledger had it at the end. Fields without a comment are as in ``Trial``."""
+    """A trial as its own ledger had it at the end."""
 
+    #: Its number in the study, from 0.
     number: int
+    #: Its state at the end.
     state: TrialState
+    #: Its configuration.
     params: Params
+    #: The last accepted epoch.
     epoch: int
+    #: The epoch that it was to reach.
     target: int
+    #: The study's metric at the end; None if it had none.
     value: float | None
+    #: Where it last ran.
     members: tuple[Member, ...]
+    #: When it was proposed (seconds).
     created_at: float
+    #: When it reached its final state (seconds); None if it did not.
     finished_at: float | None
+    #: Why it failed.
     failure: Failure | None = None
     #: Distributions (Optuna's JSON) of the parameters drawn while the objective ran, by name.
     drawn: tuple[tuple[str, str], ...] = ()
@@ -34,8 +44,11 @@ class PastTrial:
     epochs: tuple[AcceptedEpoch, ...] = ()
     #: The states in its store, each with the time it was written (seconds).
     durables: tuple[tuple[Parent, float], ...] = ()
+    #: The values of the study's other objectives.
     further: tuple[float, ...] = ()
+    #: By how much each constraint is violated; 0 or less: it holds.
     constraints: Metrics = ()
+    #: Where a forked trial continued from; None for any other.
     origin: Origin | None = None
 
     def record(self, study: str) -> Trial:

@@ -111,7 +111,7 @@ class Plan:
     """A policy's answer: who gets slots in which order, and how many devices each trial uses.
 
     A trial with a width plan (``courses``) begins at its wide or its narrow width or not at all,
-    whatever waits behind it. The plan is made anew when the wide part of a width plan ends.
+    whatever waits behind it. The plan is made again when the wide part of a width plan ends.
     """
 
     #: All waiting trials, in the order in which they get the slots that become free.
@@ -119,7 +119,7 @@ class Plan:
     #: On how many devices a trial runs from its next epoch on; 1 if absent. It gets as many of them
     #: as are free.
     widths: dict[str, int] = field(default_factory=dict)
-    #: Draw widths anew for every epoch instead. A trial then waits until all its devices are free.
+    #: Draw new widths for every epoch instead. A trial then waits until all its devices are free.
     shuffle: bool = False
     #: Keep what becomes free for the first waiting trial until it can have its narrow width.
     patient: bool = False

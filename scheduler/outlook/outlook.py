@@ -23,7 +23,7 @@ def outlook(engine: Engine, at: float) -> Facts:
     """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None is
     unknown.
 
-    ``dirty``: something has changed since the plan was made, so it is made anew when a slot is to
+    ``dirty``: something has changed since the plan was made, so it is made again when a slot is to
     be filled. ``trouble``: how the policy failed; the previous plan stands, and a user's policy is
     not asked again for ``aside`` seconds.
     """

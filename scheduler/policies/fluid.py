@@ -6,7 +6,7 @@ baselines as the paper has them. Trial i of a group, with expected seconds h_i o
     w_i = min(max(floor(h_i / sum(h) * n), 1 / c), d)
 
 of n devices, where c trials fit on a device and d is the largest width that a trial may have.
-``static_fluid`` decides when a trial begins and never again. ``dynamic_fluid`` computes w' anew
+``static_fluid`` decides when a trial begins and never again. ``dynamic_fluid`` computes a new w'
 from the remaining work. A trial shrinks if that saves device-seconds, w' (h(w') + price) < w h(w),
 and grows if it then ends sooner, h(w') + price < h(w). (The paper's line 8 updates with w_i, which
 changes nothing; w'_i must be meant.) Here c is 1: a trial has a device to itself.

@@ -96,7 +96,7 @@ class FairShare:
         return found if len(found) > 1 else []
 
     def recompute(self, rivals: Sequence[StudyState], greedy: frozenset[str] = frozenset()) -> None:
-        """Count what was due until now, and compute all shares anew.
+        """Count what was due until now, and compute all shares again.
 
         The studies in ``greedy`` are taken to use any number of slots. A study that had no rival
         until now begins without credit.

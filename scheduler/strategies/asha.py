@@ -19,14 +19,21 @@ from .base import best_first
 
 @dataclass(slots=True)
 class Asha:
-    """State: the scores at each rung in order of arrival, and the trials promoted from it."""
+    """ASHA's state machine."""
 
+    #: How many trials the study is to have.
     n_trials: int
+    #: Of so many trials at a rung, one is promoted.
     eta: int
+    #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
+    #: How many configurations were asked for.
     asked: int = 0
+    #: The scores at each rung, by trial in order of arrival.
     scores: list[dict[str, float]] = field(default_factory=list)
+    #: The trials that were promoted from each rung.
     promoted: list[list[str]] = field(default_factory=list)
+    #: Tells strategies apart in a snapshot.
     kind: Literal["asha"] = "asha"
 
     def pull(self, free: int, ahead: int) -> Pull:

@@ -43,13 +43,19 @@ class Rung:
 
 @dataclass(slots=True)
 class SuccessiveHalving:
-    """State: the rungs from the first one on, once the configurations are known."""
+    """The state machine of one successive halving."""
 
+    #: How many configurations it begins with.
     n_trials: int
+    #: Of so many trials at a rung, one is promoted.
     eta: int
+    #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
+    #: Whether the configurations were asked for.
     asked: bool = False
+    #: The rungs from the first one on; empty until the configurations are known.
     rungs: list[Rung] = field(default_factory=list)
+    #: Tells strategies apart in a snapshot.
     kind: Literal["halving"] = "halving"
 
     @property

@@ -24,18 +24,25 @@ from .halving import SuccessiveHalving
 
 @dataclass(slots=True)
 class Hyperband:
-    """State: the brackets begun so far, how many of them have their trials, and each trial's
-    bracket.
-    """
+    """Hyperband's state machine."""
 
+    #: How many trials the study is to have.
     n_trials: int
+    #: Of so many trials at a rung, one is promoted.
     eta: int
+    #: The epochs of all rungs, rising.
     levels: tuple[int, ...]
+    #: Whether a bracket may begin before the previous one is over.
     overlap: bool
+    #: How many configurations were asked for.
     asked: int = 0
+    #: The brackets begun so far.
     brackets: list[SuccessiveHalving] = field(default_factory=list)
+    #: The index of each trial's bracket.
     homes: dict[str, int] = field(default_factory=dict)
+    #: How many brackets have their trials.
     answered: int = 0
+    #: Tells strategies apart in a snapshot.
     kind: Literal["hyperband"] = "hyperband"
 
     def pull(self, free: int, ahead: int) -> Pull:

@@ -9,7 +9,7 @@ these trials in which one overtook the other and was overtaken again: the 90th p
 distance at their last common epoch.
 
 When the open rungs are decided, the best trial of the highest one is trained to the last epoch. The
-paper trains it anew; here it continues.
+paper trains it from scratch; here it continues.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Pasha:
     noise: list[float] = field(default_factory=list)
     #: The trial that is trained to the last epoch; empty before.
     finalist: str = ""
+    #: Tells strategies apart in a snapshot.
     kind: Literal["pasha"] = "pasha"
 
     def pull(self, free: int, ahead: int) -> Pull:

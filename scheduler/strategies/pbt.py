@@ -29,17 +29,27 @@ from .base import best_first
 
 @dataclass(slots=True)
 class Pbt:
-    """State: the members' scores at the end of their last interval, and the epoch of that end."""
+    """The state machine of population based training."""
 
+    #: How many members the population has.
     n_trials: int
+    #: The last epoch.
     max_epochs: int
+    #: Epochs of an interval.
     interval: int
+    #: The share of the population at either end, from 0 to 1.
     quantile: float
+    #: The seed by which sources are drawn.
     seed: int
+    #: Whether the population was asked for.
     asked: bool = False
+    #: How many forks were made.
     forks: int = 0
+    #: The members' scores at the end of their last interval.
     scores: dict[str, float] = field(default_factory=dict)
+    #: The epoch of that end.
     epochs: dict[str, int] = field(default_factory=dict)
+    #: Tells strategies apart in a snapshot.
     kind: Literal["pbt"] = "pbt"
 
     def pull(self, free: int, ahead: int) -> Pull:

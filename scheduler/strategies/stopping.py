@@ -40,6 +40,7 @@ class Stopping:
     averages: dict[int, dict[str, float]] = field(default_factory=dict)
     #: The best score at the last epoch; None before the first.
     best: float | None = None
+    #: Tells strategies apart in a snapshot.
     kind: Literal["stopping"] = "stopping"
 
     def pull(self, free: int, ahead: int) -> Pull:

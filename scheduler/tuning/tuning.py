@@ -12,7 +12,7 @@ signature says which. This describes ``race``; the module ``probing`` has the ot
 
 What the history knows of workloads with a similar profile arrives as an event (``Advised``). It is
 entered like any other configuration and has to be faster here, too. A winner is measured again from
-time to time. If it is no longer faster it loses its place, and the race begins anew. When a trial
+time to time. If it is no longer faster it loses its place, and the race begins again. When a trial
 fails while it tries a configuration, or under one that it was not trained with before, it is sent
 again without that configuration. If an epoch then ends, the configuration is infeasible. If not,
 the failure is the trial's own.
