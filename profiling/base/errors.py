@@ -1,8 +1,8 @@
 """The errors of Penstock, named by who must act on them.
 
-``UsageError`` (the caller), ``TrialFailed`` (the user's training code), ``BackendError`` (the
-infrastructure), ``IllegalTransition`` (a bug of ours). They live on the ground floor because every
-floor raises them.
+``UsageError`` is for the caller, ``TrialFailed`` for the user's training code, ``BackendError`` for
+the infrastructure, and ``IllegalTransition`` for a bug of ours. They are defined in the lowest room
+because every other room raises them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .wording import worded
 
 
 class PenstockError(Exception):
-    """Base of all errors of Penstock; only its four kinds are raised."""
+    """The base of all errors of Penstock. Only its four kinds are raised."""
 
     __module__ = "penstock"  # the name that users import and catch it by
 
@@ -22,9 +22,9 @@ class PenstockError(Exception):
 
 
 class UsageError(PenstockError):
-    """The caller asked for something that cannot be; nothing was started.
+    """The caller asked for something impossible. Nothing was started.
 
-    ``field`` names the argument that is to blame, and is empty where no single one is.
+    ``field`` names the argument that is to blame; it is empty if there is no single one.
     """
 
     __module__ = "penstock"
@@ -35,12 +35,12 @@ class UsageError(PenstockError):
 
     @classmethod
     def refuse(cls, field: str, value: object, allowed: str) -> UsageError:
-        """The error for one bad field: its name, the value given, and what is allowed."""
+        """The error for one bad argument: its name, the value given, and what is allowed."""
         return cls(f"{field} = {worded(value)} is refused: allowed is {allowed}", field)
 
 
 class TrialFailed(PenstockError):
-    """The user's training code failed; ``kind`` is one of ``scheduler.model.retry.KINDS``."""
+    """The user's training code failed. ``kind`` is one of ``scheduler.model.retry.KINDS``."""
 
     __module__ = "penstock"
 
@@ -51,17 +51,17 @@ class TrialFailed(PenstockError):
 
 
 class BackendError(PenstockError):
-    """Broker, ledger, store or a process of ours does not answer."""
+    """The broker, the ledger, the store or one of our processes does not answer."""
 
     __module__ = "penstock"
 
 
 class LedgerRefused(BackendError):
-    """No scheduler of this version takes up the ledger as it is, until a person does something."""
+    """No scheduler of this version can use the ledger as it is, until a person acts."""
 
 
 class LedgerDamaged(LedgerRefused):
-    """The ledger is not as it was written: nothing of it is shown, and nothing written to it."""
+    """The ledger is not as it was written. Nothing is read from it or written to it."""
 
 
 class IllegalTransition(PenstockError):

@@ -1,4 +1,4 @@
-"""Libraries that only some of Penstock's users need: asked for by the name of their extra."""
+"""Optional libraries, which only some users need, and the extras that install them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from .errors import UsageError
 from .hiding import hidden
 
-#: The extra of ``pyproject.toml`` that brings a library, by what it is imported as.
+#: The extra of ``pyproject.toml`` that installs a library, by the name it is imported under.
 EXTRAS = {
     "accelerate": "huggingface",
     "keras": "keras",
@@ -24,24 +24,24 @@ EXTRAS = {
 
 
 def need(library: str, what: str) -> None:
-    """Raise UsageError naming the extra where ``library``, which ``what`` needs, is not installed.
+    """Raise ``UsageError``, naming the extra, if ``library`` is not installed.
 
-    The library is only looked for, not imported.
+    ``what`` says what needs it. The library is only looked for, not imported.
     """
     if find_spec(library) is None:
         raise UsageError(lacking(library, what))
 
 
 def lacking(library: str, what: str) -> str:
-    """That ``library``, which ``what`` needs, is not installed, and how to install it."""
+    """A message: ``what`` needs ``library``, which is not installed, and how to install it."""
     how = f"pip install 'penstock[{EXTRAS[library]}]'"
     return f"{what} needs {library}, which is not installed: {how}"
 
 
 def advice(error: BaseException) -> str:
-    """What to do about what could not be imported, to follow its message; empty where that is all.
+    """What to do about a failed import, to follow the error's message; empty if there is no advice.
 
-    An extra is to be installed, or a file to be renamed that has the name of a library.
+    It names an extra to install, or a file to rename because it has the name of a library.
     """
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     extra = EXTRAS.get((name or "").partition(".")[0])

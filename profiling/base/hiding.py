@@ -1,14 +1,14 @@
-"""A file of the user's that has the name of a library, and so takes its place, or is not found.
+"""Finding a user's file that has the name of a library and so hides it, or is hidden by it.
 
-Python looks for modules beside the script first: a ``queue.py`` there is what every library gets
-that imports Python's own ``queue``. It fails then in ways that do not name the file. Little is
-imported here: it may be the very thing that cannot be.
+Python looks for modules beside the script first. So every library that imports Python's own
+``queue`` gets a user's ``queue.py`` that lies there, and fails in ways that do not name the file.
+This module imports little: what it imports may itself be hidden.
 """
 
 from __future__ import annotations
 
 # ruff: noqa: PTH100, PTH112, PTH113, PTH118, PTH120
-# No pathlib: it may be what is hidden.
+# No pathlib: it may itself be hidden.
 import os
 import sys
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from importlib.machinery import PathFinder
 
 from .errors import UsageError
 
-#: Errors of a chain that are looked at.
+#: The most errors of a chain that are examined.
 _LINKS = 20
 
 
 def hidden(error: BaseException) -> str:
-    """What to do where a file that is called like a library is behind ``error``; else empty."""
+    """What to do if a file with the name of a library is behind ``error``; empty if none is."""
     for name in _names(error):
         for folder in _users_folders():
             for file in (f"{name}.py", os.path.join(name, "__init__.py")):
@@ -32,13 +32,13 @@ def hidden(error: BaseException) -> str:
 
 
 def explained(error: Exception) -> Exception:
-    """``error``, or a ``UsageError`` where a file that is called like a library is behind it."""
+    """``error``, or a ``UsageError`` if a file with the name of a library is behind it."""
     words = hidden(error)
     return UsageError(f"{words} ({type(error).__name__}: {error})") if words else error
 
 
 def _names(error: BaseException | None) -> Iterator[str]:
-    """The modules that an error, or what led to it, could not be imported from or lacks a name."""
+    """The modules that an error, or one that led to it, failed to import or found incomplete."""
     for _ in range(_LINKS):
         if error is None:
             return
@@ -53,7 +53,7 @@ def _names(error: BaseException | None) -> Iterator[str]:
 
 
 def _users_folders() -> list[str]:
-    """Where modules are looked for, but for Python's own folders and those of installed ones."""
+    """The folders on ``sys.path``, except Python's own and those of installed libraries."""
     python = os.path.dirname(os.__file__)
     folders = [os.path.abspath(folder) for folder in sys.path]
     return [
@@ -67,7 +67,7 @@ def _users_folders() -> list[str]:
 
 
 def _library(name: str, folder: str) -> str:
-    """Which library of this name is anywhere but in ``folder``; empty where there is none."""
+    """Which library of this name is anywhere but in ``folder``; empty if there is none."""
     if name in sys.stdlib_module_names:
         return f"Python's module {name}"
     others = [other for other in sys.path if os.path.abspath(other) != folder]

@@ -1,4 +1,4 @@
-"""URLs as they may be shown: without the credentials that they carry."""
+"""URLs for messages, without the credentials that they carry."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import re
 
 
 def hide_password(url: str) -> str:
-    """``url`` without user and password, fit for messages; safe for malformed URLs as well."""
+    """``url`` without user and password, fit for messages. Malformed URLs are safe as well."""
     hidden = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
     return re.sub(r"((?:password|pass|username)=)[^&#]*", r"\1***", hidden)

@@ -1,10 +1,10 @@
-"""Users' values and exceptions in a message: their own methods may raise, or give too much."""
+"""Users' values and exceptions as text for messages: their methods may raise, or say too much."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Characters of one value in a message.
+#: The most characters of one value in a message.
 LONGEST = 2_000
 
 
@@ -14,9 +14,9 @@ def named(cls: type) -> str:
 
 
 def worded(value: object, how: Callable[[object], str] = repr, most: int = LONGEST) -> str:
-    """``how(value)``, at most ``most`` characters; that it could not be had where it raises."""
+    """``how(value)``, cut to ``most`` characters; a placeholder if it raises."""
     try:
-        text = "".join([how(value)])  # a plain str, whatever kind of one it was
+        text = "".join([how(value)])  # a plain str, even of a subclass
     except BaseException as error:  # sys.exit in a __repr__, too
         kind, raised = named(type(value)), named(type(error))
         return f"<a {kind}, whose text could not be had: that raised {raised}>"

@@ -1,9 +1,9 @@
-"""How often an attempt is lost, as observed: what decides how often states become durable.
+"""The observed rate at which attempts are lost, which decides how often states become durable.
 
 A loss is an attempt whose memory is gone: its worker or device vanished, or its trainer died. The
-estimate is the mean of the rate's distribution after Bayes with a Gamma prior: ``PRIOR`` seconds of
-work with one loss in them, as if seen before. Older observations fade, so that an installation that
-has moved to machines of another kind is believed after a while.
+estimate is the mean of the rate's posterior distribution under a Gamma prior: ``PRIOR`` seconds of
+work with one loss in them. Older observations fade, so the estimate adapts when an installation
+moves to other machines.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from dataclasses import dataclass
 
 #: Shortest time between two checkpoints of a trial (seconds), however cheap they are.
 SHORTEST = 1.0
-#: Seconds of one slot's work in which one loss is assumed before anything was observed. Too short
-#: costs writes, too long costs replays; both grow with the square root only.
+#: The prior: seconds of one slot's work with one loss. Too short a value costs writes, too long a
+#: value costs replays; both grow only with the square root.
 PRIOR = 3600.0
-#: Seconds of one slot's work after which an observation counts half.
+#: After so many seconds of one slot's work, an observation counts half.
 MEMORY = 100 * 3600.0
 
 
 @dataclass(slots=True)
 class FaultTable:
-    """Seconds of work of slots, and losses within them; both fade with work."""
+    """Seconds of slots' work, and losses in that time. Both fade with work."""
 
     busy: float = 0.0
     losses: float = 0.0
 
     def saw_work(self, seconds: float) -> None:
-        """Take in that one slot had an attempt for so long, however it ended."""
+        """Take in that one slot had an attempt for ``seconds``, however it ended."""
         fade = 1.0 / (1.0 + max(0.0, seconds) / MEMORY)
         self.busy = fade * self.busy + max(0.0, seconds)
         self.losses *= fade
 
     def saw_loss(self) -> None:
-        """Take in that an attempt's memory was lost."""
+        """Take in that an attempt was lost, with its memory."""
         self.losses += 1.0
 
     @property
@@ -47,9 +47,9 @@ def checkpoint_interval(cost: float, mtbf: float) -> float:
     """Seconds of training after which a state is made durable: ``sqrt(2 * cost * mtbf)``.
 
     J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974;
-    J. T. Daly, FGCS 22(3), 2006. It balances writing (``cost`` seconds each) against what a loss
-    makes to be computed again (half an interval, once in ``mtbf`` seconds), for ``cost`` much less
-    than ``mtbf``. At least ``SHORTEST``.
+    J. T. Daly, FGCS 22(3), 2006. The interval balances the time for writing (``cost`` seconds each)
+    against the time for computing again after a loss (half an interval, once in ``mtbf`` seconds).
+    It holds for ``cost`` much less than ``mtbf``. It is at least ``SHORTEST``.
 
     >>> checkpoint_interval(0.02, 3600.0)
     12.0

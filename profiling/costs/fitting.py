@@ -1,15 +1,15 @@
-"""The throughput model fitted to a few measured places, with what remains unknown.
+"""The throughput model, fitted to a few measured places, with the uncertainty that remains.
 
-The logarithm of the time is the model's plus a smooth deviation of its own plus noise: a Gaussian
-process whose mean is the seven-parameter model (``speed``). The seven are fitted as logarithms to
-the most probable values under a prior (damped Gauss-Newton), which is what makes one or two points
-enough; the prior is on ratios only, so any unit of time and of work fits alike. Estimates
-are made by the linearised model (Rasmussen and Williams, "Gaussian processes for machine
-learning", 2006, section 2.7): near a measured place they follow what was measured there and are
-sure of it, far from all they follow the model.
+Theory of operation. The logarithm of the time is the model's, plus a smooth deviation, plus noise:
+a Gaussian process whose mean is the seven-parameter model (``throughput``). The seven parameters
+are fitted as logarithms to their most probable values under a prior (damped Gauss-Newton). With the
+prior, one or two points are enough; it is on ratios only, so any unit of time and of work fits
+equally well. Estimates use the linearised model (Rasmussen and Williams, "Gaussian processes for
+machine learning", 2006, section 2.7). Near a measured place they follow the measurement with
+confidence; far from all of them they follow the model.
 
-Plain Python on purpose: the matrices are small, and a plan that is made again from the same events
-must not depend on which linear algebra library a machine has.
+This is plain Python on purpose: the matrices are small, and a plan that is made again from the same
+events must not depend on a machine's linear algebra library.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .throughput import Estimate, Measured, Place, packed
 
 #: Standard deviation of the logarithm of one measured time.
 NOISE = 0.05
-#: Standard deviation of what is no noise and not in the model either, and how far it reaches: in
-#: the logarithms of nodes, width and a device's batch.
+#: Standard deviation of what is neither noise nor in the model, and how far it reaches, in the
+#: logarithms of nodes, width and a device's batch.
 MISFIT = 0.15
 REACH = (0.5, 1.0, 0.2)
-#: Steps of the fit at most; a fit of a dozen places takes about six.
+#: The most steps of a fit; a fit of a dozen places takes about six.
 STEPS = 20
 #: Logarithm of gamma - 1 beyond which computing and synchronising overlap fully.
 STEEPEST = 5.0
 
 _Row = list[float]
 
-#: The ratios of which a prior speaks, by the places of both in ``Coefficients``.
+#: The ratios that a prior is on, as pairs of positions in ``Coefficients``.
 RATIOS = ((1, 0), (2, 0), (3, 2), (4, 2), (5, 4))
 
 
@@ -44,38 +44,43 @@ RATIOS = ((1, 0), (2, 0), (3, 2), (4, 2), (5, 4))
 class Prior:
     """Means and standard deviations of six logarithms, before any measurement.
 
-    Five are of the ratios ``RATIOS``, where ``beta_grad`` counts times the global batch (the
-    measured places' geometric mean): of computing a batch on one device to what a step costs
-    anyway, of synchronising to that, of each further device to it, of a node's boundary to it.
-    The last is of ``gamma`` - 1.
+    Five are of the ratios ``RATIOS``, in which ``beta_grad`` is multiplied by the global batch (the
+    geometric mean of the measured places). They compare computing a batch on one device with the
+    fixed cost of a step; synchronising with that fixed cost; each further device with
+    synchronising; a node's boundary with synchronising within a node; and each further device with
+    synchronising across nodes. The last is of ``gamma`` - 1.
     """
 
     means: tuple[float, ...]
     deviations: tuple[float, ...]
 
 
-#: Of four applications on five kinds of GPU cluster (``families.json``), rounded; the
-#: deviations are a little wider than theirs, for CPU cores and other applications.
+#: From four applications on five kinds of GPU cluster (``families.json``), rounded. The deviations
+#: are a little wider than measured, for CPU cores and other applications.
 PRIOR = Prior((2.0, 0.3, -2.2, 0.5, -4.5, 0.6), (1.6, 1.2, 1.5, 1.0, 1.0, 1.5))
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedModel:
-    """What ``fit`` found. Cheap to ask: some 50 microseconds an estimate at 12 measured places."""
+    """The result of ``fit``. An estimate takes some 50 microseconds with 12 measured places."""
 
+    #: The measured places, each with its estimate.
     measured: dict[Place, Estimate]
-    #: The parameters as fitted, and the global batch that they are relative to.
+    #: The fitted parameters.
     _theta: _Row
+    #: The global batch that the parameters are relative to.
     _share: float
-    #: Factor of the covariance of what was measured, and by it the residuals and the slopes.
+    #: A factor of the measurements' covariance.
     _factor: list[_Row]
+    #: The residuals, solved by ``_factor``.
     _residuals: _Row
+    #: The slopes by parameter, solved by ``_factor``.
     _slopes: list[_Row]
-    #: Factor of the parameters' precision.
+    #: A factor of the parameters' precision.
     _precision: list[_Row]
 
     def estimate(self, place: Place) -> Estimate:
-        """Seconds at ``place``: as measured where it was measured, whatever the model says."""
+        """Seconds at ``place``: at a measured place the measurement, whatever the model says."""
         known = self.measured.get(place)
         if known is not None:
             return known
@@ -93,12 +98,12 @@ class SpeedModel:
         )
 
     def curve(self, max_width: int) -> tuple[Estimate, ...]:
-        """Estimates for 1 to ``max_width`` devices of one node, and one batch."""
+        """Estimates for 1 to ``max_width`` devices of one node, with the same batch."""
         return tuple(self.estimate(packed(width)) for width in range(1, max_width + 1))
 
 
 def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
-    """The model of all ``points``; several of one place count as their median.
+    """The model of all ``points``. Several points of one place count as their median.
 
     Raises:
         UsageError: no points.
@@ -131,9 +136,9 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
 def _most_probable(
     places: list[Place], logs: _Row, share: float, factor: list[_Row], prior: Prior
 ) -> tuple[_Row, _Row, list[_Row], list[_Row]]:
-    """Parameters, residuals and (by parameter) slopes by ``factor``, the precision's factor.
+    """The parameters; residuals and slopes (by parameter) solved by ``factor``; a precision factor.
 
-    Levenberg's and Marquardt's damping: a step that does not help is tried again, shorter.
+    It uses Levenberg-Marquardt damping: a step that does not help is tried again, shorter.
     """
     weights = [1.0 / deviation**2 for deviation in prior.deviations]
     pulls = [[0.0] * 7 for _ in range(7)]
@@ -146,7 +151,7 @@ def _most_probable(
         pulls[i][j] = pulls[j][i] = -weight
 
     def at(theta: _Row) -> tuple[float, _Row, list[_Row], _Row]:
-        """Half of what is minimised, residuals, slopes by parameter, and the prior's pull."""
+        """Half of what is minimised, residuals, slopes by parameter, and the prior's gradient."""
         rows = [_model(theta, place, share) for place in places]
         residuals = _solve(
             factor, [log - value for log, (value, _) in zip(logs, rows, strict=True)]
@@ -186,7 +191,7 @@ def _most_probable(
 
 
 def _model(theta: Sequence[float], place: Place, share: float) -> tuple[float, _Row]:
-    """Logarithm of the model's time, and its derivatives by the seven parameters."""
+    """The logarithm of the model's time, and its derivatives by the seven parameters."""
     fixed, moving = math.exp(theta[0]), math.exp(theta[1]) * place.share / share
     grad = fixed + moving
     slopes = [fixed / grad, moving / grad, 0.0, 0.0, 0.0, 0.0, 0.0]
@@ -197,7 +202,7 @@ def _model(theta: Sequence[float], place: Place, share: float) -> tuple[float, _
     sync = alpha + beta
     gamma = 1.0 + math.exp(min(theta[6], STEEPEST))
     apart = gamma * math.log(sync / grad)
-    # The part of computing in grad ** gamma + sync ** gamma.
+    # The share of computing in grad ** gamma + sync ** gamma.
     part = 1.0 / (1.0 + math.exp(apart)) if apart < 700.0 else 0.0
     value = math.log(grad) + (max(apart, 0.0) + math.log1p(math.exp(-abs(apart)))) / gamma
     slopes = [part * slope for slope in slopes]
@@ -209,7 +214,7 @@ def _model(theta: Sequence[float], place: Place, share: float) -> tuple[float, _
 
 
 def _covariance(one: Place, other: Place) -> float:
-    """Of what the model misses in two places."""
+    """The covariance, between two places, of what the model misses."""
     ratios = (one.nodes / other.nodes, one.width / other.width, one.share / other.share)
     apart = sum((math.log(ratio) / reach) ** 2 for ratio, reach in zip(ratios, REACH, strict=True))
     return MISFIT**2 * math.exp(-0.5 * apart)
@@ -232,7 +237,7 @@ def _normal(slopes: list[_Row], pulls: list[_Row]) -> list[_Row]:
 
 
 def _cholesky(matrix: list[_Row]) -> list[_Row]:
-    """The lower triangle that times its transpose is ``matrix``; rows end at the diagonal."""
+    """The lower triangle that times its transpose is ``matrix``. Rows end at the diagonal."""
     lower: list[_Row] = []
     for i, row in enumerate(matrix):
         made: _Row = []
@@ -244,7 +249,7 @@ def _cholesky(matrix: list[_Row]) -> list[_Row]:
 
 
 def _solve(lower: list[_Row], right: _Row) -> _Row:
-    """Forward: ``lower`` times what is returned is ``right``."""
+    """Solve forward: ``lower`` times the result is ``right``."""
     found: _Row = []
     for row, value in zip(lower, right, strict=True):
         found.append((value - _dot(found, row)) / row[-1])
@@ -252,7 +257,7 @@ def _solve(lower: list[_Row], right: _Row) -> _Row:
 
 
 def _solve_back(lower: list[_Row], right: _Row) -> _Row:
-    """Backward: the transpose of ``lower`` times what is returned is ``right``."""
+    """Solve backward: the transpose of ``lower`` times the result is ``right``."""
     found = list(right)
     for i in range(len(found) - 1, -1, -1):
         found[i] /= lower[i][i]

@@ -1,11 +1,11 @@
-"""Concave hulls of speed curves: what a fluid schedule can get out of each number of devices.
+"""Concave hulls of speed curves: the best that a fluid schedule can get from a number of devices.
 
-A trial that may be resized runs at any average of the speeds it was measured at, 0 among them. The
-best such average at every width is the concave hull of the points (width, speed) with (0, 0): its
-breakpoints are the only widths worth giving, and between two of them the hull is time shared
-between both (Blazewicz et al., "Preemptable malleable task scheduling problem", IEEE Trans.
-Computers 55(4), 2006). Widths may be fractions: 1/2 is one of two trials on a device, at the speed
-measured so. Beyond the fastest point more devices gain nothing, so the hull ends there.
+A trial that may be resized runs at any average of its measured speeds, including 0. The best such
+average at every width is the concave hull of the points (width, speed) with (0, 0). Its breakpoints
+are the only widths worth giving; between two of them the hull is time shared between both
+(Blazewicz et al., "Preemptable malleable task scheduling problem", IEEE Trans. Computers 55(4),
+2006). Widths may be fractions: 1/2 is one of two trials on a device, at the speed measured there.
+Beyond the fastest point more devices gain nothing, so the hull ends there.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ..base.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Hull:
-    """Widths (devices) and speeds (epochs a second) of the breakpoints; both rise strictly."""
+    """Widths (devices) and speeds (epochs a second) of the breakpoints. Both rise strictly."""
 
     widths: tuple[float, ...]
     speeds: tuple[float, ...]
 
     @property
     def breakpoints(self) -> tuple[tuple[float, float], ...]:
-        """(width, speed), narrowest first; (0, 0) is not among them."""
+        """(width, speed), the narrowest first, without (0, 0)."""
         return tuple(zip(self.widths, self.speeds, strict=True))
 
     def width_for(self, speed: float) -> float:
-        """Fewest devices on average that give ``speed``; infinite where no width does."""
+        """The fewest devices on average that give ``speed``; infinite if no width does."""
         at = bisect_left(self.speeds, speed)
         if at == len(self.speeds):
             return math.inf
@@ -44,8 +44,8 @@ class Hull:
 def hull(points: Iterable[tuple[float, float]]) -> Hull:
     """The least concave curve through (0, 0) above all ``points`` (width, speed), to its top.
 
-    Of several speeds at one width the highest counts. Points inside a straight edge are no
-    breakpoints. No arithmetic changes a point, so breakpoints are points, bit for bit.
+    Of several speeds at one width the highest counts. Points inside a straight edge are not
+    breakpoints. No arithmetic changes a point, so breakpoints are input points, bit for bit.
 
     Raises:
         UsageError: no points, or a width or speed that is not a positive number.

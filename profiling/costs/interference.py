@@ -1,15 +1,16 @@
-"""What trials that share a device do to each other's epochs, as measured.
+"""Interference: how much trials that share a device slow down each other's epochs, as measured.
 
-Theory of operation. The trials of a study differ by more than sharing costs, so epochs of a trial
-are compared with epochs of the same trial. With x the logarithm of an epoch's seconds, a trial that
-had m epochs as one of k - 1 trials on its device and n epochs as one of k tells that the step from
-k - 1 to k costs mean(x_k) - mean(x_k-1), with variance s² (1/m + 1/n); s² is what epochs of one
-trial scatter under equal conditions. The trials' steps are averaged with weights mn / (m + n).
+Theory of operation. The trials of a study differ by more than the cost of sharing, so epochs of a
+trial are compared with epochs of the same trial. Let x be the logarithm of an epoch's seconds. Take
+a trial with m epochs as one of k - 1 trials on its device, and n epochs as one of k. It shows that
+the step from k - 1 to k costs mean(x_k) - mean(x_k-1), with variance s² (1/m + 1/n), where s² is
+the variance of epochs of one trial under equal conditions. The steps of all trials are averaged
+with weights mn / (m + n).
 
-k trials do k / seconds(k) epochs a second in all, so k gains over k - 1 by log(k / (k - 1)) less
-the step. A number is *tried* until its gain is known; it is kept where that is beyond its noise
-above ``WORTH``, and else not used. Where epochs come to take another time than the same trial's
-before, under equal conditions, everything is measured anew.
+k trials do k / seconds(k) epochs a second in total, so k gains log(k / (k - 1)) less the step over
+k - 1. A number is *tried* until its gain is known. It is kept if the gain exceeds ``WORTH`` by more
+than its noise, and otherwise not used. If epochs begin to take another time than earlier ones of
+the same trial, under equal conditions, everything is measured again.
 """
 
 from __future__ import annotations
@@ -20,47 +21,48 @@ from typing import NamedTuple
 
 from .table import ALPHA, LEAST, MOVED
 
-#: By what part the total speed must grow for one more trial on a device.
+#: The least relative growth of total speed that justifies one more trial on a device.
 WORTH = 0.03
-#: So many epochs of a trial are to be known before another one joins it.
+#: How many epochs of a trial must be known before another one joins it.
 BASELINE = 2
-#: Weight of a step (two epochs before it and two after) from which on it is judged.
+#: The least weight of a step that is judged (two epochs before it and two after).
 ENOUGH = 1.0
-#: Shared epochs after which a gain that is still within its noise is none.
+#: After so many shared epochs, a gain that is still within its noise counts as none.
 TRIES = 24
-#: Deviations that a gain must be beyond.
+#: How many standard deviations a gain must exceed.
 SURE = 2.0
-#: An epoch counts as at most this far from its trial's mean (logarithm): four in a row that are
-#: beyond it move ``drift`` by ``MOVED``, one does not.
+#: An epoch counts as at most this far from its trial's mean (logarithm). Four epochs in a row
+#: beyond it move ``drift`` by ``MOVED``; one does not.
 OUTLIER = 1.5 * math.log(MOVED)
-#: Epochs shorter than this (seconds) are nothing but their overhead, and every slot is used.
+#: Epochs shorter than this (seconds) are only overhead, so every slot is used.
 SHORT = 0.001
-#: Epochs of a trial that its means remember.
+#: How many epochs of a trial its means remember.
 MEMORY = 20.0
-#: What epochs of a trial are taken to scatter by (deviation of the logarithm) before anything is
-#: known of it, and the number of epochs that this counts for.
+#: The prior deviation of a trial's epochs (of the logarithm), and the number of epochs that it
+#: counts for.
 SCATTER, SCATTER_COUNTS = 0.05, 2.0
 
 
 class Mean(NamedTuple):
-    """Of the logarithms of ``n`` epochs' seconds."""
+    """The mean of the logarithms of ``n`` epochs' seconds."""
 
     n: float
     mean: float
 
 
 class Step(NamedTuple):
-    """Sum of the weights of trials, and of weight times change of the logarithm of seconds."""
+    """The sum of trials' weights, and of weight times change of the logarithm of seconds."""
 
     weight: float
     sum: float
 
 
 class Verdict(NamedTuple):
-    """So many trials of a study a device may hold; ``trying``: the last of them to find out.
+    """How many trials of a study a device may hold.
 
-    ``gain`` is the total speed of the number that was judged last over one less, ``error`` its
-    relative deviation; None where nothing was judged.
+    ``trying``: the last of them is there to measure the gain. ``gain`` is the total speed with the
+    number that was judged last (``judged``) over that with one less, and ``error`` its relative
+    deviation. ``gain`` is None if nothing was judged.
     """
 
     slots: int
@@ -72,21 +74,23 @@ class Verdict(NamedTuple):
 
 @dataclass(slots=True)
 class Interference:
-    """Of one study on one kind of device: means by trial and number at work, and steps by number.
+    """What is measured of one study on one kind of device."""
 
-    ``shared`` counts epochs by number. ``squares`` and ``degrees`` give what epochs scatter by,
-    ``drift`` is how the newest ones differ from their trial's mean. ``memory``: the most that a
-    trainer of it was seen to use (bytes), 0 while nothing is known. ``short``: its newest epoch was
-    shorter than ``SHORT``.
-    """
-
+    #: Means of the logarithms of epochs' seconds, by trial and number at work.
     trials: dict[str, dict[int, Mean]] = field(default_factory=dict)
+    #: Steps, by the number at work after them.
     steps: dict[int, Step] = field(default_factory=dict)
+    #: How many epochs were seen, by number at work.
     shared: dict[int, int] = field(default_factory=dict)
+    #: The sum of squared deviations of epochs from their trial's mean.
     squares: float = 0.0
+    #: The degrees of freedom of ``squares``.
     degrees: float = 0.0
+    #: How the newest epochs differ from their trial's mean (logarithm).
     drift: float = 0.0
+    #: The most memory that a trainer was seen to use (bytes); 0 if not known.
     memory: int = 0
+    #: Whether the newest epoch was shorter than ``SHORT``.
     short: bool = False
 
     def saw(self, trial: str, at_work: int, seconds: float) -> None:
@@ -110,7 +114,9 @@ class Interference:
         self.shared[at_work] = self.shared.get(at_work, 0) + 1
 
     def has_baseline(self, trial: str, at_work: int) -> bool:
-        """Whether enough epochs of ``trial`` as one of ``at_work`` are known to compare with."""
+        """Whether enough epochs of ``trial`` as one of ``at_work`` trials are known to compare
+        with.
+        """
         known = self.trials.get(trial, {}).get(at_work)
         return known is not None and known.n >= BASELINE
 
@@ -134,7 +140,7 @@ class Interference:
         return found
 
     def stretch(self, at_work: int) -> float:
-        """How many times as long an epoch takes as alone; 1 for what is not known."""
+        """How many times as long an epoch takes as alone; 1 if not known."""
         steps = (self.steps.get(k) for k in range(2, at_work + 1))
         return math.exp(sum(step.sum / step.weight for step in steps if step and step.weight > 0))
 
@@ -144,7 +150,7 @@ class Interference:
         return (prior + self.squares) / (SCATTER_COUNTS + self.degrees)
 
     def _count(self, known: dict[int, Mean], at_work: int, sign: int) -> None:
-        """Add a trial to (+1) or take it from (-1) the steps that ``at_work`` is a side of."""
+        """Add a trial to (+1) or take it from (-1) the steps on either side of ``at_work``."""
         for k in (at_work, at_work + 1):
             fewer, more = known.get(k - 1), known.get(k)
             if fewer is None or more is None:
@@ -167,7 +173,7 @@ class SharingTable:
     studies: dict[str, dict[str, Interference]] = field(default_factory=dict)
 
     def of(self, study: str, kind: str) -> Interference:
-        """What is known; nothing at first."""
+        """What is known of a study on a kind of device; empty at first."""
         return self.studies.setdefault(study, {}).setdefault(kind, Interference())
 
     def forget_study(self, study: str) -> None:

@@ -1,7 +1,7 @@
-"""What became of epochs since the installation began, and how long attempts took to get going.
+"""Counts of epochs by outcome since the installation began, and how long attempts took to start.
 
-The engine keeps it, so that it is in the ledger's snapshots: counts go on where they were after a
-restart, and whoever follows the ledger's events has the same ones.
+The engine keeps them, so that they are in the ledger's snapshots: counts continue after a restart,
+and whatever follows the ledger's events has the same counts.
 """
 
 from __future__ import annotations
@@ -10,38 +10,39 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-#: What an epoch came to. ``repeated``: it was accepted before, and computed again to get to its
-#: state. Of an attempt that ended early, the epoch that it was in: ``failed`` (the user's code),
-#: ``lost`` (the infrastructure), ``revoked`` (an operator's deadline), ``cancelled`` (the study).
+#: Outcomes of an epoch. ``repeated``: it was accepted before, and computed again to get its state.
+#: If an attempt ended early, its current epoch is ``failed`` (the user's code), ``lost`` (the
+#: infrastructure), ``revoked`` (an operator's deadline) or ``cancelled`` (the study).
 OUTCOMES = ("accepted", "repeated", "failed", "lost", "revoked", "cancelled")
-#: Upper bounds of a histogram's buckets (seconds). Snapshots hold counts by them: never changed.
+#: Upper bounds of a histogram's buckets (seconds). They must never change: snapshots rely on them.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
 @dataclass(slots=True)
 class Histogram:
-    """Durations in seconds by ``BOUNDS``; the last count is of those above all of them."""
+    """Durations in seconds by ``BOUNDS``. The last count is of those above all bounds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
 
     def saw(self, seconds: float) -> None:
-        """Take in one duration; clocks that were set back make none below 0."""
+        """Take in one duration. A negative one, from a clock that was set back, counts as 0."""
         seconds = max(0.0, seconds)
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
     def cumulative(self) -> list[tuple[str, int]]:
-        """(upper bound, how many are at most so long), as Prometheus has it."""
+        """(upper bound, number of durations up to it) pairs, as Prometheus has them."""
         names = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
         return list(zip(names, accumulate(self.counts), strict=True))
 
 
 @dataclass(slots=True)
 class Tally:
-    """Epochs by outcome, training in accepted ones (seconds), and two histograms.
+    """Epochs by outcome, training time in accepted ones (seconds), and two histograms.
 
-    ``to_claim``: dispatch to claim. ``to_accept``: claim to the attempt's first accepted epoch.
+    ``to_claim`` is the time from dispatch to claim; ``to_accept`` from the claim to the attempt's
+    first accepted epoch.
     """
 
     epochs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
@@ -50,15 +51,15 @@ class Tally:
     to_accept: Histogram = field(default_factory=Histogram)
 
     def saw(self, outcome: str, n: int = 1) -> None:
-        """Take in what became of ``n`` epochs."""
+        """Take in the outcome of ``n`` epochs."""
         self.epochs[outcome] += n
 
     def saw_first(self, since_dispatch: float, since_claim: float) -> None:
         """Take in an attempt's first accepted epoch.
 
-        The former by the scheduler's clock, the latter by the worker's. Nothing where it is 0: an
-        older worker does not say. The way of the report counts as dispatch to claim, which
-        it is alike.
+        ``since_dispatch`` is by the scheduler's clock, ``since_claim`` by the worker's (seconds).
+        Nothing is counted if ``since_claim`` is 0, as an older worker reports it. The travel time
+        of the report counts as dispatch to claim, which is a similar delay.
         """
         if since_claim > 0.0:
             self.to_claim.saw(since_dispatch - since_claim)

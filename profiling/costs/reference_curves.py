@@ -1,12 +1,12 @@
-"""Families of speed curves: seconds an epoch by width, of real trainings, from our coefficients.
+"""Reference speed curves: seconds an epoch by width, of real trainings, from our coefficients.
 
-A curve belongs to an application, a kind of GPU cluster and a global batch, which is cut over the
-devices; they are packed on as few nodes as they fit on. Where a device's part is larger than any
-that was measured it is computed in equal pieces, with one synchronisation, as AdaptDL does.
+A curve belongs to an application, a kind of GPU cluster and a global batch. The batch is cut over
+the devices, which are packed on as few nodes as they fit on. If a device's part is larger than any
+that was measured, it is computed in equal pieces with one synchronisation, as AdaptDL does.
 
-``families.json`` has the seven parameters (``speed``) of four applications on five clusters, fitted
-by us (``python -m benchmarks.curves --refit``) to what the artifact of Sia (Jayaram Subramanya et
-al., SOSP 2023) measured.
+``families.json`` has the seven parameters (``throughput``) of four applications on five clusters.
+We fitted them (``python -m benchmarks.curves --refit``) to the measurements in the artifact of Sia
+(Jayaram Subramanya et al., SOSP 2023).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .throughput import Coefficients, Place, packed
 
 FILE = Path(__file__).with_name("families.json")
 
-#: (width, seconds an epoch), narrowest first. Widths may be missing: they were not measured.
+#: (width, seconds an epoch), the narrowest first. Widths that were not measured are absent.
 Curve = tuple[tuple[int, float], ...]
 
 
@@ -39,7 +39,7 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class Fitted:
-    """By the coefficients: smooth but for the node's boundary."""
+    """A family from its coefficients. Its curves are smooth except at a node's boundary."""
 
     coefficients: Coefficients
     per_node: int
@@ -48,7 +48,7 @@ class Fitted:
     examples: int
 
     def curve(self, batch: float, max_width: int) -> Curve:
-        """As in ``Family``."""
+        """Seconds an epoch by width, as in ``Family``."""
         found = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
             pieces = math.ceil(batch / width / self.local_batches[1])
@@ -77,7 +77,10 @@ def fitted() -> dict[tuple[str, str], Fitted]:
 
 
 def curve(application: str, cluster: str, batch: float, max_width: int) -> Curve:
-    """Seconds an epoch by width, from our coefficients."""
+    """Seconds an epoch by width, from our coefficients.
+
+    Raises ``UsageError`` for an unknown application or cluster.
+    """
     families = fitted()
     if (application, cluster) not in families:
         known = ", ".join(f"{name} on {where}" for name, where in families)

@@ -1,8 +1,8 @@
-"""Ridge regression: a linear model of a few numbers, with what remains unknown of it.
+"""Ridge regression: a linear model of a few numbers, with its uncertainty.
 
-Bayesian linear regression under a normal prior of mean 0 (Bishop, "Pattern recognition and machine
-learning", 2006, section 3.3), the noise estimated along with it. Figures are rounded to
-``DIGITS``, so that a fit made again on another machine's linear algebra library is the same.
+It is Bayesian linear regression under a normal prior of mean 0 (Bishop, "Pattern recognition and
+machine learning", 2006, section 3.3), with the noise estimated along with it. Results are rounded
+to ``DIGITS``, so that a fit on another machine's linear algebra library gives the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Standard deviation of the noise before any row, and of how many rows that is worth.
+#: Prior standard deviation of the noise, and how many rows it counts as.
 NOISE = 0.4
 WORTH = 2.0
 #: Rounds of estimating coefficients and noise in turn.
@@ -23,18 +23,18 @@ DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """Coefficients, their covariance (rows), and the standard deviation of what they leave open."""
+    """Coefficients, their covariance (rows), and the standard deviation of the remaining noise."""
 
     mean: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...]
     noise: float
 
     def value(self, row: Sequence[float]) -> float:
-        """What is expected for ``row``."""
+        """The expected value for ``row``."""
         return sum(one * other for one, other in zip(self.mean, row, strict=True))
 
     def deviation(self, row: Sequence[float]) -> float:
-        """Its standard deviation, noise included."""
+        """The standard deviation of the value for ``row``, noise included."""
         at = np.array(row)
         return math.sqrt(max(0.0, float(at @ np.array(self.covariance) @ at)) + self.noise**2)
 
@@ -42,7 +42,9 @@ class Regression:
 def regress(
     rows: Sequence[Sequence[float]], values: Sequence[float], deviations: Sequence[float]
 ) -> Regression:
-    """The regression of ``values`` on ``rows``; ``deviations`` are the coefficients' prior's.
+    """The regression of ``values`` on ``rows``.
+
+    ``deviations`` are the prior standard deviations of the coefficients.
 
     >>> regress([(1.0, 0.0), (1.0, 1.0), (1.0, 2.0)] * 9, [1.0, 3.0, 5.0] * 9, (9.0, 9.0)).mean
     (1.000042437, 1.999964783)
@@ -54,7 +56,7 @@ def regress(
     for _ in range(ROUNDS):
         covariance = np.linalg.inv(gram / variance + penalty)
         mean = covariance @ cross / variance
-        # Rows that the coefficients have not used up speak of the noise (Bishop, 3.5).
+        # The degrees of freedom that the coefficients leave estimate the noise (Bishop, 3.5).
         used = float(np.sum(covariance * gram)) / variance
         off = float(np.sum((y - x @ mean) ** 2))
         variance = (WORTH * NOISE**2 + off) / (WORTH + max(0.0, len(y) - used))

@@ -1,18 +1,19 @@
-"""What the trials of a study have in common in their costs, and each trial's own curve from it.
+"""The cost model of a study: what its trials' costs have in common, and each trial's own curve.
 
-Theory of operation. The logarithm of trial j's seconds an epoch on w devices is taken for
+Theory of operation. The logarithm of trial j's seconds an epoch on w devices is modelled as
 
     log s(w) + (b + c log w) . x_j + u_j(w)
 
-``s`` is the study's *shape*: the throughput model (``fitting``) of those trials that ran at several
-widths, each relative to its own level, for only they can tell width and trial apart. ``x_j`` are
-the trial's features (1 and its hyperparameters): ``b`` and ``c``, by ridge regression, say what
-they do to the level and to the gain from devices. ``u_j`` is the trial's own: a Gaussian process of
-a level, a tilt in log w and a smooth deviation. A trial's own measurements say most of it; of a
-trial that has not run its deviation is known, and it is 0 on average.
+``s`` is the study's *shape*: the throughput model (``fitting``) of the trials that ran at several
+widths, each relative to its own level. Only such trials can tell the effect of the width from that
+of the trial. ``x_j`` are the trial's features (1 and its hyperparameters). ``b`` and ``c``, by
+ridge regression, are the features' effects on the level and on the gain from devices. ``u_j`` is
+the trial's own part: a Gaussian process of a level, a tilt in log w and a smooth deviation. A
+trial's own measurements determine most of it. For a trial that has not run it is 0 on average, with
+a known deviation.
 
-Gains are rounded to steps of ``STEP``, so that trials that have not been measured at several widths
-share their shapes, and what plans work out of a shape is worked out once.
+Gains are rounded to steps of ``STEP``. So trials that were not measured at several widths share
+their shapes, and what plans derive from a shape is computed once.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ from .fitting import NOISE, fit
 from .regression import Regression, regress
 from .throughput import Estimate, Measured, Shape, packed
 
-#: Prior standard deviations of what a hyperparameter does to the level and to the gain.
+#: Prior standard deviations of a hyperparameter's effects on the level and on the gain.
 EFFECT = (1.0, 0.2)
-#: Prior standard deviation of the logarithm of a study's level: anything.
+#: Prior standard deviation of the logarithm of a study's level: any level is possible.
 ANYTHING = 50.0
-#: Of a trial's own tilt in log width, and of its smooth deviation and how far that reaches.
+#: Prior standard deviations of a trial's own tilt in log width and of its smooth deviation, and how
+#: far the latter reaches.
 TILT = 0.1
 SMOOTH = 0.1
 REACH = 1.0
-#: Steps to which gains are rounded.
+#: The step to which gains are rounded.
 STEP = 0.05
-#: Widths that a study's fit goes by at most; its cost grows with their third power.
+#: The most widths that a study's fit uses; its cost grows with their third power.
 WIDTHS = 10
 #: Rounds of fitting levels and shape in turn.
 ROUNDS = 2
 DIGITS = 9
 
-#: A width that was not measured is expected this many standard deviations slower than estimated,
-#: and hoped to be so many faster (of 1, 2 and 3 the best on simulated studies: trials that differ
-#: in kind are further from what they have in common than the deviations say).
+#: At widths that were not measured, the cautious estimate is ``CAUTION`` deviations slower and the
+#: optimistic one ``HOPE`` deviations faster. Of 1, 2 and 3, this ``HOPE`` was the best on simulated
+#: studies: trials of different kinds differ by more than the deviations say.
 CAUTION = 0.5
 HOPE = 3.0
 
@@ -66,16 +68,17 @@ class Pool:
     regression: Regression
 
     def __hash__(self) -> int:
-        """Of the study's level, which tells pools apart: it is looked up for every trial."""
+        """A hash of the study's level, which tells pools apart. It is needed for every trial."""
         return int(1e9 * self.regression.mean[0])
 
 
 class Expected(NamedTuple):
-    """Seconds an epoch of a trial.
+    """Expected seconds an epoch of a trial.
 
-    ``level`` is on one device (None: nothing was measured) and ``deviation`` the standard deviation
-    of its logarithm; ``shape`` is (width, seconds there over those on one device) from width 1 on,
-    with caution at widths that the trial was not measured at, and ``hope`` with hope instead.
+    ``level`` is on one device (None: nothing was measured), and ``deviation`` the standard
+    deviation of its logarithm. ``shape`` is (width, seconds there over those on one device) from
+    width 1 on. It is cautious at widths at which the trial was not measured; ``hope`` is optimistic
+    there.
     """
 
     level: float | None
@@ -85,8 +88,8 @@ class Expected(NamedTuple):
 
 
 def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Pool:
-    """The pool of ``trials`` (features, points), of which there is at least one, to ``widest``."""
-    # Widths of one trial alone tell of no width, but of the level.
+    """The pool of at least one of ``trials`` (features, points), for widths up to ``widest``."""
+    # A trial with one width says nothing of the shape, only of the level.
     several = [at for at, (_, points) in enumerate(trials) if len(points) > 1]
     shape = _prior(widest)
     size = 2 * len(trials[0][0]) + 1
@@ -137,11 +140,11 @@ def _row(features: tuple[float, ...], width: int) -> tuple[float, ...]:
 
 
 def expected(study: Pool, features: tuple[float, ...], points: Points, widest: int) -> Expected:
-    """What is expected of a trial with ``features`` and ``points`` of its own, up to ``widest``."""
+    """The costs expected of a trial with ``features`` and its own ``points``, up to ``widest``."""
     if len(points) > 1:
         return _own(study, features, tuple(points.items()), widest)
     for width, seconds in points.items():
-        # One width tells of the level, and leaves the shape as it is.
+        # One width determines the level, and leaves the shape as it is.
         gain = _gain(study, features)
         there = _common(study, gain)[width - 1]
         shape, hope = _unsure(study, gain, widest, width)
@@ -151,7 +154,7 @@ def expected(study: Pool, features: tuple[float, ...], points: Points, widest: i
 
 @lru_cache(maxsize=4096)
 def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expected:
-    """Of a trial that has not run, as its features are: asked again at every plan until it does."""
+    """The costs expected of a trial that has not run. Cached, as every plan asks until it runs."""
     shape, hope = _unsure(study, _gain(study, features), widest, 1)
     row = _row(features, 1)
     level, deviation = math.exp(study.regression.value(row)), study.regression.deviation(row)
@@ -159,14 +162,14 @@ def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expect
 
 
 def _gain(study: Pool, features: tuple[float, ...]) -> int:
-    """What the features say of the gain from devices (in steps)."""
+    """The features' effect on the gain from devices (in steps)."""
     by = study.regression.mean[2::2]
     return round(sum(each * x for each, x in zip(by, features, strict=True)) / STEP)
 
 
 @lru_cache(maxsize=64)
 def prior(widest: int) -> Expected:
-    """What is expected of a study of which nothing was measured."""
+    """The costs expected of a study without measurements."""
     shape, hope = _both_ways(_prior(widest), known=1)
     return Expected(None, shape, math.inf, hope)
 
@@ -189,12 +192,12 @@ def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
 
 @lru_cache(maxsize=1024)
 def _unsure(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Shape]:
-    """For a trial that was measured at width ``known`` only; 1 where it was not at all."""
+    """Shape and hope of a trial that was measured only at width ``known``; 1 if not at all."""
     return _both_ways(_common(study, gain)[:widest], known)
 
 
 def _both_ways(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
-    """With caution, and with hope, but for widths 1 and ``known``."""
+    """The cautious and the optimistic shape. Widths 1 and ``known`` are the same in both."""
     shape, hope = (
         tuple(
             (
@@ -212,7 +215,7 @@ def _both_ways(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
 def _own(
     study: Pool, features: tuple[float, ...], points: tuple[tuple[int, float], ...], widest: int
 ) -> Expected:
-    """As measured at its ``points``; elsewhere they count by how near they are."""
+    """As measured at its ``points``. Other widths follow the points by their distance."""
     widths = np.arange(1, max(widest, *(width for width, _ in points)) + 1)
     logs = np.log(widths)
     rows = [_row(features, int(width)) for width in widths]
@@ -244,7 +247,7 @@ def _rounded(factors: np.ndarray) -> Shape:
 
 
 def _covariance(some: np.ndarray, others: np.ndarray, noise: float) -> np.ndarray:
-    """Of trials' own part at logarithms of widths."""
+    """The covariance of trials' own parts between logarithms of widths."""
     apart = (some[:, None] - others[None, :]) / REACH
     tilts = TILT**2 * some[:, None] * others[None, :]
     found: np.ndarray = noise**2 + tilts + SMOOTH**2 * np.exp(-0.5 * apart**2)

@@ -1,9 +1,9 @@
-"""What epochs and segments cost, as measured: the one place that policies and segmentation read.
+"""The cost table: measured costs of epochs and segments, for policies and segment lengths.
 
-Of every trial and width the table keeps an exponentially weighted mean (weight ``ALPHA`` on the
-newest). What is expected elsewhere is worked out from all of a study's trials (``pooling``): at
-widths that a trial was not run at, and for trials that have not run. Of a study without a single
-measured epoch nothing is expected: the caller gets None and says so.
+For every trial and width the table keeps an exponentially weighted mean (weight ``ALPHA`` on the
+newest). Other costs are estimated from all of a study's trials (``study_model``): those at widths
+that a trial was not run at, and those of trials that have not run. For a study without a measured
+epoch nothing is estimated, and the caller gets None.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from .study_model import Expected, Pool, expected, pool, prior
 
 ALPHA = 0.3
-#: An estimate that moved by this factor since it was last planned with is to be planned anew.
+#: If an estimate moved by this factor since it was last planned with, the plan is made again.
 MOVED = 1.25
-#: A study's pool is made anew when it has so many more points, as a factor.
+#: A study's pool is made again when its number of points has grown by this factor.
 MORE = 1.1
-#: Seconds of a resize before any was measured (docs/measured.md: 17 to 100 ms by the state's size).
+#: Seconds of a resize before one was measured (docs/measured.md: 17 to 100 ms by the state's size).
 FIRST_RESIZE = 0.06
-#: An epoch is taken to last this long at least (seconds): what does nothing has no ratios.
+#: The shortest time that an epoch is taken to last (seconds), so that ratios exist.
 LEAST = 1e-6
-#: Seconds from the end of one segment to the first step of the next, before any was measured.
+#: Seconds from the end of one segment to the first step of the next, before one was measured.
 FIRST_OVERHEAD = 0.005
 
 
@@ -33,10 +33,10 @@ def _blend(old: float | None, new: float) -> float:
 
 @dataclass(slots=True)
 class TrialCosts:
-    """Seconds an epoch of a trial by width: ``means`` now, and ``planned`` with.
+    """Seconds an epoch of a trial, by width: the present ``means``, and those ``planned`` with.
 
-    ``last`` is the width of its newest epoch; ``features`` are the numbers that its configuration
-    is told apart by.
+    ``last`` is the width of its newest epoch. ``features`` are the numbers that tell its
+    configuration apart.
     """
 
     features: tuple[float, ...]
@@ -46,7 +46,7 @@ class TrialCosts:
 
     @property
     def seconds(self) -> float:
-        """Seconds of an epoch where it last ran."""
+        """Seconds of an epoch at the width where it last ran."""
         return self.means[self.last]
 
 
@@ -54,8 +54,8 @@ class TrialCosts:
 class StudyCosts:
     """Trials of a study that have run, and means by width of all of them.
 
-    ``changes`` counts what came new into any ``planned``. ``pool`` was made after ``pooled`` of
-    them.
+    ``changes`` counts new values in any trial's ``planned``. ``pool`` was made after ``pooled``
+    changes.
     """
 
     trials: dict[str, TrialCosts] = field(default_factory=dict)
@@ -69,8 +69,8 @@ class StudyCosts:
 class CostTable:
     """Seconds an epoch by study, trial and width, and seconds of a segment and of a resize.
 
-    ``resizes`` is how many were measured. ``features`` of a trial are as many numbers for all
-    trials of a study.
+    ``resizes`` is how many resizes were measured. All trials of a study have the same number of
+    features.
     """
 
     studies: dict[str, StudyCosts] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class CostTable:
     ) -> bool:
         """Take in one epoch's training time (seconds) on ``width`` devices.
 
-        True where it is not what was expected: what follows from it is to be planned anew.
+        Returns whether it differs from what was expected, so that the plan should be made again.
         """
         seconds = max(LEAST, seconds)
         known = self.studies.get(study)
@@ -106,14 +106,14 @@ class CostTable:
         return moved
 
     def saw_segment(self, seconds: float, training: float, *, resized: bool) -> None:
-        """Take in one closed segment: dispatched-to-accepted and training time within it (seconds).
+        """Take in one closed segment: seconds from dispatch to acceptance, and of training within.
 
-        ``resized``: it began with a resize. Of others an overhead above a second is a start-up or a
-        fault, not what a segment costs: left out.
+        ``resized``: it began with a resize. For other segments an overhead above a second is left
+        out: it is a start-up or a fault, and not what a segment costs.
         """
         overhead = seconds - training
         if resized:
-            # The first one says more than what is assumed before any.
+            # The first measurement replaces the assumed value.
             old = self.resize if self.resizes else None
             self.resize = _blend(old, max(0.0, overhead - self.segment_overhead))
             self.resizes += 1
@@ -122,9 +122,9 @@ class CostTable:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """What is asked in the block leaves no trace: who only looks changes no later estimate.
+        """Within the block, asking for estimates leaves no trace and changes no later estimate.
 
-        A study's pool is made anew when it is asked for, and from then on depends on that moment.
+        A study's pool is made when it is asked for, and later estimates depend on that moment.
         """
         before = [(known, known.pool, known.pooled) for known in self.studies.values()]
         try:
@@ -141,9 +141,9 @@ class CostTable:
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
-        """What is expected of ``trial`` on 1 to ``widest`` devices.
+        """The costs expected of ``trial`` on 1 to ``widest`` devices.
 
-        ``level`` is None where no epoch of the study was measured.
+        ``level`` is None if no epoch of the study was measured.
         """
         known = self.studies.get(study)
         if known is None:
@@ -161,7 +161,7 @@ class CostTable:
     def seconds_at(
         self, study: str, trial: str, width: int, features: tuple[float, ...] = ()
     ) -> float | None:
-        """Expected seconds of one epoch of ``trial`` on ``width`` devices; None as ``expected``."""
+        """Expected seconds of one epoch on ``width`` devices; None if nothing was measured."""
         found = self.expected(study, trial, width, features)
         return None if found.level is None else found.level * found.shape[-1][1]
 

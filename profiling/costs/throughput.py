@@ -1,4 +1,5 @@
-"""Seconds of a step or an epoch as a function of devices: the seven-parameter throughput model.
+"""The throughput model: seconds of a step or an epoch as a function of devices, in seven
+parameters.
 
 On ``width`` devices of ``nodes`` nodes, each with its ``share`` of the global batch::
 
@@ -9,10 +10,10 @@ On ``width`` devices of ``nodes`` nodes, each with its ``share`` of the global b
              alpha_node + beta_node * (width - 2)                 across nodes
 
 after Qiao et al., "Pollux: Co-adaptive cluster scheduling for goodput-optimized deep learning",
-OSDI 2021, section 3.2. ``gamma`` 1 is no overlap of computing and synchronising, large is full
-overlap. Amdahl's law is ``gamma`` 1 without synchronising. The model need not fall with ``width``:
-across a node's boundary T_sync may jump. It is linear in what a step costs, so the same form holds
-for epochs of steps of one batch.
+OSDI 2021, section 3.2. With ``gamma`` 1, computing and synchronising do not overlap; with a large
+``gamma`` they overlap fully. Amdahl's law is ``gamma`` 1 without synchronising. The model need not
+fall with ``width``: T_sync may jump at a node's boundary. It is linear in the cost of a step, so
+the same form holds for epochs of steps of one batch.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from dataclasses import dataclass, fields
 
 from ..base.errors import UsageError
 
-#: (width, seconds an epoch there over seconds an epoch on one device), widths rising from 1.
+#: (width, seconds an epoch there over those on one device), for widths that rise from 1.
 Shape = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a measurement or an estimate is of: devices, the nodes they are on, work of one device.
+    """What is measured or estimated: devices, the nodes they are on, and the work of one device.
 
     ``share`` is the part of the global batch that the busiest device computes, in any unit: only
     its ratio between places counts.
@@ -39,7 +40,7 @@ class Place:
     share: float
 
     def __post_init__(self) -> None:
-        """Refuse what no allocation is."""
+        """Raise ``UsageError`` for values that no allocation has."""
         if type(self.width) is not int or self.width < 1:
             raise UsageError.refuse("width", self.width, "a whole number of devices, at least 1")
         if type(self.nodes) is not int or not 1 <= self.nodes <= self.width:
@@ -51,7 +52,7 @@ class Place:
 def packed(width: int, per_node: int | None = None, batch: float = 1.0) -> Place:
     """``width`` devices on as few nodes of ``per_node`` devices as they fit on (None: on one).
 
-    ``batch`` is the global batch, which may stay 1 where it never differs.
+    ``batch`` is the global batch. It may stay 1 if it never differs.
 
     >>> packed(3, per_node=2, batch=48)
     Place(width=3, nodes=2, share=16.0)
@@ -61,44 +62,51 @@ def packed(width: int, per_node: int | None = None, batch: float = 1.0) -> Place
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds that a step, or an epoch, took in one place."""
+    """Seconds that a step, or an epoch, took at one place."""
 
     place: Place
     seconds: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no time."""
+        """Raise ``UsageError`` for values that are not a time."""
         if not 0 < self.seconds < math.inf:  # false for NaN too
             raise UsageError.refuse("seconds", self.seconds, "a positive number")
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds expected in one place, and the standard deviation of their natural logarithm."""
+    """Expected seconds at one place, and the standard deviation of their natural logarithm."""
 
     place: Place
     seconds: float
     deviation: float
 
     def high(self, deviations: float = 1.0) -> float:
-        """Seconds that are that many standard deviations above what is expected."""
+        """Seconds that are ``deviations`` standard deviations above what is expected."""
         return self.seconds * math.exp(deviations * self.deviation)
 
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The seven parameters, in seconds (``beta_grad``: seconds an example) but for ``gamma``."""
+    """The seven parameters of the model."""
 
+    #: Fixed seconds of computing a step.
     alpha_grad: float
+    #: Seconds of computing for a unit of ``Place.share``, such as an example.
     beta_grad: float
+    #: Seconds of synchronising two devices within a node.
     alpha_local: float
+    #: Seconds of synchronising each further device within a node.
     beta_local: float
+    #: Seconds of synchronising two devices across nodes.
     alpha_node: float
+    #: Seconds of synchronising each further device across nodes.
     beta_node: float
+    #: How far computing and synchronising overlap: 1 (not at all) to infinity (fully).
     gamma: float
 
     def __post_init__(self) -> None:
-        """Refuse what gives no time."""
+        """Raise ``UsageError`` for values that give no time."""
         for field in fields(self):
             value = getattr(self, field.name)
             if not (1 if field.name == "gamma" else 0) <= value < math.inf:
@@ -108,7 +116,7 @@ class Coefficients:
             raise UsageError.refuse("alpha_grad, beta_grad", (0, 0), "one of them positive")
 
     def seconds(self, place: Place) -> float:
-        """T of the model."""
+        """The time T of the model."""
         grad = self.alpha_grad + self.beta_grad * place.share
         if place.width == 1:
             return grad

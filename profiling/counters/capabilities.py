@@ -1,4 +1,4 @@
-"""One probe of what can be measured here, and why the rest cannot."""
+"""Capabilities: what can be measured on this machine, and why the rest cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .source import Source
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Whether ``counter`` of ``source`` can be read; if not, ``reason`` says why."""
+    """Whether ``counter`` of ``source`` can be read. If not, ``reason`` says why."""
 
     source: str
     counter: str
@@ -27,7 +27,7 @@ class Capability:
 def capabilities(gpus: Iterable[str] = ()) -> tuple[Capability, ...]:
     """Try everything once, for this process and for the GPUs of these UUIDs.
 
-    What cannot be read will be absent from readings; it is never zero.
+    A counter that cannot be read will be absent from readings. It is never zero.
     """
     sources = (*open_sources(0.0), *map(GpuSource, gpus))
     found: list[Capability] = []
@@ -39,5 +39,5 @@ def capabilities(gpus: Iterable[str] = ()) -> tuple[Capability, ...]:
 
 
 def open_sources(now: float) -> tuple[Source, ...]:
-    """What every machine is asked for; ``now`` is the time on the caller's steady clock."""
+    """The sources that every machine is asked. ``now`` is the time on the caller's steady clock."""
     return PerfSource(now), ProcessSource()

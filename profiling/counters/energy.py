@@ -1,14 +1,14 @@
-"""Joules, read where the hardware can be asked: RAPL for CPUs, NVML for GPUs; else None.
+"""Energy in joules, where the hardware measures it: RAPL for CPUs, NVML for GPUs; else None.
 
-Theory of operation. A meter tells what was used since it was last read, or None. RAPL's counter
-(Linux' powercap) begins anew after ``max_energy_range_uj``, some minutes of a busy CPU, so it is to
-be read every few seconds; where it may have come round more than once, nothing is known. A GPU has
-such a counter since Volta, without an end; of an older one the power is read, and its trapezoidal
-integral taken. One reading that is lost makes its window None: a part of the energy is not passed
-off as all of it, and no model is passed off as a reading.
+Theory of operation. A meter says what was used since it was last read, or None. RAPL's counter
+(Linux' powercap) wraps around after ``max_energy_range_uj``, some minutes of a busy CPU, so it must
+be read every few seconds. If it may have wrapped more than once, the result is None. A GPU has such
+a counter since Volta, which does not wrap. For an older GPU the power is read, and its trapezoidal
+integral is taken. One lost reading makes its window None: a part of the energy is never reported as
+all of it, and a model is never reported as a reading.
 
-A meter's joules are those of everything that ran on its part of the machine. A trial's are shared
-out of them by CPU-seconds or GPU-seconds (``Energy``); that is an allocation.
+A meter counts everything that ran on its part of the machine. A trial's joules are a part of that,
+allocated by CPU-seconds or GPU-seconds (``Energy``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..devices.nvml import start_nvml
 from .zeus import zeus_meters
 
 POWERCAP = Path("/sys/class/powercap")
-#: Watts that no CPU package draws, and no GPU: a counter that grew faster is not believed.
+#: More watts than any CPU package, and any GPU, draws: a counter that grew faster is not believed.
 MOST_OF_A_PACKAGE = 1000.0
 MOST_OF_A_GPU = 5000.0
 #: Seconds by which two clocks may differ.
 SLACK = 0.1
-#: Seconds between two readings of power beyond which nothing is known of what was between them.
+#: If two readings of power are further apart (seconds), the energy between them is unknown.
 LONGEST_GAP = 5.0
 
 
@@ -44,7 +44,7 @@ class Meter(Protocol):
     def name(self) -> str: ...
 
     def read(self, now: float) -> float | None:
-        """Joules since the last reading (the first: since it was made); None where unknown.
+        """Joules since the last reading, or since the meter was made; None if unknown.
 
         ``now`` is the time on the caller's steady clock (seconds).
         """
@@ -52,9 +52,9 @@ class Meter(Protocol):
 
 
 def wrapped_difference(before: int, after: int, largest: int) -> int:
-    """Growth of a counter that goes from ``largest`` to 0, once at most.
+    """Growth of a counter that wraps from ``largest`` to 0, at most once.
 
-    Raises UsageError for readings that such a counter does not give.
+    Raises ``UsageError`` for readings that such a counter does not give.
     """
     for name, value in (("before", before), ("after", after)):
         if not 0 <= value <= largest:
@@ -63,9 +63,10 @@ def wrapped_difference(before: int, after: int, largest: int) -> int:
 
 
 class RaplMeter:
-    """One powercap zone: a CPU package, or the memory beside it. Raises OSError, ValueError.
+    """One powercap zone: a CPU package, or the memory beside it.
 
-    Since Linux 5.10 only root may read them: fine readings tell what a neighbour computes.
+    Raises ``OSError`` or ``ValueError`` if it cannot be read. Since Linux 5.10 only root may read
+    it, since fine readings reveal what other processes compute.
     """
 
     def __init__(self, zone: Path, now: float) -> None:
@@ -80,14 +81,14 @@ class RaplMeter:
             value = int(self._file.read_text())
             joules = wrapped_difference(self._last, value, self._largest) / 1e6
         except (OSError, ValueError, UsageError):
-            return None  # what was used is in the next difference, if that is in time
+            return None  # the next difference includes it, if that is in time
         seconds, self._at, self._last = now - self._at, now, value
         most = MOST_OF_A_PACKAGE * (seconds + SLACK)
         return joules if joules <= most <= self._largest / 1e6 else None
 
 
 class GpuMeter:
-    """A GPU's own counter of energy (nvmlDeviceGetTotalEnergyConsumption). Raises NVMLError."""
+    """A GPU's own energy counter (nvmlDeviceGetTotalEnergyConsumption). Raises ``NVMLError``."""
 
     def __init__(self, uuid: str, nvml: Any, now: float) -> None:
         self.name = uuid
@@ -103,7 +104,7 @@ class GpuMeter:
             return None
         joules, seconds = (value - self._last) / 1e3, now - self._at
         self._at, self._last = now, value
-        # It begins anew when the driver is loaded again.
+        # It restarts at zero when the driver is loaded again.
         return joules if 0 <= joules <= MOST_OF_A_GPU * (seconds + SLACK) else None
 
     def _millijoules(self) -> int:
@@ -111,7 +112,7 @@ class GpuMeter:
 
 
 class PowerMeter:
-    """The integral of sampled power, by trapezoids: (a + b) / 2 watts for the time between."""
+    """The integral of sampled power, by trapezoids: (a + b) / 2 watts between two samples."""
 
     def __init__(self, name: str, watts: Callable[[], float | None], now: float) -> None:
         self.name = name
@@ -130,10 +131,11 @@ class PowerMeter:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment of a process's energy, to be compared with a later one.
+    """A process's energy at one moment, to be compared with a later one.
 
-    ``joules`` are its own since the start, ``lost`` the readings that failed. Not ``whole``: one
-    failed right here, so that the next one will have joules from before it.
+    ``joules`` are the process's own since the start, ``lost`` is the number of failed readings. If
+    it is not ``whole``, a reading failed at this moment, so the next one will include joules from
+    before it.
     """
 
     joules: float
@@ -142,13 +144,14 @@ class Mark:
 
 
 class Energy:
-    """What a device's ``meters`` count, and a process's part of it. To be sampled each second.
+    """What a device's ``meters`` count, and a process's part of it. It should be sampled each
+    second.
 
-    The part between two samples is joules * own / all CPU-seconds where ``use`` tells them; idle
-    power is shared with the rest. The machine's come in ticks: what is drawn before the next one is
-    shared out when that comes, so parts of short windows are coarse and their sum is not. Where
-    ``use`` is None, as for a GPU, each reading's joules are shared equally by the trials that are
-    at work on the device (``trials``): each has its GPU-seconds then.
+    If ``use`` gives CPU-seconds, the part between two samples is joules * own / all CPU-seconds, so
+    idle power is allocated as well. The machine's CPU-seconds come in ticks: what is drawn before
+    the next tick is allocated when the tick comes, so parts in short windows are coarse while their
+    sum is not. If ``use`` is None, as for a GPU, each reading's joules are divided equally among
+    the trials at work on the device (``trials``), which gives each its GPU-seconds.
     """
 
     def __init__(
@@ -159,7 +162,7 @@ class Energy:
         self._joules = 0.0
         self._lost = 0
         self._trials = 1
-        # The device's joules that are not shared out yet, and the CPU-seconds when the last were.
+        # The device's joules that are not allocated yet, and CPU-seconds at the last allocation.
         self._pending = 0.0
         self._used: tuple[float, float] | None = None
 
@@ -176,34 +179,36 @@ class Energy:
         return Mark(self._joules, self._lost, not failed)
 
     def share(self, trials: int, now: float) -> None:
-        """From ``now`` on so many trials are at work on the device; CPU-seconds tell it anyway."""
+        """From ``now`` on, ``trials`` trials are at work on the device. Only needed without
+        ``use``.
+        """
         if self._use is None:
             self.sample(now)
             self._trials = trials
 
     def between(self, begin: Mark, end: Mark) -> float | None:
-        """The process's joules in a window; None where a reading was lost."""
+        """The process's joules in a window; None if a reading was lost."""
         if not begin.whole or begin.lost != end.lost:
             return None
         return end.joules - begin.joules
 
     def _share_out(self, drawn: float, used: tuple[float, float]) -> None:
-        if self._used is None:  # what was drawn before is nobody's here
+        if self._used is None:  # joules drawn before the first sample are not allocated
             self._used = used
             return
         self._pending += drawn
         own, all_ = used[0] - self._used[0], used[1] - self._used[1]
         if all_ > 0:
-            # Only the latter comes in ticks: a part may seem to be more than the whole.
+            # Only ``all_`` comes in ticks, so a part may seem larger than the whole.
             self._joules += self._pending * min(1.0, own / all_)
             self._pending, self._used = 0.0, used
 
 
 def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
-    """CPU-seconds of this process and its children that ended, and of all on the machine.
+    """CPU-seconds of this process and its ended children, and of everything on the machine.
 
-    The latter come in ticks (10 ms, as a rule), without idle time, waits and what a hypervisor took
-    (proc(5), ``/proc/stat``). Raises OSError.
+    The latter come in ticks (usually 10 ms), without idle time, waits and time taken by a
+    hypervisor (proc(5), ``/proc/stat``). Raises ``OSError``.
     """
     ticks = [int(each) for each in stat.read_text().split("\n", 1)[0].split()[1:8]]
     user, nice, system, _, _, irq, softirq = ticks
@@ -213,9 +218,9 @@ def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
 
 
 def device_energy(gpu: str | None, powercap: Path, now: float) -> tuple[Energy | None, str]:
-    """The energy of the GPU of this UUID, or of the CPUs; None, and why, where it is not measured.
+    """The energy of the GPU with this UUID, or of the CPUs; or None and the reason.
 
-    Half of the meters are no measurement: all must be there.
+    All meters must be readable: half of them are no measurement.
     """
     if gpu:
         meters, missing = open_meters(now, (gpu,), powercap=None)
@@ -240,7 +245,7 @@ def open_meters(
 ) -> tuple[list[Meter], dict[str, str]]:
     """The meters that can be read, and why others cannot (name: reason).
 
-    Those of the CPUs are not asked where ``powercap`` is None.
+    The CPUs' meters are left out if ``powercap`` is None.
     """
     meters: list[Meter] = []
     missing: dict[str, str] = {}
@@ -265,7 +270,10 @@ def open_meters(
 
 
 def _counts(zone: Path) -> bool:
-    """Packages, and memory, which is in none; the parts of a package and the platform are not."""
+    """Whether a zone counts: packages do, and memory, which is part of none; the others do not.
+
+    The others are the parts of a package, and the platform.
+    """
     try:
         kind = (zone / "name").read_text().strip()
     except OSError:
@@ -285,5 +293,5 @@ def _gpu_meter(uuid: str, nvml: Any, now: float) -> Meter:
             except NVMLError:
                 return None
 
-        nvml.nvmlDeviceGetPowerUsage(gpu)  # neither a counter nor power: the caller hears why
+        nvml.nvmlDeviceGetPowerUsage(gpu)  # raises if there is neither a counter nor power
         return PowerMeter(uuid, watts, now)

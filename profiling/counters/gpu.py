@@ -1,7 +1,8 @@
-"""One GPU by NVIDIA's management library (NVML), with GPM's metrics where there are any.
+"""Counters of one GPU, from NVIDIA's management library (NVML), with GPM's metrics if there are
+any.
 
-GPM comes with Hopper. All of it is the device's, not this process's: trials that share a GPU share
-its readings. Shares are the percentages of NVML's reference, divided by 100.
+GPM comes with Hopper. All values are the device's, not this process's: trials that share a GPU
+share its readings. Shares are the percentages of NVML's reference, divided by 100.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PLAIN = ("gpu_busy_share", "gpu_memory_busy_share", "gpu_memory_bytes", "gpu_po
 
 
 class GpuSource:
-    """The GPU ``uuid``, asked through ``start()``: pynvml, with the driver started."""
+    """The GPU ``uuid``. ``start()`` returns pynvml, with the driver started."""
 
     name = "GPU"
 
@@ -93,7 +94,7 @@ class GpuSource:
 
 
 class _Gpm:
-    """GPM's metrics between this look and the last."""
+    """GPM's metrics between the last two reads."""
 
     def __init__(self, nvml: Any, gpu: Any) -> None:
         self._nvml = nvml

@@ -1,9 +1,10 @@
-"""The kernel's events on every thread of this process; hardware events where there are any.
+"""Counts of the kernel's events on every thread of this process, and of hardware events if
+available.
 
-The events of ``CORE`` and ``KERNEL`` count all the time, the pairs of ``PAIRS`` take turns. Each
-thread that is there when a group is opened gets the group; those that it starts later are counted
-with it. The events of a group are in the CPU together or not at all, so ratios are taken of them;
-only cache misses per 1000 instructions are of two groups.
+The events of ``CORE`` and ``KERNEL`` count all the time; the pairs of ``PAIRS`` take turns. When a
+group is opened, each existing thread gets it, and the threads that such a thread starts later are
+counted with it. The events of a group are on the CPU together or not at all, so ratios are taken
+within a group. Only cache misses per 1000 instructions use two groups.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from .perf_syscall import Kernel, attributes, decoded, why
 from .source import Readings
 from .windows import Count
 
-#: Seconds of a pair's turn, a little less than those between two samples.
+#: Seconds of a pair's turn, a little less than the time between two samples.
 TURN = 0.9
 
 Threads = Callable[[], Iterable[int]]
 
 
 def own_threads() -> list[int]:
-    """The threads of this process, by the kernel's number; the caller's first."""
+    """The kernel's ids of this process's threads; the caller's comes first."""
     own = threading.get_native_id()
     others = (int(path.name) for path in Path("/proc/self/task").iterdir())
     return [own, *(thread for thread in others if thread != own)]
@@ -37,7 +38,10 @@ class Group:
     def __init__(
         self, events: Sequence[Event], threads: Sequence[int], since: float, kernel: Kernel
     ) -> None:
-        """A thread that has ended is left out. Raises OSError for what cannot be opened."""
+        """Open the events. Threads that have ended are left out.
+
+        Raises ``OSError`` for events that cannot be opened.
+        """
         self._since = since
         self._kernel = kernel
         self._files: dict[str, list[int]] = {event.name: [] for event in events}
@@ -75,7 +79,7 @@ class Group:
 
 
 class PerfSource:
-    """Those events that can be opened here."""
+    """The events that can be opened here."""
 
     name = "kernel and CPU"
 
@@ -99,7 +103,7 @@ class PerfSource:
         return tuple(name for name in every if name not in self.missing)
 
     def _available(self, events: Sequence[Event]) -> list[Event]:
-        """Those that this thread may open, one by one."""
+        """The events that this thread may open, tried one by one."""
         found = []
         for event in events:
             attr = attributes(event.kind, event.config, kernel=event.kernel, leads=True)
@@ -124,7 +128,7 @@ class PerfSource:
         counts: dict[str, Count] = {}
         for group in (*self._steady, self._beside):
             if group is not None:
-                with suppress(OSError):  # absent from this sample: the window has less to go by
+                with suppress(OSError):  # absent from this sample: the window has fewer data
                     counts |= group.read()
         if len(self._pairs) > 1 and now - self._turned >= TURN:
             self._next(now)

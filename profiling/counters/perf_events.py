@@ -1,14 +1,15 @@
-"""Which events are counted: the paper's list, without its aliases and its dead events.
+"""The events that are counted: PipeTune's list, without aliases and events of no use here.
 
-PipeTune (Middleware 2020) counts 58 events. Seven are others under a second name (``cpu/X/``), a
-dozen count hardware transactions, which nothing here uses, some are clocks. On Intel the loads and
-stores of the data TLB are those of the first-level cache under another name, and branch-loads are
-branches. Events of the uncore and of model registers count the whole machine, not this process.
+PipeTune (Middleware 2020) counts 58 events. Seven of them are others under a second name
+(``cpu/X/``). A dozen count hardware transactions, which nothing here uses. Some are clocks. On
+Intel the loads and stores of the data TLB are those of the first-level cache under another name,
+and branch-loads are branches. Events of the uncore and of model registers count the whole machine,
+not this process.
 
-``CORE`` is counted all the time, six events; the pairs take turns beside it, a second each: at most
-eight events at once. CPUs have four general registers and often two for cycles and instructions
-alone, and the kernel's watchdog may hold one: a group that does not fit into what is left never
-runs, so groups are small, and the kernel lets them take turns in the registers.
+``CORE`` is counted all the time: six events. The pairs take turns beside it, a second each, so at
+most eight events are counted at once. CPUs have four general registers, and often two for cycles
+and instructions alone; the kernel's watchdog may hold one. A group that does not fit into the rest
+never runs. So groups are small, and the kernel lets them take turns in the registers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _MISSED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of the kernel's ABI (linux/perf_event.h). ``kernel``: also what happens in it."""
+    """An event of the kernel's ABI (linux/perf_event.h).
+
+    ``kernel``: it is also counted inside the kernel.
+    """
 
     name: str
     kind: int
@@ -61,7 +65,7 @@ PAIRS = (
     (_cache("l1d_stores", _L1D, _STORE), Event("bus_cycles", HARDWARE, 6)),
     (_cache("node_stores", _NODE, _STORE), _cache("node_store_misses", _NODE, _STORE, _MISSED)),
 )
-#: The kernel's own; they take no register of the CPU. Switches and migrations happen in the kernel.
+#: The kernel's own events, which need no CPU register. Switches and migrations occur in the kernel.
 KERNEL = (
     Event("task_clock", SOFTWARE, 1),
     Event("page_faults", SOFTWARE, 2),

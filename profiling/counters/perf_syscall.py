@@ -1,6 +1,6 @@
-"""``perf_event_open``, by ctypes: the kernel's counters of a thread and of those that it starts.
+"""``perf_event_open`` through ctypes: the kernel's counters of a thread and of those it starts.
 
-The layout is that of ``struct perf_event_attr`` (linux/perf_event.h, version 5: 112 bytes), the
+The layout is that of ``struct perf_event_attr`` (linux/perf_event.h, version 5: 112 bytes). The
 bits and the meaning of a read are those of the manual page perf_event_open(2).
 """
 
@@ -30,8 +30,8 @@ def attributes(kind: int, config: int, *, kernel: bool, leads: bool) -> bytes:
     """The attributes of one event.
 
     ``kernel`` counts what happens in the kernel too. Threads that the thread starts are counted
-    with it, processes are not (Linux 5.13; older ones refuse: EINVAL). Who leads a group is opened
-    disabled, and the others follow it.
+    with it; processes are not (Linux 5.13; older kernels refuse with EINVAL). The event that
+    ``leads`` a group is opened disabled, and the others follow it.
     """
     flags = _INHERIT | _INHERIT_THREAD
     if leads:
@@ -43,12 +43,12 @@ def attributes(kind: int, config: int, *, kernel: bool, leads: bool) -> bytes:
 
 
 class Kernel:
-    """The system calls, of which tests put others in place."""
+    """The system calls. Tests replace them."""
 
     def open(self, attr: bytes, thread: int, leader: int) -> int:
-        """Open an event of ``thread`` on any CPU, in the group of ``leader`` (-1: a new one).
+        """Open an event of ``thread`` on any CPU, in the group of ``leader`` (-1: a new group).
 
-        Raises OSError: EPERM, EACCES, ENOSYS, ENOENT, EINVAL ...
+        Raises ``OSError``: EPERM, EACCES, ENOSYS, ENOENT, EINVAL ...
         """
         number = _SYSCALL.get(platform.machine())
         if number is None:
@@ -68,11 +68,11 @@ class Kernel:
         return int(file)
 
     def enable(self, leader: int) -> None:
-        """Let a group count."""
+        """Start a group's counters."""
         fcntl.ioctl(leader, _ENABLE, _FOR_THE_GROUP)
 
     def read(self, file: int) -> bytes:
-        """24 bytes; fewer of an event that has failed."""
+        """Read 24 bytes; an event that has failed gives fewer."""
         return os.read(file, _READ.size)
 
     def close(self, file: int) -> None:
@@ -80,9 +80,9 @@ class Kernel:
 
 
 def decoded(read: bytes) -> tuple[int, int, int]:
-    """(value, enabled, running) since it was enabled; the last two in nanoseconds.
+    """(value, enabled, running) since it was enabled; the last two are in nanoseconds.
 
-    Raises OSError (EIO) for what a failed event reads.
+    Raises ``OSError`` (EIO) for a read of a failed event.
     """
     if len(read) != _READ.size:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -91,7 +91,7 @@ def decoded(read: bytes) -> tuple[int, int, int]:
 
 
 def why(error: OSError) -> str:
-    """What a refusal means, and what helps."""
+    """What an error means, and what helps."""
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     return f"{_MEANING.get(error.errno or 0, os.strerror(error.errno or 0))} ({name})"
 

@@ -1,8 +1,9 @@
-"""This process as the kernel accounts for it, what throttles it, and the pressure around it.
+"""Counters of this process as the kernel accounts for it, its throttling, and the pressure around
+it.
 
-CPU time, faults and switches are those of all threads, ended ones included (getrusage(2)); bytes
-are from ``/proc/self/io``, which containers may hide; throttling is from the control group
-(version 2); pressure is the whole machine's, its stall times in microseconds
+CPU time, faults and switches are those of all threads, including ended ones (getrusage(2)). Bytes
+are from ``/proc/self/io``, which containers may hide. Throttling is that of the control group
+(version 2). Pressure is the whole machine's, as stall times in microseconds
 (Documentation/accounting/psi.rst).
 """
 
@@ -21,14 +22,14 @@ PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-#: What a file of another form than expected raises.
+#: The errors that a file in an unexpected form raises.
 _NO_SUCH_LINE = (KeyError, ValueError, IndexError)
 
 _Look = Callable[[], dict[str, int]]
 
 
 class ProcessSource:
-    """Counters of this process; ``proc`` and ``groups`` are where the kernel shows them."""
+    """Counters of this process. ``proc`` and ``groups`` are where the kernel shows them."""
 
     name = "process"
 
@@ -73,7 +74,7 @@ class ProcessSource:
         return Readings(counts, gauges)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no file is kept open."""
 
     def _resident(self) -> int:
         return int(text(self._memory).split()[1]) * _PAGE
@@ -107,13 +108,16 @@ def _look_at_pressure(file: Path, kind: str) -> _Look:
 
 
 def _fields(file: Path) -> dict[str, int]:
-    """Lines of a name and a number, with or without a colon."""
+    """Numbers by name, from lines of a name and a number, with or without a colon."""
     lines = (line.replace(":", " ").split() for line in text(file).splitlines())
     return {name: int(value) for name, value in lines}
 
 
 def _control_group(proc: Path, groups: Path) -> Path:
-    """The folder of this process's control group; of version 1 there is none, nor in it a file."""
+    """The folder of this process's control group.
+
+    For version 1 it is a folder that does not exist.
+    """
     try:
         lines = text(proc / "self" / "cgroup").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""What a window comes to: rates a second and ratios, by the names that the rest works with.
+"""Values of a window: rates a second and ratios, by the names that the rest of Penstock uses.
 
-``RATES`` and ``RATIOS`` are all that there is, with their units; docs/profiling.md lists them. What
-was not measured in a window is absent from it.
+``RATES`` and ``RATIOS`` list all of them with their units; docs/profiling.md explains them. A value
+that was not measured in a window is absent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .windows import Fault, Window
 class Rate:
     """``factor`` times a counter's growth a second.
 
-    ``most``: growth a second of one busy core that no machine exceeds; more is a corrupt reading.
+    ``most`` is a growth a second for one busy core that no machine exceeds. More is a corrupt
+    reading.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """``factor`` times one counter over another of its group."""
+    """``factor`` times one counter (``over``) divided by another one of its group (``under``)."""
 
     name: str
     over: str
@@ -37,11 +38,11 @@ class Ratio:
     factor: float = 1.0
 
 
-#: Events a second of a core: 10 GHz, and more than any core does in a cycle.
+#: The most events a second of a core: 10 GHz, and more than any core does in a cycle.
 _EVENTS = 1e11
-#: Of what costs the kernel a call each.
+#: The most events a second that each cost the kernel a call.
 _CALLS = 1e8
-#: Of seconds in a second; clocks are not read at the very same time.
+#: The most seconds of a clock in a second; two clocks are not read at the very same time.
 _SECONDS = 1.5
 _BYTES = 1e12
 
@@ -110,7 +111,7 @@ RATIOS = (
     Ratio("node_load_miss_ratio", "node_load_misses", "node_loads", "1"),
     Ratio("node_store_miss_ratio", "node_store_misses", "node_stores", "1"),
 )
-#: Means over the window of what a source reads as it is: name to unit.
+#: Gauges: means over the window of values that a source reads directly, with their units.
 GAUGES = {
     "resident_bytes": "B",
     "gpu_busy_share": "1",
@@ -125,22 +126,23 @@ GAUGES = {
     "gpu_pcie_sent_bytes_s": "B/s",
     "gpu_pcie_received_bytes_s": "B/s",
 }
-#: What the training loop knows, put in by ``Reading.with_loop``.
+#: Values that the training loop knows, added by ``Reading.with_loop``.
 LOOP = {"loader_wait_share": "s/s", "samples_s": "1/s", "cpu_s_per_sample": "s"}
 #: Every name that a reading may have, and its unit.
 UNITS = {rate.name: rate.unit for rate in RATES} | {r.name: r.unit for r in RATIOS} | GAUGES | LOOP
 
 
 def most(cores: int) -> dict[str, float]:
-    """The most that each counter grows in a second on a machine of ``cores``."""
+    """The most that each counter can grow in a second on a machine with ``cores`` cores."""
     return {rate.counter: rate.most * cores for rate in RATES}
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One window: its length, its values by name (``UNITS``), and the counters that were dropped.
+    """One window: its length (seconds), its values by name (``UNITS``), and dropped counters.
 
-    ``dropped`` is a counter to the reason (``windows.Fault``); its values are not in ``values``.
+    ``dropped`` maps a counter to the reason (``windows.Fault``). Its values are absent from
+    ``values``.
     """
 
     seconds: float
@@ -148,10 +150,10 @@ class Reading:
     dropped: dict[str, Fault] = field(default_factory=dict)
 
     def with_loop(self, wait_s: float, samples: int) -> Reading:
-        """With what the loop measured over the same window.
+        """This reading, with what the loop measured over the same window.
 
-        ``wait_s``: seconds that it waited for the loader; ``samples``: examples that it trained on.
-        Raises UsageError for what cannot be.
+        ``wait_s`` is how many seconds the loop waited for the loader; ``samples`` is how many
+        examples it trained on. Raises ``UsageError`` for impossible values.
         """
         if not 0 <= wait_s <= self.seconds:
             raise UsageError.refuse("wait_s", wait_s, f"0 to the window's {self.seconds:.3f} s")

@@ -1,12 +1,12 @@
-"""Differences of counters over a window, and which of them are not believed. Pure.
+"""Differences of counters over a window, without those that cannot be right. No I/O.
 
-Theory of operation. A source is read each second and at both edges of a window; each pair of
-neighbouring samples gives one difference a counter. A counter that wraps, runs backwards, or grows
-by more than the hardware can, is dropped for the whole window: one corrupt sample must not become
-a cluster of its own. Hardware counters share their registers, so the kernel runs each for a part
-of the time it was enabled: over the window, a count is ``value * enabled / running``, all three
-from differences. With less than ``TRUSTED`` of the time it is an extrapolation, and dropped. What
-did not run at all is absent; it is never zero.
+Theory of operation. A source is read each second and at both edges of a window. Each pair of
+adjacent samples gives one difference for each counter. A counter that wraps, runs backwards, or
+grows by more than the hardware can is dropped for the whole window: one corrupt sample must not
+become a cluster of its own. Hardware counters share registers, so the kernel runs each one for part
+of the time that it is enabled. Over the window a count is ``value * enabled / running``, all three
+from differences. With less than ``TRUSTED`` of the time it is an extrapolation, and is dropped. A
+counter that did not run at all is absent; it is never zero.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Literal
 
 #: A count that ran for less than this share of the time it was enabled is not trusted.
 TRUSTED = 0.25
-#: Counters are this many bits wide, somewhere between the hardware and us.
+#: Widths of counters in bits, anywhere between the hardware and us.
 WIDTHS = (32, 48, 64)
 
-#: Seconds by which a bound is widened: clocks of the kernel move in ticks.
+#: A bound is widened by so many seconds, since the kernel's clocks move in ticks.
 SLACK = 0.1
 
 #: Why a counter is missing from a window in which it was read.
@@ -31,8 +31,8 @@ Fault = Literal["wrapped", "backwards", "jumped", "distrusted", "not counted"]
 class Count:
     """A cumulative counter as it was read.
 
-    ``enabled`` and ``running`` (nanoseconds) are those of a counter that is multiplexed; both 0 of
-    one that always counts. ``since`` is when it was opened, at zero (None: before anybody looked).
+    ``enabled`` and ``running`` (nanoseconds) are those of a multiplexed counter; both are 0 for one
+    that always counts. ``since`` is when it was opened, at zero (None: before the first sample).
     """
 
     value: int
@@ -43,9 +43,9 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """All that was read at one time (``at``, seconds on any steady clock).
+    """Everything that was read at one time (``at``, seconds on any steady clock).
 
-    ``gauges`` are values of the moment, or means since the sample before.
+    ``gauges`` are values of the moment, or means since the previous sample.
     """
 
     at: float
@@ -55,7 +55,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Total:
-    """One counter's differences, summed; ``seconds`` of wall clock are those that it covers."""
+    """The sum of one counter's differences. ``seconds`` is the time that they cover."""
 
     value: int = 0
     enabled: int = 0
@@ -70,7 +70,7 @@ class Total:
 class Window:
     """Sums up samples, from ``first`` on.
 
-    ``most`` bounds each counter's growth a second; what is not in it is not checked.
+    ``most`` bounds each counter's growth a second. A counter without a bound is not checked.
     """
 
     def __init__(self, first: Sample, most: Mapping[str, float]) -> None:
@@ -91,7 +91,7 @@ class Window:
         before = self._last
         seconds = after.at - before.at
         if seconds <= 0:
-            return  # the next one has what grew
+            return  # the next sample includes the growth
         self._last = after
         for name, count in after.counts.items():
             self._add(name, _base(before.counts.get(name), count), count, before.at, after.at)
@@ -118,7 +118,7 @@ class Window:
         total.seconds += seconds
 
     def totals(self) -> dict[str, Total]:
-        """What is believed of each counter in this window."""
+        """The total of each counter that is believed in this window."""
         faults = self.faults()
         return {name: total for name, total in self._totals.items() if name not in faults}
 
@@ -127,7 +127,7 @@ class Window:
         return {name: total / covered for name, (total, covered) in self._means.items()}
 
     def faults(self) -> dict[str, Fault]:
-        """Why each of the other counters is not."""
+        """Why each of the other counters is not believed."""
         faults = dict(self._faults)
         for name, total in self._totals.items():
             if name in faults or not total.enabled:
@@ -140,14 +140,14 @@ class Window:
 
 
 def _base(before: Count | None, after: Count) -> Count | None:
-    """What ``after`` has grown from: the sample before, or zero if it was opened since."""
+    """What ``after`` has grown from: the previous sample, or zero if it was opened since."""
     if after.since is None or (before is not None and before.since == after.since):
         return before
     return Count(0, since=after.since)
 
 
 def judge(before: Count, after: Count) -> Fault | None:
-    """What is wrong with two readings of one counter, whatever time lies between them."""
+    """What is wrong with two readings of one counter, whatever the time between them."""
     if after.value < before.value:
         return (
             "wrapped" if any(_wraps(before.value, after.value, w) for w in WIDTHS) else "backwards"
@@ -160,6 +160,6 @@ def judge(before: Count, after: Count) -> Fault | None:
 
 
 def _wraps(before: int, after: int, width: int) -> bool:
-    """From the last quarter of ``width`` bits into the first."""
+    """Whether a counter went from the last quarter of ``width`` bits into the first."""
     whole = 1 << width
     return whole * 3 // 4 <= before < whole and after < whole // 4

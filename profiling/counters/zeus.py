@@ -1,7 +1,9 @@
-"""A CPU's energy through Zeus (the extra ``energy``), whose daemon reads RAPL for those not root.
+"""A CPU's energy through Zeus (the extra ``energy``), whose daemon reads RAPL for users without
+root.
 
 The daemon is found by Zeus' own settings (``ZEUSD_SOCK_PATH``). Units are those of
-``zeus.device.cpu``: millijoules that only grow, wraps made up for. Not tried on a live daemon.
+``zeus.device.cpu``: millijoules that only grow, with wraps compensated. This was not tested with a
+live daemon.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ from typing import Any
 
 
 class ZeusMeter:
-    """CPU ``index`` of ``cpus`` (``zeus.device.get_cpus()``), and its memory. Raises its errors."""
+    """CPU ``index`` of ``cpus`` (``zeus.device.get_cpus()``), and its memory.
+
+    Raises Zeus' errors.
+    """
 
     def __init__(self, cpus: Any, index: int) -> None:
         self.name = f"zeus CPU {index}"
@@ -34,7 +39,7 @@ class ZeusMeter:
 
 
 def zeus_meters() -> tuple[list[ZeusMeter], str]:
-    """A meter for each CPU, or none and why."""
+    """A meter for each CPU; or none, and the reason."""
     try:
         from zeus.device import get_cpus
         from zeus.exception import ZeusBaseError

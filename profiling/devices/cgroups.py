@@ -1,11 +1,11 @@
-"""What this process's control groups leave it of memory, processor time and cores.
+"""Control groups: how much memory, processor time and how many cores they leave this process.
 
 Theory of operation. A container's limits are those of its control group and of every group around
-it: the narrowest one counts. ``/proc/self/cgroup`` names the process's group in each hierarchy, and
+it; the narrowest one counts. ``/proc/self/cgroup`` names the process's group in each hierarchy.
 ``/proc/self/mountinfo`` says where a hierarchy is mounted and which group is the mount's root (in a
 container often the container's own). Version 2 has one hierarchy, version 1 one for each
-controller; a hybrid host has both. A group that cannot be seen from here, a file that is missing or
-holds no number: each says nothing, and never that there is nothing left.
+controller; a hybrid host has both. A group that cannot be seen from here, or a file that is missing
+or holds no number, is taken as no limit, and never as a limit of zero.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-#: A limit of this many bytes is version 1's way to say that there is none.
+#: Version 1 writes a limit of at least this many bytes to say that there is none.
 UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """``memory`` in bytes, ``cpus`` in processors' worth of time; None where nothing limits it.
+    """The limits of the control groups; None where there is none.
 
-    ``cores`` are those that the process may run on; empty where no group says so.
+    ``memory`` is in bytes, ``cpus`` in processors' worth of time. ``cores`` are the cores that the
+    process may run on; it is empty if no group says so.
     """
 
     memory: int | None = None
@@ -32,7 +33,7 @@ class GroupLimits:
 
 
 def read_limits(root: Path = Path("/")) -> GroupLimits:
-    """The limits of this process. ``root`` is where ``proc`` and the mounts are (tests)."""
+    """The limits of this process. ``root`` is where ``proc`` and the mounts are (for tests)."""
     memory, cpus, cores = list[int](), list[float](), list[frozenset[int]]()
     for folder in _groups(root, "memory"):
         memory += _bytes(folder)
@@ -48,7 +49,7 @@ def read_limits(root: Path = Path("/")) -> GroupLimits:
 
 
 def usable_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process and those beside it have; None where that is not known."""
+    """Bytes of memory that this process and those beside it may use; None if not known."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -58,12 +59,12 @@ def usable_memory(root: Path = Path("/")) -> int | None:
 
 
 def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...]:
-    """Those of ``cores`` that this process may run on, at most as many as it is given the time of.
+    """The ``cores`` that this process may run on, at most as many as its processor time pays for.
 
-    At least one.
+    There is at least one.
     """
     limits, known = read_limits(root), sorted(cores)
-    # A set that has none of them in it speaks of other numbers than ours.
+    # A set that contains none of them uses another numbering.
     allowed = [core for core in known if core in limits.cores] or known
     return tuple(allowed if limits.cpus is None else allowed[: max(1, int(limits.cpus))])
 
@@ -87,7 +88,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _mount(words: list[str], kind: str) -> tuple[str, str, list[str]] | None:
-    """Root group, mount point and options of a line of ``mountinfo``, where it is of that kind."""
+    """Root group, mount point and options of a line of ``mountinfo``; None for another kind."""
     try:
         after = words.index("-")
         if words[after + 1] != kind:
@@ -98,9 +99,9 @@ def _mount(words: list[str], kind: str) -> tuple[str, str, list[str]] | None:
 
 
 def _upwards(top: Path, group: str, mounted: str) -> Iterator[Path]:
-    """From the group's folder below ``top``, which is the folder of group ``mounted``, to ``top``.
+    """The folders from the group's own up to ``top``, which is the folder of group ``mounted``.
 
-    A group that is not below it, seen from a container, has its limits in ``top`` itself.
+    A group that is not below it, as seen from a container, has its limits in ``top`` itself.
     """
     inside = PurePosixPath(group)
     parts = inside.relative_to(mounted).parts if inside.is_relative_to(mounted) else ()
@@ -116,7 +117,7 @@ def _bytes(folder: Path) -> Iterator[int]:
     for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
         for line in _lines(folder / name):
             yield from _limit(line)
-    for line in _lines(folder / "memory.stat"):  # version 1: also of groups that are out of sight
+    for line in _lines(folder / "memory.stat"):  # version 1: covers groups out of sight
         name, _, value = line.partition(" ")
         if name == "hierarchical_memory_limit":
             yield from _limit(value)
@@ -145,7 +146,7 @@ def _cores(folder: Path) -> Iterator[frozenset[int]]:
 
 
 def _numbers(text: str) -> frozenset[int]:
-    """``0-2,5`` as numbers; none where it is no such list."""
+    """``0-2,5`` as numbers; empty if it is no such list."""
     found = set[int]()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
@@ -157,7 +158,7 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file; none where it cannot be read."""
+    """The lines of a file; empty if it cannot be read."""
     try:
         return file.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,11 +1,12 @@
-"""Which devices this machine has, from a spec as a user writes it.
+"""Discovery of the devices that this machine has, from a spec as users write it.
 
-``cpu:2x1`` is two devices of one core, ``cpu:1x2`` one of two; ``gpu:all`` every GPU, ``gpu:0,1``
-two of them by number; ``auto`` every GPU, with two slots each, or where there is none one device a
-core. ``*2`` at the end gives every device two slots: so many trials may share it, where it pays.
+``cpu:2x1`` is two devices of one core, ``cpu:1x2`` is one device of two cores. ``gpu:all`` is every
+GPU, ``gpu:0,1`` two of them by number. ``auto`` is every GPU with two slots each, or one device a
+core if there is no GPU. ``*2`` at the end gives every device two slots, so two trials may share it
+where that pays.
 
-What a machine has is what this process may use: the cores it is bound to, no more of them than its
-control group pays for, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
+A machine has what this process may use: the cores that it is bound to, but no more than its control
+group pays for, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from .device import Device
 from .nvml import Nvml
 
 MAX_SLOTS = 16
-#: A second trial is put on a GPU only where it was measured to gain (docs/policies.md).
+#: A second trial stays on a GPU only if a gain was measured (docs/policies.md).
 AUTO_GPU_SLOTS = 2
 FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
 
 _SPEC = re.compile(
-    # So many digits: no machine has more, and Python reads no number of some thousands.
+    # The number of digits is limited: Python refuses to read numbers of some thousand digits.
     r"(?P<kind>auto|cpu:(?P<devices>\d{1,9})x(?P<each>\d{1,9})|gpu:(?P<gpus>all|\d{1,9}(?:,\d{1,9})*))"
     r"(?:\*(?P<slots>\d{1,9}))?"
 )
@@ -36,10 +37,10 @@ _SPEC = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What was written of devices.
+    """A device spec in parts.
 
-    ``kind`` is auto, cpu or gpu. Of CPUs ``count`` devices of ``cores`` each are meant, of GPUs
-    ``gpus``: *all*, or numbers with commas. ``slots`` is None where nothing is said of them.
+    ``kind`` is auto, cpu or gpu. For CPUs it means ``count`` devices of ``cores`` each. For GPUs
+    ``gpus`` is *all*, or numbers with commas. ``slots`` is None if the spec does not say.
     """
 
     kind: str
@@ -58,7 +59,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this process may use here. ``memory`` in bytes, None where it cannot be told."""
+    """What this process may use here. ``memory`` is in bytes, None if not known."""
 
     node: str
     cores: tuple[int, ...]
@@ -70,7 +71,7 @@ class Machine:
 
 
 def look(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> Machine:
-    """This machine. ``visible`` is ``CUDA_VISIBLE_DEVICES``; None leaves every GPU visible."""
+    """This machine. ``visible`` is ``CUDA_VISIBLE_DEVICES``; with None every GPU is visible."""
     gpus = tuple(
         Gpu(nvml.uuid(index), nvml.name(index), nvml.memory(index)) for index in range(nvml.count())
     )
@@ -79,7 +80,10 @@ def look(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> 
 
 
 def parse(spec: str, allowed: str) -> Form:
-    """``spec`` in parts; UsageError with ``allowed`` where it is none, or has too many slots."""
+    """``spec`` in parts. Raises ``UsageError`` for a malformed spec, or for too many slots.
+
+    The error for a malformed spec says ``allowed``.
+    """
     form = _SPEC.fullmatch(spec.strip())
     if form is None:
         raise UsageError.refuse("devices", spec, allowed)
@@ -93,7 +97,7 @@ def parse(spec: str, allowed: str) -> Form:
 def find(spec: str, machine: Machine) -> tuple[Device, ...]:
     """The devices that ``spec`` means on ``machine``.
 
-    Raises UsageError with the spec and what the machine has.
+    Raises ``UsageError`` with the spec and what the machine has.
     """
     form = parse(spec, f"{FORMS}; this machine has {machine}")
     slots = form.slots or 1
@@ -107,7 +111,7 @@ def find(spec: str, machine: Machine) -> tuple[Device, ...]:
 
 
 def node_name() -> str:
-    """The host's name as it stands in device and queue names: letters, digits and hyphens."""
+    """The host's name in the form used in device and queue names: letters, digits and hyphens."""
     return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40] or "node"
 
 
@@ -155,7 +159,7 @@ def _gpus(spec: str, numbers: str, slots: int, machine: Machine) -> tuple[Device
 
 
 def _share(cores: tuple[int, ...], place: int, count: int) -> tuple[int, ...]:
-    """An even part of the cores for each GPU; all of them where there are fewer than GPUs."""
+    """An even part of the cores for each GPU; all of them if there are fewer cores than GPUs."""
     each = len(cores) // count
     return cores[place * each : (place + 1) * each] or cores
 
@@ -176,7 +180,10 @@ def _ranges(cores: Sequence[int]) -> str:
 
 
 def _visible(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
-    """As CUDA reads the variable: numbers or starts of UUIDs, up to the first that fits nothing."""
+    """The visible GPUs, as CUDA reads the variable.
+
+    It lists numbers or starts of UUIDs, and is read up to the first entry that fits no GPU.
+    """
     if visible is None:
         return gpus
     seen: list[Gpu] = []

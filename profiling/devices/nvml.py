@@ -1,9 +1,8 @@
-"""The one seam to NVIDIA's management library.
+"""The only access to NVIDIA's management library (NVML).
 
-What a machine has is asked through ``Nvml``: four questions.
-
-``SystemNvml`` asks the driver, ``FakeNvml`` answers from a list (for tests and for trying out plans
-on a machine without GPUs), ``NoNvml`` says why there are none.
+The ``Nvml`` protocol asks what GPUs a machine has. ``SystemNvml`` asks the driver, ``FakeNvml``
+answers from a list (for tests, and for trying out plans on a machine without GPUs), and ``NoNvml``
+says why there are none.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ class Nvml(Protocol):
     def count(self) -> int: ...
 
     def uuid(self, index: int) -> str:
-        """As ``CUDA_VISIBLE_DEVICES`` takes it: ``GPU-…``."""
+        """In the form that ``CUDA_VISIBLE_DEVICES`` takes: ``GPU-…``."""
         ...
 
     def name(self, index: int) -> str:
-        """The model, as the driver writes it."""
+        """The model's name, as the driver writes it."""
         ...
 
     def memory(self, index: int) -> int:
-        """The whole memory in bytes."""
+        """The total memory in bytes."""
         ...
 
 
@@ -39,7 +38,7 @@ class FakeGpu:
 
 @dataclass(frozen=True, slots=True)
 class FakeNvml:
-    """GPUs that are only said to be there."""
+    """GPUs that do not exist."""
 
     gpus: tuple[FakeGpu, ...]
 
@@ -58,7 +57,7 @@ class FakeNvml:
 
 @dataclass(frozen=True, slots=True)
 class NoNvml:
-    """No GPUs can be seen, because of ``reason``."""
+    """No GPUs, because of ``reason``."""
 
     reason: str
 
@@ -76,7 +75,10 @@ class NoNvml:
 
 
 def start_nvml() -> Any:
-    """NVIDIA's library, with the driver started. Raises NVMLError; ImportError where it is not."""
+    """NVIDIA's library, with the driver started.
+
+    Raises ``NVMLError``, or ``ImportError`` if the library is not installed.
+    """
     import pynvml
 
     pynvml.nvmlInit()
@@ -84,7 +86,7 @@ def start_nvml() -> Any:
 
 
 class SystemNvml:
-    """The driver's answers. Made by ``open_nvml``, which knows what to do without a driver."""
+    """The driver's answers. Made by ``open_nvml``, which handles a missing driver."""
 
     def __init__(self) -> None:
         self._nvml = start_nvml()

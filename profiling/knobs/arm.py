@@ -1,8 +1,8 @@
-"""A system configuration that is measured beside the default: its windows, their mean, its bounds.
+"""Arms: a system configuration that is measured against the default, with its mean and bounds.
 
-What counts of a window is the logarithm of the ratio of its seconds a step to those of the default
-beside it, so a machine that slows down for both says nothing. By Student's t the mean has an
-interval.
+A window counts by the logarithm of its seconds a step over those of the default beside it. So a
+machine that slows down for both has no effect. The mean's interval follows from Student's t
+distribution.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from .knobs import SystemConfig
 
 #: A gain below this is not worth a configuration of its own.
 LEAST = 0.02
-#: Windows that an interval needs, and after which an arm is judged by what is known.
+#: How many windows an interval needs, and after how many an arm is judged by its mean.
 FEWEST_WINDOWS, MOST_WINDOWS = 3, 12
 
 
 @dataclass(slots=True)
 class Arm:
-    """A configuration at race: ``n`` windows, mean and sum of squares (Welford) of log ratios.
+    """A configuration in a race."""
 
-    ``out`` says why it no longer takes part, and is empty while it does. ``infeasible``: a trial
-    cannot run with it.
-    """
-
+    #: The configuration.
     config: SystemConfig
+    #: How many windows were measured.
     n: int = 0
+    #: The mean of the log ratios.
     mean: float = 0.0
+    #: The sum of squared deviations from the mean (Welford).
     squares: float = 0.0
+    #: Why it no longer takes part; empty while it does.
     out: str = ""
+    #: Whether trials cannot run with it.
     infeasible: bool = False
 
     def saw(self, ratio: float) -> None:
-        """Take in a window's seconds a step over the default's."""
+        """Take in a window: its seconds a step over the default's."""
         value = log(ratio)
         self.n += 1
         before = value - self.mean
@@ -43,7 +45,7 @@ class Arm:
         self.squares += before * (value - self.mean)
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Bounds of the mean log ratio, each wrong with probability ``alpha``."""
+        """Bounds of the mean log ratio. Each is wrong with probability ``alpha``."""
         if self.n < FEWEST_WINDOWS:
             return -inf, inf
         spread = sqrt(self.squares / (self.n - 1) / self.n) * student(1 - alpha, self.n - 1)
@@ -59,7 +61,7 @@ class Arm:
 def student(probability: float, freedom: int) -> float:
     """The quantile of Student's t with ``freedom`` degrees, for a probability from 0.5 to 1.
 
-    By bisection of the distribution's closed form (Abramowitz and Stegun 26.7.3 and 26.7.4).
+    It bisects the distribution's closed form (Abramowitz and Stegun 26.7.3 and 26.7.4).
     """
     low, high = 0.0, pi / 2
     for _ in range(60):
@@ -71,7 +73,7 @@ def student(probability: float, freedom: int) -> float:
 
 
 def _between(angle: float, freedom: int) -> float:
-    """The chance of less than t either side of 0, where the tangent of ``angle`` is t / sqrt(v)."""
+    """The probability of a value from -t to t, where the tangent of ``angle`` is t / sqrt(v)."""
     term = cos(angle) if freedom % 2 else 1.0
     total = 0.0
     for power in range(2 + freedom % 2, freedom + 1, 2):

@@ -1,7 +1,8 @@
-"""Rules of probing beside the race with confidence bounds (``racing``): halving, and the paper's.
+"""Two more rules of probing besides the race with confidence bounds (``racing``).
 
-Both judge by means alone: they have no bound of the error, and so are cheap where windows are dear,
-and wrong more often where the machine is noisy.
+They are successive halving and PipeTune's rule. Both judge by means alone. They have no bound of
+the error. So they need few windows where windows are expensive, and err more often where the
+machine is noisy.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ _SLOWER, _NO_FASTER = "slower than another", "no faster than the default"
 
 
 def by_halving(arms: Sequence[Arm]) -> SystemConfig | None:
-    """Successive halving: all have as many windows, the better half goes on with twice as many.
+    """Successive halving: every arm has as many windows; the better half goes on with twice as
+    many.
 
     Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
-    optimization", AISTATS 2016. The default is an arm whose mean is known to be 0: who is not
-    ``LEAST`` better goes with the worse half. The winner, () for the default, None where it is not
-    decided yet.
+    optimization", AISTATS 2016. The default is an arm whose mean is known to be 0: an arm that is
+    not ``LEAST`` better goes out with the worse half.
+
+    Returns the winner, () for the default, or None if it is not decided yet.
     """
     while left := [arm for arm in arms if not arm.out]:
         halvings = ceil(log2(len(arms) / len(left)))
@@ -39,10 +42,12 @@ def by_halving(arms: Sequence[Arm]) -> SystemConfig | None:
 
 
 def by_epochs(arms: Sequence[Arm]) -> SystemConfig | None:
-    """PipeTune's: one epoch under each configuration, and the shortest is kept (section 5.2).
+    """PipeTune's rule: one epoch under each configuration, and the shortest is kept (section 5.2).
 
-    Rocha et al., "PipeTune", Middleware 2020. Of the epochs of one trial, whose first was under the
-    default. The winner, () for the default, None where it is not decided yet.
+    Rocha et al., "PipeTune", Middleware 2020. The epochs are those of one trial, whose first epoch
+    was under the default.
+
+    Returns the winner, () for the default, or None if it is not decided yet.
     """
     left = [arm for arm in arms if not arm.out]
     if any(arm.n == 0 for arm in left):

@@ -1,10 +1,10 @@
-"""Knobs: the system parameters that a trial may run with, and which of them may be turned when.
+"""Knobs: the system parameters that a trial may run with, and when each of them may be turned.
 
-A *SystemConfig* is the tuple of (knob, value) that differ from the default, by name; () is the
-default. A knob is *exact* (no bit of a result depends on it), *rounding* (sums are taken in another
-order) or *numerics* (numbers are stored otherwise). What may be turned when follows from that: an
-exact knob after any epoch; a rounding knob before a bitwise trial's first epoch, and then never
-again; numerics only where the user names them, in a statistical study.
+A *SystemConfig* is the tuple of (knob, value) pairs that differ from the default, by name; () is
+the default. A knob is *exact* (no bit of a result depends on it), *rounding* (sums are taken in
+another order) or *numerics* (numbers are stored in another form). An exact knob may be turned after
+any epoch. A rounding knob may be turned before a bitwise trial's first epoch, and then never again.
+Numerics are turned only in a statistical study, and only if the user names them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..base.errors import UsageError
 
 Value = str | int | bool
 SystemConfig = tuple[tuple[str, Value], ...]
-#: Knobs by name, each with the values that it may have beside the default.
+#: Knobs by name, each with its possible values other than the default.
 Choices = tuple[tuple[str, tuple[Value, ...]], ...]
 
-#: How far a knob's turning may reach.
+#: What turning a knob may change.
 KINDS = ("exact", "rounding", "numerics")
-#: Configurations that are tried for one workload at most, those with the fewest changes first.
+#: The most configurations tried for one workload; those with the fewest changes come first.
 MOST_ARMS = 12
 
 
@@ -41,22 +41,25 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One system parameter: its ``kind``, its default in words, and the values to be tried.
+    """One system parameter."""
 
-    ``named``: only where the user asks for it by name, since it costs much to try or changes more
-    than the last bits, or seldom gains, or is the machine's. ``saves``: energy, never time.
-    """
-
+    #: Its name.
     name: str
+    #: One of ``KINDS``.
     kind: str
+    #: The default, in words.
     default: str
+    #: The values to try on a spot.
     values: Callable[[Spot], tuple[Value, ...]]
+    #: Whether it is tuned only if the user names it: it costs much to try, changes more than the
+    #: last bits, seldom gains, or belongs to the machine.
     named: bool = False
+    #: Whether it saves energy, never time.
     saves: bool = False
 
 
 def _fewer_threads(spot: Spot) -> tuple[Value, ...]:
-    """Powers of two below the slot's cores, which are the default."""
+    """Powers of two below the number of the slot's cores, which is the default."""
     if spot.kind != "cpu" or spot.cores < 2:
         return ()
     return tuple(2**power for power in range(int(log2(spot.cores - 1)) + 1))
@@ -71,7 +74,10 @@ def _one_core(spot: Spot) -> tuple[Value, ...]:
 
 
 def _percent(kind: str) -> Callable[[Spot], tuple[Value, ...]]:
-    """Of what the device may do otherwise, which a neighbour on it would have to share."""
+    """Percentages of the device's usual limit.
+
+    They need a device of one slot, since a trial beside it would be limited as well.
+    """
     return lambda spot: (80, 60) if spot.kind == kind and spot.alone else ()
 
 
@@ -100,10 +106,10 @@ KNOBS = {
 def check_knobs(
     names: Iterable[str] | None, energy_weight: float, *, tried: bool
 ) -> tuple[str, ...] | None:
-    """``names`` as a user gives them, None for the usual ones; UsageError for unknown ones.
+    """``names`` as a user gives them; None for the usual ones.
 
-    Refused is what could never be turned: what only saves energy where that counts nothing, and all
-    but exact knobs where nothing is ``tried``.
+    Raises ``UsageError`` for unknown names, and for knobs that could never be turned: those that
+    only save energy if energy does not count, and all but exact knobs if nothing is ``tried``.
     """
     if names is None:
         return None
@@ -124,7 +130,7 @@ def check_knobs(
 
 
 def check_exact(names: Sequence[str] | None) -> None:
-    """Refuse, for a bitwise study, knobs that change how numbers are stored: UsageError."""
+    """Raise ``UsageError`` for knobs of kind *numerics*, which a bitwise study must not turn."""
     for name in names or ():
         if KNOBS[name].kind == "numerics":
             allowed = f'no {name} in a bitwise study: create_study(exactness="statistical")'
@@ -139,7 +145,7 @@ def _refused(names: object, allowed: str) -> UsageError:
 
 
 def possible(name: str, value: object) -> bool:
-    """Whether there is a slot on which this knob may have that value."""
+    """Whether the knob may have that value on any slot."""
     if name not in KNOBS:
         return False
     known = [each for kind in ("cpu", "cuda") for each in KNOBS[name].values(Spot(kind, 2**16))]
@@ -147,9 +153,9 @@ def possible(name: str, value: object) -> bool:
 
 
 def choices(spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None) -> Choices:
-    """The knobs of these ``kinds``, by name, each with the values that it may have but the default.
+    """The knobs of these ``kinds``, by name, each with its possible values other than the default.
 
-    ``names`` are the knobs that may be turned, None: all that need not be named.
+    ``names`` are the knobs that may be turned. None: all that need not be named.
 
     >>> choices(Spot("cpu", 4), ["rounding"], ("threads",))
     (('threads', (1, 2)),)
@@ -165,7 +171,8 @@ def choices(spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None) -> 
 def arms(
     spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None
 ) -> tuple[SystemConfig, ...]:
-    """All configurations of these ``choices`` but the default, fewest changes first.
+    """All configurations of these ``choices`` except the default, those with the fewest changes
+    first.
 
     >>> arms(Spot("cpu", 2), ["rounding"], ("threads",))
     ((('threads', 1),),)
@@ -177,15 +184,15 @@ def arms(
 
 
 def part(config: SystemConfig, *kinds: str) -> SystemConfig:
-    """What of ``config`` is of these kinds."""
+    """The part of ``config`` that is of these kinds."""
     return tuple((name, value) for name, value in config if KNOBS[name].kind in kinds)
 
 
 def merged(*configs: SystemConfig) -> SystemConfig:
-    """One configuration of all, later ones winning."""
+    """One configuration from all of them. Later ones take precedence."""
     return tuple(sorted({name: value for config in configs for name, value in config}.items()))
 
 
 def words(config: Sequence[tuple[str, Value | float]]) -> str:
-    """``threads 1, memory_format channels_last``; ``the default`` for none."""
+    """``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"

@@ -1,13 +1,13 @@
-"""The race of system configurations for one workload, by one of the probing strategies.
+"""Races: the system configurations of one workload, judged by one of the probing strategies.
 
-Theory of operation. Each configuration but the default is an arm (``arm``). A *rule* takes the arms
-after new windows, puts out who cannot win any more, and says who has won as soon as that is
-decided. ``by_confidence`` is ours: an arm is out as soon as its interval says that it is not
-``LEAST`` faster than the default, or slower than the leader (a Hoeffding race with t intervals;
+Theory of operation. Each configuration except the default is an arm (``arm``). A *rule* is given
+the arms after new windows. It puts out the arms that cannot win any more, and names the winner once
+that is decided. ``by_confidence`` is ours: an arm is out as soon as its interval says that it is
+not ``LEAST`` faster than the default, or slower than the leader (a Hoeffding race with t intervals;
 Maron and Moore, "The racing algorithm: model selection for lazy learners", Artificial Intelligence
-Review 11, 1997). The error ``ALPHA`` is shared among all arms and all looks at them (Bonferroni).
-It is decided when one or none is left; the one that is left must be faster surely. The other rules
-are in ``bandits``.
+Review 11, 1997). The error ``ALPHA`` is divided among all arms and all looks at them (Bonferroni).
+The race is decided when one arm or none is left; one that is left must surely be faster than the
+default. The other rules are in ``halving``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from .arm import FEWEST_WINDOWS, LEAST, MOST_WINDOWS, Arm
 from .halving import by_epochs, by_halving
 from .knobs import SystemConfig
 
-#: The chance that any configuration is judged wrongly.
+#: The probability that any configuration is judged wrongly.
 ALPHA = 0.05
 
 
 def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
-    """Judge as above: the winner, () for the default, None where it is not decided yet."""
+    """Judge by confidence bounds, as described above.
+
+    Returns the winner, () for the default, or None if it is not decided yet.
+    """
     left = [arm for arm in arms if not arm.out]
     alpha = decisive(len(arms))
     bounds = {arm.config: arm.interval(alpha) for arm in left}
@@ -46,7 +49,7 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
 
 
 def decisive(arms: int) -> float:
-    """The chance that a bound of one of so many arms may be wrong at one look."""
+    """The probability with which a bound of one of so many arms may be wrong at one look."""
     looks = MOST_WINDOWS - FEWEST_WINDOWS + 1
     return ALPHA / (looks * max(1, arms))
 
@@ -61,7 +64,7 @@ PROBING: dict[str, Callable[[Sequence[Arm]], SystemConfig | None]] = {
 
 
 def check_probing(name: object) -> str:
-    """``name`` as a user gives it; UsageError with the list for one that is not there."""
+    """``name`` as a user gives it. Raises ``UsageError``, with the known names, for another one."""
     if not (isinstance(name, str) and name in PROBING):
         raise UsageError.refuse("system.probing", name, ", ".join(PROBING))
     return name
@@ -71,8 +74,8 @@ def check_probing(name: object) -> str:
 class Race:
     """The arms of one workload, judged by ``PROBING[probing]``.
 
-    ``over`` where there is nothing left to be learnt. ``chosen`` is the winner's configuration: ()
-    where the default is not beaten. ``proposals`` counts answers of who proposes arms.
+    ``over``: nothing is left to learn. ``chosen`` is the winner's configuration; () if the default
+    is not beaten. ``proposals`` counts how many times a model was asked for arms.
     """
 
     probing: str = "race"
@@ -82,29 +85,29 @@ class Race:
     proposals: int = 0
 
     def enter(self, configs: Iterable[SystemConfig]) -> None:
-        """Add arms that are not in it; the race goes on where there are any."""
+        """Add arms that are not in it yet. If there are any, the race goes on."""
         known = {arm.config for arm in self.arms}
         new = [Arm(config) for config in configs if config and config not in known]
         self.arms += new
         self.over = self.over and not new
 
     def open(self) -> tuple[SystemConfig, ...]:
-        """Those still at race, least known first."""
+        """The configurations still in the race, those with the fewest windows first."""
         left = [arm for arm in self.arms if not arm.out]
         return tuple(arm.config for arm in sorted(left, key=lambda arm: arm.n))
 
     def has(self, config: SystemConfig) -> bool:
-        """Whether it is one of the arms."""
+        """Whether ``config`` is one of the arms."""
         return any(arm.config == config for arm in self.arms)
 
     def saw(self, config: SystemConfig, ratio: float) -> None:
-        """Take in a window; what is no arm, or out, says nothing."""
+        """Take in a window. One of an arm that is unknown or out is ignored."""
         for arm in self.arms:
             if arm.config == config and not arm.out:
                 arm.saw(ratio)
 
     def fails(self, config: SystemConfig, why: str) -> None:
-        """No trial can run under ``config``, nor under any with the same change."""
+        """No trial can run under ``config``, nor under any configuration that includes it."""
         for arm in self.arms:
             if set(arm.config) >= set(config):
                 arm.out, arm.infeasible = why or "a trial cannot run with it", True
@@ -113,7 +116,7 @@ class Race:
         self.judge()
 
     def judge(self) -> None:
-        """Put out who cannot win any more, and end the race where it is decided."""
+        """Put out the arms that cannot win any more, and end the race if it is decided."""
         winner = PROBING[self.probing](self.arms)
         if winner is not None:
             self.over, self.chosen = True, winner

@@ -1,10 +1,10 @@
-"""Workloads in clusters: k-means with as many clusters as the data shows, or another clusterer.
+"""Clusters of workloads: k-means with as many clusters as the data shows, or another clusterer.
 
-What is clustered are workloads, each by the median of its windows: one window more, sound or not,
-moves no cluster, and a workload that was measured a hundred times counts once.
+Each workload is represented by the median of its windows. So one more window, sound or not, moves
+no cluster, and a workload that was measured a hundred times counts once.
 
 k is the number of clusters with the largest mean silhouette (Rousseeuw, J. Comput. Appl. Math. 20,
-1987); below ``STRUCTURE`` there is one cluster (Kaufman and Rousseeuw, "Finding groups in data",
+1987). Below ``STRUCTURE`` there is one cluster (Kaufman and Rousseeuw, "Finding groups in data",
 1990, table 4: no substantial structure).
 """
 
@@ -19,19 +19,20 @@ import numpy as np
 from ..base.errors import UsageError
 from .features import Rows, spread
 
-#: No clusters, only neighbours.
+#: The method without clusters: only nearest neighbours count.
 NEIGHBORS = "neighbors"
 KMEANS = "KMeans"
-#: The mean silhouette from which on there are clusters, and the most that are looked for.
+#: The least mean silhouette of several clusters, and the most clusters that are tried.
 STRUCTURE, MOST_CLUSTERS = 0.25, 8
 #: With fewer workloads there is one cluster.
 LEAST_WORKLOADS = 4
-#: A feature takes part that so many of the workloads have; scales at which values are cut off.
+#: The least share of workloads that must have a feature for it to take part, and how many scales
+#: from the median values are cut off.
 COMMON, CUT = 0.8, 3.0
 
 
 def check_method(method: str) -> None:
-    """See that there is such a clusterer. Raises ``UsageError``."""
+    """Raise ``UsageError`` if there is no such clusterer."""
     if method != NEIGHBORS:
         _clusterer(method)
 
@@ -39,8 +40,8 @@ def check_method(method: str) -> None:
 def cluster(points: Rows, names: Sequence[str], method: str) -> list[int | None]:
     """The cluster of each of ``points`` (a row a workload, NaN where not measured).
 
-    Clusters are numbered in the order of their first members. None: in no cluster, as DBSCAN's
-    noise, or because it lacks a feature that most others have.
+    Clusters are numbered in the order of their first members. A workload is in no cluster (None) if
+    it lacks a feature that most others have, or if the clusterer says so, as DBSCAN does for noise.
     """
     none: list[int | None] = [None] * len(points)
     if method == NEIGHBORS or not len(points):
@@ -53,7 +54,7 @@ def cluster(points: Rows, names: Sequence[str], method: str) -> list[int | None]
     else:
         centred = rows - np.median(rows, axis=0)
         kept = [name for name, is_common in zip(names, common, strict=True) if is_common]
-        # Cut off: one feature of one workload must not make a cluster of its own.
+        # Cut off, since one feature of one workload must not make a cluster of its own.
         found = _labels(np.clip(centred / spread(centred, kept), -CUT, CUT), method)
     order: dict[int, int] = {}
     for place, label in zip(np.flatnonzero(whole), found, strict=True):
@@ -81,7 +82,7 @@ def _labels(rows: Rows, method: str) -> list[int]:
 def _fitted(clusterer: Any, rows: Rows) -> list[int]:
     from threadpoolctl import threadpool_limits
 
-    # Some dozen rows: waiting for other threads costs more than they bring.
+    # There are some dozen rows: waiting for other threads costs more than it saves.
     with threadpool_limits(1):
         return [int(label) for label in clusterer.fit_predict(rows)]
 

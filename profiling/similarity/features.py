@@ -1,13 +1,13 @@
-"""Profiles as rows of numbers that may be compared: transformed, scaled, with what is missing kept.
+"""Features: profiles as rows of numbers that can be compared, with gaps where nothing was measured.
 
-A feature whose name ends in ``_share`` or ``_ratio`` is a part of a whole (several cores give more
-CPU time than one second in a second) and is taken as it is; every other one is taken as log(1 + x),
-for rates differ by factors. What was not measured
-is NaN in a row and takes part in no distance: it is never zero.
+A feature whose name ends in ``_share`` or ``_ratio`` is a part of a whole and is taken as it is.
+(Several cores can give more than one second of CPU time in a second.) Every other feature is taken
+as log(1 + x), since rates differ by factors. A value that was not measured is NaN in its row and
+takes part in no distance; it is never zero.
 
-Scales come from how much windows of one workload differ among themselves, so that a feature counts
-by what it tells about the workload and not by how large its numbers are. They are quantiles, which
-a few bad samples do not move (Huber, "Robust Statistics", 1981, chapter 5).
+Scales come from how much windows of one workload differ among themselves. So a feature counts by
+what it says about the workload, and not by how large its numbers are. Scales are quantiles, which a
+few bad samples do not move (Huber, "Robust Statistics", 1981, chapter 5).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .history import Profile
 
 Rows = NDArray[np.float64]
 
-#: How far from all others (as a logarithm: a factor 1000) a rate is no measurement any more.
+#: A rate further than this from all others (a logarithm: a factor of 1000) is no measurement.
 ABSURD = math.log(1000.0)
-#: No device has more cores, so no part of a second's CPU time is larger.
+#: The largest possible share: no device has more cores.
 MOST_SHARE = 1024.0
-#: Differences below these are not told apart: of a logarithm (10 %), and of a share.
+#: The finest differences that count: of a logarithm (10 %), and of a share.
 FINEST_RATE, FINEST_SHARE = 0.1, 0.01
-#: A feature counts for at most so many scales in a distance: no single one decides.
+#: A feature counts for at most so many scales in a distance, so that no single one decides.
 CLIP = 5.0
-#: Two profiles can be compared by at least so many features, half of those of the smaller one.
+#: Profiles are compared only if they share so many features, and half of those of the smaller one.
 LEAST_SHARED = 4
-#: The part of the deviations that a scale covers, and how many standard deviations that is: a
-#: feature that jumps now and then tells little, and up to a tenth of bad samples move no scale.
+#: The part of the deviations that a scale covers, and how many standard deviations that is. So a
+#: feature that often jumps says little, and up to a tenth of bad samples do not move a scale.
 COVERED, COVERED_DEVIATIONS = 0.9, 1.6449
 
 
@@ -44,9 +44,9 @@ def is_share(name: str) -> bool:
 
 
 def impossible(profile: Profile) -> str | None:
-    """The first feature whose value no measurement can have; None where there is none.
+    """The first feature with a value that no measurement can have; None if there is none.
 
-    NaN is none: it says that the feature was not measured.
+    NaN is allowed: it says that the feature was not measured.
     """
     for name, value in profile:
         if value < 0 or math.isinf(value) or (is_share(name) and value > MOST_SHARE):
@@ -55,7 +55,7 @@ def impossible(profile: Profile) -> str | None:
 
 
 def rows_of(profiles: Sequence[Profile], names: Sequence[str]) -> Rows:
-    """A row a profile, a column a name: transformed values, NaN where not measured."""
+    """A row a profile and a column a name: transformed values, NaN where not measured."""
     place = {name: column for column, name in enumerate(names)}
     rows = np.full((len(profiles), len(names)), np.nan)
     for row, profile in zip(rows, profiles, strict=True):
@@ -66,10 +66,10 @@ def rows_of(profiles: Sequence[Profile], names: Sequence[str]) -> Rows:
 
 
 def sound(rows: Rows, groups: Sequence[str]) -> NDArray[np.bool_]:
-    """Which rows hold nothing absurd; ``groups`` are the rows' workloads.
+    """Which rows hold no absurd value. ``groups`` are the rows' workloads.
 
-    A value is absurd that lies more than ``ABSURD`` from the median of its workload's other rows
-    (two of them at least), or where there are none from every other row.
+    A value is absurd if it is more than ``ABSURD`` from the median of its workload's other rows.
+    With fewer than two such rows, it is absurd if it is that far from every other row.
     """
     fine = np.ones(len(rows), dtype=bool)
     if len(rows) < 3:
@@ -85,26 +85,26 @@ def sound(rows: Rows, groups: Sequence[str]) -> NDArray[np.bool_]:
                 apart = np.abs(rows[others] - row)
                 measured = ~np.isnan(apart)
                 far = np.where(measured, apart, np.inf).min(axis=0)
-                far[~measured.any(axis=0)] = 0.0  # nobody else has it: nothing speaks against it
+                far[~measured.any(axis=0)] = 0.0  # no other row has it to compare with
         fine[place] = not np.any(far > ABSURD)
     return fine
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What a difference of each feature counts: ``spread`` in transformed units."""
+    """How much a difference of each feature counts: ``spread`` is in transformed units."""
 
     names: tuple[str, ...]
     spread: Rows
 
     def parts(self, one: Rows, others: Rows) -> Rows:
-        """Squared scaled differences of ``one`` to each of ``others``; NaN where one lacks it."""
+        """Squared scaled differences of ``one`` to each of ``others``; NaN where one has a gap."""
         scaled = np.abs(others - one) / self.spread
         squared: Rows = np.minimum(scaled, CLIP) ** 2
         return squared
 
     def distances(self, one: Rows, others: Rows) -> Rows:
-        """Root mean square of the differences both have; infinite where these are too few."""
+        """Root mean square of the differences of shared features; infinite if these are too few."""
         parts = self.parts(one, others)
         shared = (~np.isnan(parts)).sum(axis=1)
         smaller = np.minimum((~np.isnan(one)).sum(), (~np.isnan(others)).sum(axis=1))
@@ -114,20 +114,20 @@ class Scales:
 
 
 def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
-    """Spreads within workloads where one was measured twice, else over all rows."""
+    """Spreads within workloads if one was measured twice, else over all rows."""
     labels = np.asarray(groups)
     deviations = []
     for group in sorted(set(groups)):
         own = rows[labels == group]
         if len(own) > 1:
-            # Of few rows the median lies too near to each of them.
+            # With few rows, the median is too close to each of them.
             deviations.append((own - _median(own)) * math.sqrt(len(own) / (len(own) - 1)))
     found = np.concatenate(deviations) if deviations else rows - _median(rows)
     return Scales(tuple(names), spread(found, names))
 
 
 def spread(deviations: Rows, names: Sequence[str]) -> Rows:
-    """One standard deviation of each column by its quantile, at least the finest difference."""
+    """One standard deviation of each column, from its quantile; at least the finest difference."""
     finest = np.array([FINEST_SHARE if is_share(name) else FINEST_RATE for name in names])
     size = np.abs(deviations)
     measured = ~np.isnan(size)
@@ -148,7 +148,7 @@ def medians(rows: Rows, groups: Sequence[str]) -> tuple[list[str], Rows]:
 
 
 def _median(rows: Rows) -> Rows:
-    """Of each column without its gaps; NaN where it has nothing else."""
+    """The median of each column without its gaps; NaN if a column has only gaps."""
     found = [
         np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else np.nan
         for column in rows.T
@@ -157,10 +157,10 @@ def _median(rows: Rows) -> Rows:
 
 
 def principal(rows: Rows) -> Rows:
-    """Each row's place in the plane of the two largest principal components (n x 2).
+    """Each row's position in the plane of the two largest principal components (n x 2).
 
-    Of the features that all rows have; rows that are few lie on a line, or in one point (Jolliffe,
-    "Principal Component Analysis", 2002).
+    Only features that all rows have are used. Few rows may lie on a line, or in one point
+    (Jolliffe, "Principal Component Analysis", 2002).
     """
     whole = rows[:, ~np.isnan(rows).any(axis=0)]
     left, sizes, _ = np.linalg.svd(whole - whole.mean(axis=0), full_matrices=False)

@@ -1,11 +1,11 @@
-"""What earlier tuning came to: which system parameters paid off, beside a profile of the workload.
+"""The history: which system parameters paid off earlier, with a profile of each workload.
 
 An entry says how fast a workload was under one configuration, relative to the default one, on one
-class of machine. It holds rates, ratios and digests: nothing of the user's code, data, model, names
-or hyperparameters, so that one history can serve every study (PipeTune, Middleware 2020, section
-5.4). Speed-ups are ratios because times of one workload say nothing about another one's.
+class of machine. It holds rates, ratios and digests, and nothing of the user's code, data, model,
+names or hyperparameters. So one history can serve every study (PipeTune, Middleware 2020, section
+5.4). Speed-ups are ratios because times of one workload say nothing about another.
 
-One tenant must not push out what the others have learnt: ``trimmed`` bounds what a workload, a
+One tenant must not push out what the others have learnt: ``trimmed`` limits what a workload, a
 study and a machine may keep.
 """
 
@@ -26,42 +26,44 @@ Profile = tuple[tuple[str, float], ...]
 Knob = str | int | float | bool
 Config = tuple[tuple[str, Knob], ...]
 
-#: Entries kept of one workload, of one study, and of one class of machine.
+#: The most entries kept of one workload, of one study, and of one class of machine.
 PER_WORKLOAD, PER_SOURCE, PER_MACHINE = 32, 256, 2048
-#: Features and knobs of one entry, and letters of a name or digest, at most.
+#: The most features, and knobs, of one entry, and the most letters of a name or digest.
 MOST_FEATURES, MOST_LETTERS = 128, 200
-#: Windows of one entry, and seconds of a time, at most: what every ledger can keep.
+#: The most windows of one entry, and the latest time (seconds): what every ledger can keep.
 MOST_WINDOWS, LATEST = 10**9, 1e12
-#: A speed-up or a ratio of energy outside 1 / ``WIDEST`` to ``WIDEST`` is no measurement.
+#: A speed-up or a ratio of energies outside 1 / ``WIDEST`` to ``WIDEST`` is no measurement.
 WIDEST = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One configuration of one workload as it was measured.
+    """One measured configuration of one workload."""
 
-    ``workload`` and ``source`` are digests (``digest``): of code and batch bucket, and of the study
-    that measured. ``machine`` is ``machine_class`` of the device. ``profile`` holds the rates
-    and ratios of a window under the default configuration; what was not measured is absent.
-    ``config`` holds the knobs that differ from the default: () is the default itself. ``speedup``
-    is trials an hour relative to the default, ``joules`` energy a trial likewise (None: not
-    measured). ``windows`` counts what both rest on; ``at`` is in seconds. ``infeasible``: trials
-    failed or ran out of memory under it.
-    """
-
+    #: A digest of code and batch bucket (``digest``).
     workload: str
+    #: The ``machine_class`` of the device.
     machine: str
+    #: A digest of the study that measured (``digest``).
     source: str
+    #: Rates and ratios of a window under the default configuration; what was not measured is
+    #: absent.
     profile: Profile
+    #: The knobs that differ from the default; () is the default itself.
     config: Config
+    #: Trials an hour, relative to the default.
     speedup: float
+    #: Energy a trial, relative to the default; None if not measured.
     joules: float | None
+    #: How many windows both rest on.
     windows: int
+    #: When it was measured (seconds).
     at: float
+    #: Whether trials failed, or ran out of memory, under it.
     infeasible: bool = False
 
     def __post_init__(self) -> None:
-        # In the order of names, and numbers as they are read back: equal entries are equal values.
+        # Sorted by name, with numbers as they are read back: equal entries are equal values.
         profile = sorted((name, float(value)) for name, value in self.profile)
         object.__setattr__(self, "profile", tuple(profile))
         object.__setattr__(self, "config", tuple(sorted(self.config, key=lambda pair: pair[0])))
@@ -70,29 +72,29 @@ class HistoryEntry:
 
     @property
     def id(self) -> str:
-        """A digest of all that it says: the same entry twice is one."""
+        """A digest of all its fields, so that the same entry twice is one."""
         facts = (self.workload, self.machine, self.source, self.profile, self.config)
         numbers = (self.speedup, self.joules, self.windows, self.at, self.infeasible)
         return digest(json.dumps((*facts, *numbers)))
 
 
 def source_of(study: str) -> str:
-    """What entries that the study with this id has measured have as their ``source``."""
+    """The ``source`` of entries that the study with this id measured."""
     return digest("study", study)
 
 
 def digest(*parts: str) -> str:
-    """An opaque name for ``parts``: SHA-256, 32 hexadecimal digits of it."""
+    """An opaque name for ``parts``: 32 hexadecimal digits of their SHA-256."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def machine_class(device: Device) -> str:
-    """Devices on which a speed-up means the same: ``cuda NVIDIA A100 8 cores``."""
+    """A name for devices on which a speed-up means the same: ``cuda NVIDIA A100 8 cores``."""
     return f"{device.kind} {device.model or 'unknown'} {len(device.cores)} cores"
 
 
 def check(entry: HistoryEntry) -> None:
-    """See that ``entry`` can be kept and learnt from. Raises ``UsageError`` naming the field."""
+    """Check that ``entry`` can be kept and learnt from. Raises ``UsageError`` naming the field."""
     for field, name in (
         ("workload", entry.workload),
         ("machine", entry.machine),
@@ -122,10 +124,10 @@ def check(entry: HistoryEntry) -> None:
 
 
 def trimmed(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
-    """What is kept of ``entries``, oldest first: of each workload, study and machine so many.
+    """The ``entries`` that are kept, oldest first, limited by workload, study and machine.
 
-    Half of a share goes to what was fastest, the rest to what is newest. Where a machine has too
-    many entries, the studies with most of them give first.
+    Half of each share goes to the fastest entries, the rest to the newest. If a machine has too
+    many entries, the studies with the most give up theirs first.
     """
     kept: list[HistoryEntry] = []
     by_machine = _grouped(sorted(entries, key=_age), lambda entry: entry.machine)
@@ -166,7 +168,7 @@ def _best_and_newest(entries: list[HistoryEntry], most: int) -> list[HistoryEntr
 
 
 def _even_share(sizes: Sequence[int]) -> int:
-    """The most that each study may keep, so that all of them keep no more than a machine's."""
+    """The most entries that each study may keep, so that together they keep a machine's at most."""
     left, share = PER_MACHINE, PER_SOURCE
     for place, size in enumerate(sorted(sizes)):
         fair = left // (len(sizes) - place)

@@ -1,9 +1,9 @@
-"""Which readings of a window describe a workload, and in what unit.
+"""Profiles: which readings of a window describe a workload, and in what unit.
 
-A profile must not depend on who else uses the machine, or the same training would look new each
-time the load changes. So rates are per second of the process's own CPU time and not of the clock,
-and what says how busy the machine is (pressure, throttling, involuntary switches) is left out; so
-is the memory, which in a shared trainer holds other trials too.
+A profile must not depend on other load on the machine, or the same training would look new each
+time the load changes. So rates are per second of the process's own CPU time, not of wall-clock
+time. Readings of how busy the machine is (pressure, throttling, involuntary switches) are left out.
+So is memory, which in a shared trainer holds other trials too.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Mapping
 
 from .history import Profile
 
-#: Readings a second of the clock that are taken per second of CPU time.
+#: Readings a second of wall-clock time that are converted to a second of CPU time.
 PER_CPU_SECOND = ("minor_faults_s", "major_faults_s", "voluntary_switches_s")
-#: Endings of what is a ratio of two counters already.
+#: Endings of names of ratios of two counters, which need no conversion.
 RATIOS = ("_per_cycle", "_per_1000", "_ratio")
-#: Shares of the clock that are the workload's own.
+#: Shares of wall-clock time that belong to the workload.
 SHARES = ("loader_wait_share",)
-#: Of a GPU all shares are, while one trial has it.
+#: All shares of a GPU do as well, while one trial has it.
 GPU = "gpu_"
-#: Operators that compute. How often memory is moved is mostly the loader's putting together of a
-#: batch, one call an example, which drowns the rest.
+#: Operators that compute. Operators that move memory are left out: most of their calls put batches
+#: together in the loader, one an example, and would hide the rest.
 COMPUTING = ("convolution", "elementwise", "matmul", "recurrent", "reduction")
-#: A window in which the process ran for a smaller part of a core says nothing about rates.
+#: If the process used less of a core in a window, the window says nothing about rates.
 LEAST_CPU = 0.01
 
 
@@ -33,9 +33,9 @@ def profile_of(
     """The profile of a window.
 
     Args:
-        values: readings by their names (``counters.reading``).
+        values: readings by their names (``counters.rates``).
         calls: how often one step calls operators of each family (``tasks.system.operators``).
-        steps_s: steps a second of the clock in this window.
+        steps_s: steps a second of wall-clock time in this window.
 
     What is absent from the arguments is absent from the profile.
     """

@@ -1,21 +1,23 @@
-"""The similarity service: which workload is like this one, and what paid off there.
+"""The similarity service: which workloads are similar to this one, and what paid off there.
 
 Theory of operation. Each window of the history is a row of scaled features (``features``); the
-distance of two windows is the root mean square of their differences. Whether a new window is like
-any known one is a conformal test: of every window whose workload was measured more than once, the
-distance to its nearest other window is taken (leave one out), and a new window is known when its
-own nearest distance is at most the ceil((n + 1)(1 - alpha))-th smallest of these n. A window of a
-known workload is then called unknown with a chance of at most alpha, whatever the distribution,
-where windows are exchangeable (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random
-World", 2005, chapter 2; Laxhammar and Falkman, 2010, for nearest neighbours). With few windows that
-rank does not exist: then the largest distance stands, at the level n / (n + 1), which is said.
+distance of two windows is the root mean square of their differences. A conformal test decides
+whether a new window is similar to any known one. For every window whose workload was measured more
+than once, the distance to its nearest other window is taken (leave one out). A new window is known
+if its own nearest distance is at most the ceil((n + 1)(1 - alpha))-th smallest of these n. A window
+of a known workload is then called unknown with a probability of at most alpha, whatever the
+distribution, if windows are exchangeable (Vovk, Gammerman and Shafer, "Algorithmic Learning in a
+Random World", 2005, chapter 2; Laxhammar and Falkman, 2010, for nearest neighbours). With few
+windows that rank does not exist; the largest distance is used then, at the level n / (n + 1), and
+the answer says so.
 
-What is transferred is the speed-up relative to the default configuration, as a mean of logarithms
-over like workloads (those of the nearest one's cluster, and all within the threshold), by windows
-and closeness; one window at the default is added, so that a lucky reading promises little.
+What is transferred is the speed-up relative to the default configuration. It is a mean of
+logarithms over similar workloads (those in the nearest one's cluster, and all within the
+threshold), weighted by windows and closeness. One window at the default is added, so that a lucky
+reading promises little.
 
-Nothing fitted is stored: a service is made anew from the history (``fit``), or from a previous one
-and a history that has grown (``grown``).
+Nothing that is fitted is stored: a service is made from the history (``fit``), or from a
+previous service and a history that has grown (``grown``).
 """
 
 from __future__ import annotations
@@ -33,19 +35,22 @@ from .clusters import KMEANS, check_method, cluster
 from .features import Rows, Scales, impossible, medians, principal, rows_of, scales, sound
 from .history import Config, HistoryEntry, Profile
 
-#: A window of a known workload is called unknown with at most this chance.
+#: A window of a known workload is called unknown with at most this probability.
 ALPHA = 0.1
-#: Distances that a threshold needs: below, its level would be under 0.8.
+#: The fewest distances for a threshold; with fewer, its level would be under 0.8.
 LEAST_DISTANCES = 4
-#: The history is clustered anew when its windows have grown by this share.
+#: The history is clustered again when its number of windows has grown by this share.
 GROWTH = 0.2
-#: Workloads that an answer names.
+#: The most workloads that an answer names.
 NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A feature in both windows, and its squared scaled difference's share of the distance."""
+    """A feature that both windows have.
+
+    ``weight`` is its squared scaled difference's share of the distance, from 0 to 1.
+    """
 
     feature: str
     own: float
@@ -55,7 +60,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """The nearest window of a workload; ``differences`` are the features both have."""
+    """The nearest window of a workload. ``differences`` are the features that both windows have."""
 
     workload: str
     distance: float
@@ -65,50 +70,62 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the history says of a profile.
+    """What the history says of a profile."""
 
-    ``distance`` is that to the nearest window and ``threshold`` the largest at which it is known
-    (None: there is none), ``level`` the chance of a known workload to be within. ``config`` is what
-    to run it with: () is the default, None where it is unknown. ``expected_speedup`` is relative to
-    the default. ``why`` is the reason in words.
-    """
-
+    #: Whether the profile is similar to a known workload.
     known: bool
+    #: The reason, in words.
     why: str
+    #: The distance to the nearest window; None if there is none to compare with.
     distance: float | None = None
+    #: The largest distance at which a window is known; None if there is no threshold.
     threshold: float | None = None
+    #: The probability that a window of a known workload is within the threshold.
     level: float | None = None
+    #: The cluster of the nearest workload; None if it is in none.
     cluster: int | None = None
+    #: The nearest workloads, the nearest first.
     neighbours: tuple[Neighbour, ...] = ()
+    #: What to run it with; () is the default, None if it is unknown.
     config: Config | None = None
+    #: Speed under ``config``, relative to the default.
     expected_speedup: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """A fitted service. ``aside`` counts windows with absurd values, which are not learnt from.
+    """A fitted service."""
 
-    ``clusters`` maps workloads to theirs; ``trouble`` is why the service has no answers.
-    """
-
+    #: The clusterer's name, or ``neighbors``.
     method: str
+    #: The class of machine of the entries; None without entries.
     machine: str | None
+    #: The cluster of each workload; None for a workload in none.
     clusters: dict[str, int | None]
+    #: How many windows had absurd values and are not learnt from.
     aside: int
+    #: Why the service has no answers; empty if it has.
     trouble: str
+    #: The largest distance at which a window is known; None if there is none.
     threshold: float | None
+    #: The probability that a window of a known workload is within the threshold.
     level: float | None
+    #: Entries by workload.
     _entries: dict[str, list[HistoryEntry]]
+    #: The workload of each window.
     _workloads: tuple[str, ...]
+    #: The profile of each window.
     _profiles: tuple[Profile, ...]
+    #: The scales of the features.
     _scales: Scales
+    #: The row of each window.
     _rows: Rows
-    #: Windows when the clusters were made.
+    #: How many windows there were when the clusters were made.
     _clustered: int
 
     @classmethod
     def fit(cls, entries: Iterable[HistoryEntry], method: str = KMEANS) -> Similarity:
-        """A service of ``entries``, which are one class of machine's.
+        """A service of ``entries``, which must be of one class of machine.
 
         Args:
             entries: the history; order does not matter.
@@ -121,7 +138,7 @@ class Similarity:
         return _fit(entries, method, None)
 
     def grown(self, entries: Iterable[HistoryEntry]) -> Similarity:
-        """A service of ``entries``; clusters stay until there are ``GROWTH`` more windows."""
+        """A service of ``entries``. Clusters stay until there are ``GROWTH`` more windows."""
         return _fit(entries, self.method, self)
 
     @property
@@ -129,7 +146,9 @@ class Similarity:
         return len(self._profiles)
 
     def plane(self) -> dict[str, tuple[float, float]]:
-        """Where each workload lies, by the median of its windows, in scales of the features."""
+        """Each workload's position in a plane, by the median of its windows, in scales of the
+        features.
+        """
         workloads, points = medians(self._rows, self._workloads)
         if not workloads:
             return {}
@@ -137,7 +156,7 @@ class Similarity:
         return {name: (float(x), float(y)) for name, (x, y) in zip(workloads, places, strict=True)}
 
     def ask(self, profile: Profile) -> Answer:
-        """What is known of workloads like the one that ``profile`` was taken of."""
+        """What is known of workloads similar to the one that ``profile`` describes."""
         if self.trouble:
             return Answer(False, self.trouble)
         bad = impossible(profile)
@@ -188,7 +207,7 @@ class Similarity:
         return Neighbour(workload, distance, self.clusters.get(workload), tuple(found))
 
     def _reuse(self, seen: Answer, apart: dict[str, float], threshold: float) -> Answer:
-        """The answer of a known window: the configuration that promises most."""
+        """The answer for a known window: the configuration with the highest expected speed-up."""
         pool = {
             workload: distance
             for workload, distance in apart.items()
@@ -224,7 +243,7 @@ def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | No
     machines = sorted({entry.machine for entry in history})
     if len(machines) > 1:
         raise UsageError.refuse("entries", machines, "those of one class of machine")
-    # Several configurations were measured against one window: it is one window all the same.
+    # Several configurations may have been measured against one window, which counts once.
     windows = list(dict.fromkeys((e.workload, e.profile) for e in history if e.profile))
     possible = [(workload, profile) for workload, profile in windows if not impossible(profile)]
     names = sorted({name for _, profile in possible for name, _ in profile})
@@ -261,7 +280,7 @@ def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | No
     workloads, points = medians(rows, groups)
     try:
         labels = cluster(points, names, method)
-    except Exception as error:  # whatever a clusterer raises: tuning goes on without the history
+    except Exception as error:  # whatever it raises: tuning goes on without the history
         return replace(found, trouble=f"the clusterer {method} raised {error!r}")
     return replace(found, clusters=dict(zip(workloads, labels, strict=True)))
 
@@ -277,7 +296,7 @@ def _trouble(windows: int, kept: int) -> str:
 def _calibrated(
     rows: Rows, groups: Sequence[str], scale: Scales
 ) -> tuple[float | None, float | None]:
-    """Threshold and level, from windows whose workload has others."""
+    """Threshold and level, from windows whose workload has several."""
     labels, found = np.asarray(groups), []
     for place, row in enumerate(rows):
         if (labels == labels[place]).sum() > 1:
@@ -294,7 +313,7 @@ def _calibrated(
 
 
 def _joined(clusters: dict[str, int | None], grown: Similarity) -> dict[str, int | None]:
-    """Old clusters, and for each new workload that of its nearest old one."""
+    """The old clusters; each new workload joins that of its nearest old one."""
     workloads, points = medians(grown._rows, grown._workloads)
     old = [place for place, workload in enumerate(workloads) if workload in clusters]
     joined: dict[str, int | None] = {}

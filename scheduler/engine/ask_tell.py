@@ -1,8 +1,8 @@
-"""Ask and tell: trials that the user trains himself, on devices that are not ours.
+"""Ask and tell: trials that users train themselves, on devices that are not ours.
 
-Theory of operation. Such a study (contract ``ask``) has no strategy to pull and needs no slot. The
-sampler proposes one trial when the user asks, which counts as running until he tells what it came
-to. It has as many trials as were asked for, and ends when he closes it.
+Theory of operation. A study with the contract ``ask`` has no strategy to pull and needs no slot.
+When the user asks, the sampler proposes one trial. It counts as running until the user tells its
+result. The study has as many trials as were asked for, and ends when the user closes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .proposals import Proposals
 
 
 class AskTell:
-    """Hands trials out to the user, and takes in what he tells."""
+    """Hands trials out to the user, and takes in the results that they tell."""
 
     def __init__(
         self,

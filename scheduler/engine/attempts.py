@@ -1,11 +1,10 @@
-"""What becomes of an attempt: its epochs, its end, its failure and its loss.
+"""The end of an attempt: its objective returns, its code fails, or the infrastructure loses it.
 
 Theory of operation. An attempt is one dispatched segment, and counts while its fence is the
-trial's. Each epoch that it reports is accepted singly; the one that closes it gives its devices
-back, and the trial goes on under the standing plan, rests at its target, or is over. What the
-user's code did wrong and what the infrastructure lost are told apart: the former is the trial's
-own, by its kind; the latter counts against the devices that it was lost at, which rest after
-several in a row.
+trial's. The module ``epochs`` takes in its epochs, the last of which may close it. This module
+handles every other end. Failures of the user's code and losses by the infrastructure are treated
+differently. A failure is the trial's own, and its kind decides whether the trial is tried again. A
+loss counts against the devices where it happened; a device rests after several losses in a row.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ from .dispatch import Dispatcher
 from .proposals import Proposals
 from .signatures import Signatures
 
-#: Losses in a row after which a device rests, and the longest rest (seconds).
+#: Losses in a row after which a device rests.
 BACKOFF_AFTER = 3
 
+#: The longest rest of a device (seconds).
 BACKOFF_LONGEST = 30.0
 
 
 class Attempts:
-    """Takes in what is reported of attempts, and ends them."""
+    """Takes in reports of attempts other than their epochs, and ends attempts."""
 
     def __init__(
         self,
@@ -104,7 +104,10 @@ class Attempts:
             self._leave(study, trial)
 
     def _unreported(self, study: StudyState) -> str:
-        """That so many trials lacked the metric, and none had it, that all will; empty else."""
+        """Why the study should end for want of its metric; empty if it should not.
+
+        It should when ``METRIC_LIMIT`` trials ended without the metric and no trial had it.
+        """
         trials = self._core.trials_of(study)
         failures = [t.failure for t in trials if t.failure and t.failure.kind == "metric"]
         if len(failures) < METRIC_LIMIT or any(t.value is not None for t in trials):
@@ -113,9 +116,10 @@ class Attempts:
         return f"{words}, as all would: {failures[0].message}"
 
     def _ran_out_of_memory(self, trial: Trial, event: AttemptFailed) -> bool:
-        """Whether memory may have been short for it only because it shared its device.
+        """Whether memory may have been short only because the trial shared its device.
 
-        Then it shares none any more: what it needs alone is seen when it is.
+        The trial then shares no device any more, so that the next attempt shows what it needs
+        alone.
         """
         killed = event.kind == "died" and "signal 9" in event.message
         if trial.alone or not (event.kind == "memory" or killed):
@@ -148,7 +152,7 @@ class Attempts:
             self.abandon(study, "failed")
 
     def lose_all(self, device: str, reason: str) -> None:
-        # Closed first: what a lost trial sets free must not come back to this device.
+        # The device is closed first, so that no slot that a lost trial frees is filled again.
         self._state.devices[device].draining = True
         for fence in self._core.fences_on(device):
             self._state.faults.saw_loss()
@@ -156,13 +160,16 @@ class Attempts:
             self.lose(trial, [device], reason)
 
     def lose(self, trial: Trial, at: list[str], reason: str) -> None:
-        """The infrastructure lost the attempt ``at`` these devices: to the head of the line."""
+        """The infrastructure lost the attempt on the devices ``at``.
+
+        The trial goes to the head of the line, or fails after too many losses in a row.
+        """
         study = self._state.studies[trial.study]
         for name in at:
             device = self._state.devices[name]
             device.losses += 1
             if device.losses >= BACKOFF_AFTER:
-                # A power of a thousand losses is more than a float holds.
+                # The exponent is bounded: 2.0 to the power of a thousand losses overflows.
                 rest = min(BACKOFF_LONGEST, 2.0 ** min(device.losses - BACKOFF_AFTER, 9))
                 device.backoff_until = self._core.at + rest
                 self._core.note_device(name, f"{device.losses} losses in a row")
@@ -177,7 +184,7 @@ class Attempts:
             self._leave(study, trial)
 
     def _leave(self, study: StudyState, trial: Trial) -> None:
-        """The trial will reach no further target."""
+        """Do what follows when the trial will reach no further target."""
         self._core.plan_anew()
         self._checkpoints.trial_over(study, trial)
         self._core.decide(Release, trial=trial.id)
@@ -190,7 +197,10 @@ class Attempts:
         self._dispatcher.fill()
 
     def abandon(self, study: StudyState, status: str) -> None:
-        """End a study with trials at work: they are fenced off, and what has run stays."""
+        """End a study that may have trials at work.
+
+        Open attempts are fenced off. Accepted epochs stay.
+        """
         for trial in self._core.trials_of(study):
             if trial.state in FINAL:
                 continue

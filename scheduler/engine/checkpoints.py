@@ -1,13 +1,13 @@
-"""The engine's second floor: what is durable, what of it is kept, and what is heard too late.
+"""Durable states of trials: which exist, which are kept, and reports that come late.
 
 Theory of operation. A trial's ``parents`` are exactly its rows in the ledger's table of durable
-states. When a state is added, or a trial or study ends, ``retention`` says which stay. The others
-lose their rows in the same commit, and ``Discard`` has their files deleted behind the loop, unless
-another row names the same file (files go by their content). A file whose deletion was lost in a
-crash has no row; that is how the janitor finds it again.
+states. When a state is added, or a trial or study ends, ``policies.retention`` says which states
+stay. The others lose their rows in the same commit, and ``Discard`` has their files deleted in the
+background, unless another row names the same file (files are named by their content). If a crash
+loses a deletion, the file has no row, and the janitor finds it by that.
 
-The last state of a trial is often durable only when its study is over already. So the best trials
-of the studies that ended last are remembered, with what such a report is checked by.
+A trial's last state is often durable only after its study is over. So the engine remembers the best
+trials of the studies that ended last, with what it needs to check such a report.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..state.core import Core, Refused
 from ..state.state import EndedTrial, StudyState
 from ..strategies.base import rungs_of
 
-#: Studies that are over of which the best trials are remembered.
+#: For so many of the studies that ended last, the best trials are remembered.
 ENDED_KEPT = 32
 
 
 class Checkpoints:
-    """Keeps each trial's durable states, and lets go of those that nobody needs any more."""
+    """Keeps each trial's durable states, and discards those that are not needed any more."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -45,21 +45,26 @@ class Checkpoints:
         self.keep(self._state.studies[trial.study], trial, _parent(event))
 
     def keep(self, study: StudyState, trial: Trial, parent: Parent) -> None:
-        """A state of an accepted epoch is in the store."""
+        """Record that a state of an accepted epoch is in the store."""
         trial.parents = self._with(trial.id, trial.parents, parent)
         if study.undurable.pop(trial.id, None):
             self._core.touch_study(study)
         self._retain(study, (trial,))
 
     def must_be_durable(self, study: StudyState, trial: Trial, epoch: int) -> bool:
-        """Whether ``epoch`` counts only once its state is in the store: others may go on from it.
+        """Whether ``epoch`` counts only once its state is in the store, since other trials may use
+        it.
 
-        That of a trial which ends an interval of population based training, and has another.
+        That holds for the last epoch of an interval of population based training, unless it is the
+        last interval.
         """
         return epoch == trial.target != study.spec.strategy.max_epochs and forks(study.spec)
 
     def inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
-        """A new trial begins with the source's state. The file is one; either row keeps it."""
+        """Have a new trial begin with the state of the fork's source.
+
+        Both trials name the same file, and the row of either one keeps it.
+        """
         trial.origin, trial.epoch = Origin(fork.source, fork.epoch, fork.trial), fork.epoch
         source = self._state.trials[fork.source]
         for state in source.parents:
@@ -76,7 +81,10 @@ class Checkpoints:
         self._core.touch_study(study)
 
     def _durable_late(self, event: Durable) -> None:
-        """Of a study that is over: the last state of one of its best trials, or one too many."""
+        """Take in a durable state of a study that is over.
+
+        It is kept if it is the last state of one of the study's best trials, else discarded.
+        """
         ended = self._state.ended.get(event.trial.rpartition("-")[0])
         if ended is None:
             raise Refused(f"trial {event.trial} is not of a study that is known here")
@@ -99,7 +107,10 @@ class Checkpoints:
         return tuple(sorted((new, *parents), key=lambda parent: -parent.epoch))
 
     def trial_over(self, study: StudyState, trial: Trial) -> None:
-        """A trial is over: its states go, or those of the one that it beats do."""
+        """Discard the states that are not needed any more once ``trial`` is over.
+
+        These are its own, or those of the trial that it displaces from the study's best.
+        """
         before = [self._state.trials[name] for name in study.best]
         if trial.state is TrialState.COMPLETED:
             study.best = best_completed((*before, trial), study.spec)
@@ -110,7 +121,7 @@ class Checkpoints:
         for trial in trials:
             kept = retained(trial, self._edges(study, trial), best=trial.id in study.best)
             lent = {fork.epoch for fork in asked if fork.source == trial.id}
-            if lent:  # its heir is still to come
+            if lent:  # the trial forked from it is still to come
                 kept = tuple(s for s in trial.parents if s in kept or s.epoch in lent)
             self._drop(trial.id, [state for state in trial.parents if state not in kept])
             trial.parents = kept
@@ -120,8 +131,11 @@ class Checkpoints:
                 self._core.touch_study(study)
 
     def _edges(self, study: StudyState, trial: Trial) -> Collection[int]:
-        """Epochs whose states stay beside the newest: rungs; or where others may go on from, and
-        what the trial itself was forked from, since it cannot be replayed from nothing.
+        """The epochs whose states stay besides the newest ones.
+
+        These are the rungs. In population based training they are the end of the last interval,
+        which other trials may continue from, and the epoch that the trial was forked at, since it
+        cannot be replayed from the start.
         """
         plan = study.spec.strategy
         if forks(study.spec):
@@ -136,7 +150,7 @@ class Checkpoints:
             self._core.decide(Discard, uris=tuple(state.uri for state in gone))
 
     def study_over(self, study: StudyState) -> None:
-        """The study is over, and so are all its trials; the best of them are remembered."""
+        """The study and all its trials are over. Remember the best of them."""
         trials = self._core.trials_of(study)
         assert all(trial.state in FINAL for trial in trials)
         spec = study.spec

@@ -1,10 +1,10 @@
-"""Devices that the operator takes out and gives back.
+"""Devices: they join, drain and leave, and the operator takes them out and gives them back.
 
-Theory of operation. A ``Hold`` is the operator's word on a device's *name*, kept apart from what
-the device's worker says of itself (``DeviceState.draining``). So neither a worker that is started
-anew nor a node that leaves and joins again lifts it; only the operator does. What runs on a device
-taken out is cut at the end of its epoch and goes on elsewhere. With a deadline, what runs longer is
-revoked: the epoch that it was in is lost and replayed elsewhere. Nobody is to blame for that, so it
+Theory of operation. A ``Hold`` is the operator's drain of a device. It belongs to the device's
+*name* and is separate from what the device's worker reports (``DeviceState.draining``). So it
+outlasts a restart of the worker, and a node that leaves and joins again; only the operator lifts
+it. What runs on a held device is cut at the end of its epoch and continues elsewhere. With a
+deadline, what still runs then is revoked: its current epoch is lost and replayed elsewhere. This
 counts as a loss neither of the trial nor of the device.
 """
 
@@ -31,12 +31,13 @@ from .attempts import Attempts
 from .dispatch import Dispatcher
 from .proposals import Proposals
 
-#: So many trials of a study beyond those that it is to have may be forgotten: forks, extensions.
+#: A restored ledger may have forgotten up to so many trials of a study beyond its ``n_trials``:
+#: forks, extensions.
 FORGOTTEN_TRIALS = 100
 
 
 class Devices:
-    """Carries out the operator's word on devices."""
+    """Takes in what happens to devices, and carries out the operator's drains."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Devices:
         self._dispatcher.fill()
 
     def _note_gone(self, name: str, reason: str) -> None:
-        """A device leaves, and keeps its hold."""
+        """Record that a device leaves. Its hold stays."""
         known, hold = self._state.devices[name], self._state.held.get(name)
         state = "left" if hold is None else "held"
         record = DeviceRecord(known.device, known.incarnation, state, self._core.at, reason)
@@ -91,7 +92,7 @@ class Devices:
             hold.gone = record
 
     def deadlines(self) -> Iterator[float]:
-        """When there will be something to revoke (the runner's clock)."""
+        """The times at which there will be something to revoke (the runner's clock)."""
         for name, hold in self._state.held.items():
             known = self._state.devices.get(name)
             if hold.deadline is not None and known is not None and any(known.fences):
@@ -110,11 +111,12 @@ class Devices:
         self._proposals.wait(trial, first=True)
 
     def on_ledger_restored(self, event: LedgerRestored) -> None:
-        """What was sent from here on is unknown: no fence of it may be given out a second time.
+        """Begin a new era of fences: those sent after the backup are unknown, and none may be
+        reused.
 
-        A trial that begins anew has the id of a forgotten one, and may have other parameters: so
-        workers drop what they hold of any that may have been. Slots are filled by a later event,
-        for what is released with a dispatch would take the dispatch along.
+        A new trial may get the id of a forgotten one, with other parameters. So workers drop what
+        they hold of every trial that may have been forgotten. Slots are filled by a later event,
+        since a release in the same batch as a dispatch would undo the dispatch.
         """
         for attempt in list(self._state.attempts.values()):
             self._take_away(self._state.trials[attempt.segment.trial])

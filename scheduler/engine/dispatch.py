@@ -1,12 +1,12 @@
-"""Who runs where: waiting trials, free slots, and the end of a study.
+"""Dispatch: which trial runs where, as free slots are given to waiting trials.
 
-Theory of operation. A trial holds its slots until its target (the *standing plan*): an epoch that
-ends a segment short of it is followed by the next segment on the same slots, without calling a
-policy (``planning``). Slots that stay free pull the strategies of the running studies for
-promotions and new configurations.
+Theory of operation. A trial keeps its slots until its target (the *standing plan*): an epoch that
+ends a segment short of the target is followed by the next segment on the same slots, without a call
+of the policy (``planning``). For slots that stay free, the strategies of the running studies are
+pulled for promotions and new configurations.
 
-A trial whose width in the plan is another than the one it runs at is cut at the end of its epoch,
-and goes on at the new one. A member of a gang has a whole device to itself, all slots of it.
+A trial whose planned width differs from the one it runs at is cut at the end of its epoch, and
+continues at the new width. A member of a gang has a whole device, with all its slots.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Dispatcher:
     def fill(self) -> None:
         """Give free slots to waiting trials, and pull the strategies while slots stay free.
 
-        What is left after that, or lacking, changes the widths of those that run.
+        Devices that are left over, or missing, then change the widths of running trials.
         """
         self._end_rests()
         rivals = self._shares.rivals()
@@ -74,7 +74,10 @@ class Dispatcher:
             self._shares.release_unused(rivals)
 
     def _share(self, rivals: list[StudyState]) -> None:
-        """Work out the studies' shares; those below theirs of which nothing waits are pulled."""
+        """Compute the studies' shares.
+
+        A study below its share that has no waiting trial is pulled first.
+        """
         idle = frozenset(s.spec.id for s in rivals) - self._shares.studies_waiting()
         self._shares.recompute(rivals, greedy=idle)
         held = self._shares.held()
@@ -88,7 +91,7 @@ class Dispatcher:
             self._state.shared_at = None
 
     def _end_rests(self) -> None:
-        """A rest ends here and nowhere else: until then the engine goes on asking for a tick."""
+        """End the rests that are over. Until then ``Engine.wake_at`` keeps asking for a tick."""
         for name, device in self._state.devices.items():
             if 0.0 < device.backoff_until <= self._core.at:
                 device.backoff_until = 0.0
@@ -96,9 +99,10 @@ class Dispatcher:
                 self._core.note_device(name)
 
     def _place(self, free: list[Member]) -> bool:
-        """Give the free places to the trials that wait, in their order; True if any got one.
+        """Give free slots to waiting trials in their order; returns whether any got one.
 
-        Behind a trial that may join nobody no other one does, else it would be overtaken for ever.
+        When a trial may join no device that is in use, no later trial may either. Otherwise it
+        could be overtaken for ever.
         """
         placed = False
         shared = self._state.shared_at is not None
@@ -128,10 +132,11 @@ class Dispatcher:
         return placed
 
     def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
-        """``width`` of the free slots, or as many as there are; those where it is warm go first.
+        """``width`` of the free slots, or as many as there are.
 
-        Under a shuffled plan none where there are not enough. Under one with courses a trial that
-        begins has its course's wide or narrow width, or none.
+        Devices that have the trial's state in memory come first. With a shuffled plan the result is
+        empty if there are too few. With a width plan, a trial begins at its wide or narrow width,
+        or not at all.
         """
         whole = [slot for slot in free if slot.slot == 0 and self._state.is_free(slot.device)]
         course = self._state.courses.get(trial.id)
@@ -140,7 +145,7 @@ class Dispatcher:
             if width > max(1, len(whole)):
                 if self._state.shared_at is None:
                     return ()
-                width = max(1, len(whole))  # others would take what it waits for
+                width = max(1, len(whole))  # other studies would take the devices it waits for
         if width > 1 and (len(whole) >= width or (len(whole) > 1 and not self._state.shuffle)):
             warm = [member.device for member in trial.members]
             names = [slot.device for slot in whole]
@@ -152,27 +157,30 @@ class Dispatcher:
         return (self._slot(trial, free),)
 
     def _slot(self, trial: Trial, free: list[Member]) -> Member:
-        """Where it is warm, else the first; on an empty device if it need not begin anew there."""
+        """The slot where the trial's state is in memory, else the first one.
+
+        An empty device is preferred unless the trial would have to start over there.
+        """
         if self._state.studies[trial.study].spec.contract != "objective":
             free = [place for place in free if self._state.is_free(place.device)] or free
         devices = [place.device for place in free]
         for member in trial.members:
             fences = self._state.devices[member.device].fences if member.device in devices else []
-            # A device that left may be back with fewer slots.
+            # A device that left may have come back with fewer slots.
             if member.slot < len(fences) and not fences[member.slot]:
                 return member
         return free[0]
 
     def _resize(self, free: list[Member]) -> None:
-        """Have the trials that the plan gives another width close at the end of their epoch."""
+        """Cut the trials that the plan gives another width at the end of their epoch."""
         if not self._state.elastic():
             return
-        # A study that has nothing at work yet comes before width, too.
+        # A study that has nothing at work yet comes before wider trials, too.
         wide = sum(len(a.segment.members) - 1 for a in self._state.attempts.values())
         self._proposals.pull(wide - len(self._core.ready()))
         self._planning.replan(free)
         if self._state.shuffle:
-            return  # every segment of theirs is one epoch
+            return  # every segment is one epoch already
         for fence, attempt in self._state.attempts.items():
             trial = self._state.trials[attempt.segment.trial]
             if attempt.cut or trial.epoch + 1 >= attempt.segment.last:

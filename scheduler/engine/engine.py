@@ -1,17 +1,18 @@
-"""The core: ``handle(event) -> decisions``.
+"""The engine: ``handle(event) -> decisions``.
 
 Theory of operation. The engine is a reducer: synchronous, without I/O, clock or randomness. One
-event goes in, the state moves, decisions come out; the same events in the same order give the same
-state and the same decisions, so the ledger's event table is all that a restart needs.
+event goes in, the state changes, decisions come out. The same events in the same order give the
+same state and the same decisions, so a restart needs only the ledger's event table.
 
-An event either counts or it does not. What is late, repeated or fenced off raises ``Refused`` and
-changes nothing; the runner drops it. What cannot happen raises ``IllegalTransition``: a bug of
-ours. Every handler therefore checks first and changes after.
+An event either counts or it does not. An event that is late, repeated or fenced off raises
+``Refused`` and changes nothing; the runner drops it. An event that cannot happen raises
+``IllegalTransition``, which is a bug of ours. So every handler checks first and changes the state
+after.
 
-The engine is made of parts. Each takes the ``Core`` (the state, the event at work, the decisions
-and changes that follow from it) and the parts that it calls; ``__init__`` below is the whole list,
-from the ground up. No part calls one that was made after it. What an event does is read in the
-handler that ``_handlers`` names; an accepted epoch's way is ``epochs``.
+The engine is made of parts. Each part takes the ``Core`` (the state, the current event, the
+decisions and changes that follow from it) and the parts that it calls. ``__init__`` below lists all
+of them in order: no part calls one that is made after it. To see what an event does, read the
+handler that ``_table`` names; ``epochs`` follows an accepted epoch.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ __all__ = ["Engine", "Refused"]
 
 
 class Engine:
-    """The reducer. ``state`` is its whole state; ``handle`` is the only way to change it."""
+    """The reducer. ``state`` is its whole state, and only ``handle`` changes it."""
 
     def __init__(
         self,
@@ -145,7 +146,10 @@ class Engine:
         return self._core.state
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
-        """Apply one event. ``Refused`` or ``IllegalTransition`` mean that nothing was changed."""
+        """Apply one event and return the decisions that follow.
+
+        Raises ``Refused`` or ``IllegalTransition``; then nothing has changed.
+        """
         handler = self._handlers[type(event)]
         core = self._core
         core.begin(event)
@@ -159,13 +163,13 @@ class Engine:
         return tuple(core.out)
 
     def take_changes(self) -> Changes:
-        """What changed since the last call, for the projections."""
+        """What changed since the last call. The ledger's tables for readers follow it."""
         return self._core.take_changes()
 
     def story(self, trial: str) -> tuple[str, ...]:
         """The last steps of a trial of a running study: event, its cause, state before and after.
 
-        The whole story is in the ledger's events; this is what an exception can carry.
+        Error messages carry this. The whole story is in the ledger's events.
         """
         return tuple(self._core.trial(trial).story)
 
@@ -174,20 +178,22 @@ class Engine:
         return self._shares.line()
 
     def outstanding(self) -> tuple[Ask, ...]:
-        """Asks without an answer: a restarted runner asks them again."""
+        """Asks without an answer. A restarted runner sends them again."""
         return tuple(ask for study in self.state.studies.values() for ask in study.asks.values())
 
     def consults(self) -> tuple[Consult, ...]:
-        """Questions to the history without an answer, likewise."""
+        """Questions to the history without an answer. A restarted runner sends them again."""
         asked = (tuned.asked for tuned in self.state.tuned.values())
         return tuple(consult for consult in asked if consult is not None)
 
     def sought(self) -> tuple[AskConfigs, ...]:
-        """Questions for system configurations without an answer, likewise."""
+        """Questions for system configurations without an answer. A restarted runner sends them
+        again.
+        """
         return tuple(ask for tuned in self.state.tuned.values() for ask in tuned.sought)
 
     def wake_at(self) -> float | None:
-        """When the engine wants a ``Tick`` (runner's clock), None when nothing waits for time."""
+        """When the engine wants a ``Tick`` (the runner's clock); None if nothing waits for time."""
         waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
         plans = self.state.dirty and self.state.elastic()
         if plans and (self.state.attempts or self._core.ready()):
@@ -196,7 +202,7 @@ class Engine:
         return min(waits, default=None)
 
     def _table(self) -> Mapping[type[Event], Callable[[Any], None]]:
-        """Which part takes which event in."""
+        """Which part handles which event."""
         return {
             PolicyChosen: self._planning.on_policy_chosen,
             Planned: self._dispatcher.on_planned,

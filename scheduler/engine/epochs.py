@@ -1,13 +1,14 @@
-"""An accepted epoch's way, from the report to the next segment.
+"""Reports of epochs: from the report to the next segment.
 
-Theory of operation. A report counts only under the trial's open fence, for the epoch after the last
-accepted one, with the metrics that the study asks for, under a signature that the study admits, and
-with its state in the store where others may go on from that. Then it is accepted: the trial, the
-estimates and the tallies learn from it, and its row is noted for the ledger. If it closes its
-segment, the trial goes on where it is, waits for another place, or has reached its target; then its
-strategy says what comes next.
+Theory of operation. A report counts only under all of these conditions: it has the trial's open
+fence; it is for the epoch after the last accepted one; it has the metrics that the study asks for;
+the study admits its signature; and its state is in the store if other trials may continue from it.
+Then the epoch is accepted: the trial, the estimates and the tallies are updated, and its row is
+noted for the ledger. If the epoch closes its segment, the trial either continues where it is, waits
+for another place, or has reached its target; in the last case its strategy says what comes next.
 
-Read ``on_epoch_reported`` and follow it down: each part that an epoch concerns is called by name.
+To follow an epoch, begin at ``on_epoch_reported``: each part that an epoch concerns is called by
+name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .signatures import Signatures
 
 
 class Epochs:
-    """Takes in what is reported of epochs."""
+    """Takes in reports of epochs."""
 
     def __init__(
         self,
@@ -91,10 +92,13 @@ class Epochs:
             self._dispatcher.fill()
 
     def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
-        """A late report of an accepted epoch is a free check of its bits, and otherwise nothing."""
+        """Compare a late report of an accepted epoch with what was accepted.
+
+        This is a free check of the epoch's bits. Nothing else comes of the report.
+        """
         accepted = trial.hashes.get(event.epoch, "")
         statistical = study.spec.exactness == "statistical"
-        forgotten = event.fence // ERA < self._state.fence // ERA  # it may be of other parameters
+        forgotten = event.fence // ERA < self._state.fence // ERA  # may have other parameters
         if statistical or not accepted or accepted == event.state_hash or forgotten:
             raise Refused(f"fence {event.fence} of {trial.id} is not the open one")
         study.message = (
@@ -104,7 +108,7 @@ class Epochs:
         self._core.touch_study(study)
 
     def _accept(self, study: StudyState, trial: Trial, event: EpochReported, value: float) -> bool:
-        """Take the epoch in; True where its device may hold another number of trials by it."""
+        """Accept the epoch; returns whether its device may now hold another number of trials."""
         trial.epoch = event.epoch
         trial.value = value
         trial.values[event.epoch] = value
@@ -182,7 +186,7 @@ class Epochs:
         self._dispatcher.fill()
 
     def _go_on(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
-        """Under the standing plan: the next segment follows on the same slots."""
+        """Dispatch the next segment on the same slots if the plan stands, else wait in line."""
         members = attempt.segment.members
         if (
             study.works
@@ -191,12 +195,12 @@ class Epochs:
             and self._planning.width(study, trial) == len(members)
             and not self._state.shuffle
             and not self._shares.gives_way(study, trial, len(members))
-            # What took another time than planned with may be at the wrong width.
+            # If the estimates changed, its width may be wrong.
             and not (self._state.dirty and len(members) > 1)
         ):
             self._dispatcher.dispatch(study, trial, members)
             return
-        # Where widths are drawn, a wide trial must not be overtaken for ever by narrow ones.
+        # With random widths, narrow trials must not overtake a wide one for ever.
         self._proposals.wait(trial, first=not self._state.shuffle)
         self._dispatcher.fill()
 

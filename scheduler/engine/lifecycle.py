@@ -1,18 +1,19 @@
-"""A study's life beyond one run: it is paused and resumed, and goes on to more trials.
+"""A study's life: it is submitted, paused, resumed, extended, cancelled or imported.
 
-Theory of operation. A paused study is left out where slots are given and strategies are pulled;
-what runs of it is cut at the end of its epoch and waits in line like everything else, so nothing is
-lost and a resume only has to fill slots again.
+Theory of operation. A paused study gets no slots, and its strategy is not pulled. Its running
+trials are cut at the end of their epoch and wait in line like any other, so nothing is lost, and a
+resume only fills slots again.
 
-More trials. Strategies that take trials one by one (``GROWING``) go on with all that they know: old
-and new trials compete. The others size their rungs by the number of trials before they begin, and
-what they have decided cannot be undone; for them the additional trials are a run of their own,
-after all before is decided.
+Extending a study to more trials depends on its strategy. Strategies that take trials one by one
+(``GROWING``) continue with all that they know: old and new trials compete. The other strategies
+size their rungs by the number of trials before they begin, and their decisions cannot be undone.
+With them the additional trials are a run of their own, after everything before is decided.
 
-A study that was over is no longer in the state: the event brings its trials back. A growing
-strategy is made anew and told what they reached, in the order of their numbers. A trial that was
-stopped at its rung is paused again, to be promoted some day, if its last state is still durable;
-else it stays stopped, and only its scores count. What failed, was cancelled or is complete stays.
+A study that was over is no longer in the state, so the event brings its trials back. A growing
+strategy is made again and told what the trials reached, in the order of their numbers. A trial that
+was stopped at its rung becomes paused again, and may be promoted, if its last state is still
+durable. Otherwise it stays stopped and only its scores count. Failed, cancelled and completed
+trials stay as they are.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ GROWING = (FullBudget, Asha, Stopping)
 
 
 class Lifecycle:
-    """Interrupts studies, and has them go on."""
+    """Begins, interrupts, extends and ends studies."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class Lifecycle:
             strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - len(trials)))
         study = StudyState(spec, cast(Any, strategy), created_at=past.created_at)
         study.trials = [trial.id for trial in trials]
-        # Of no ask before, for it seeds the sampler: there was at most one for each trial.
+        # It seeds the sampler, so it must be new: there was at most one ask for each trial.
         study.next_ask = len(trials)
         study.succeeded = sum(trial.state in _SUCCEEDED and trial.epoch > 0 for trial in trials)
         study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
@@ -151,7 +152,7 @@ class Lifecycle:
         if spec.sampler in ORDER_FREE and spec.contract != "ask":
             self._proposals.pull_study(
                 study, 0
-            )  # what is known at once is planned with, whoever is first
+            )  # plan with all that is known, whichever study is first
         self._dispatcher.fill()
 
     def on_study_cancelled(self, event: StudyCancelled) -> None:
@@ -173,7 +174,7 @@ class Lifecycle:
             self._core.changes.trials[trial.id] = trial
             for state, at in past.durables:
                 self._core.changes.durables[trial.id, state.epoch] = (state, at)
-        # Readers take their order for that of acceptance.
+        # Readers take the order of epochs for that of acceptance.
         epochs = [epoch for past in event.trials for epoch in past.epochs]
         self._core.changes.epochs += sorted(epochs, key=lambda epoch: epoch.at)
 
@@ -182,7 +183,10 @@ _SUCCEEDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)
 
 
 def _again(trial: Trial, rungs: Sequence[int]) -> Trial:
-    """A copy to work with, for events do not change; paused if it may still be promoted."""
+    """A copy of the trial to work with, since events must not change.
+
+    It is paused if it may still be promoted.
+    """
     copy = replace(trial, values=dict(trial.values), hashes=dict(trial.hashes), story=[])
     newest = next(iter(trial.parents), None)
     durable = newest is not None and newest.state_hash == trial.state_hash
@@ -192,7 +196,10 @@ def _again(trial: Trial, rungs: Sequence[int]) -> Trial:
 
 
 def _tell(strategy: Strategy, spec: StudySpec, trials: Sequence[Trial]) -> None:
-    """Have a fresh strategy know what these trials have reached; what it answers has happened."""
+    """Tell a fresh strategy what these trials have reached.
+
+    Its answers are ignored, since what they ask for has already happened.
+    """
     strategy.pull(len(trials), 0)
     strategy.proposed(tuple(trial.id for trial in trials), exhausted=False)
     looks = looks_of(spec.strategy)

@@ -1,16 +1,16 @@
-"""The standing plan: when it is made anew, what a policy is shown for it, and how it is followed.
+"""The standing plan: when it is made again, what a policy is given for it, and how it is followed.
 
-Theory of operation. Whatever changes the plan's input (a trial waits or is over, a device came or
-went, an estimate moved, the wide part of a course ended) marks the plan dirty; it is computed anew
-when a slot is to be filled, at most once in ``REPLAN_EACH`` seconds a trial, or in ``REPLAN_EVERY``
-where they are many, and in between new trials queue in order of arrival. Of a plan with courses the
-engine keeps count: a trial's wide epochs become fewer as they are accepted, and at their end it is
-to be narrow. Where a policy fails, the last good plan stands.
+Theory of operation. The plan becomes *dirty* when its input changes: a trial waits or is over, a
+device came or went, an estimate moved, or the wide part of a width plan ended. A dirty plan is
+computed again when a slot is to be filled, at most once in ``REPLAN_EACH`` seconds for each trial,
+or in ``REPLAN_EVERY`` seconds if there are many. In between, new trials queue in order of arrival.
+The engine keeps count for width plans: each accepted wide epoch leaves one fewer, and after the
+last one the trial becomes narrow. If a policy fails, the last good plan stands.
 
-A policy of the user's is no part of the engine, so that a replay does not depend on it: like a
-sampler it is asked (``AskPlan``), and its answer is an event. What is asked is planned with the
-answer; until that comes slots are given by the plan before. One that fails, or whose plan cannot
-be, is not asked again for ``ASIDE`` seconds.
+A user's policy is not part of the engine, so that a replay does not depend on it. Like a sampler it
+is asked (``AskPlan``), and its answer is an event. Until the answer comes, slots are given by the
+previous plan. A policy that fails, or whose plan is impossible, is not asked again for ``ASIDE``
+seconds.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from ..state.state import EngineState, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promises_of
 
-#: Seconds between two plans of many trials, and of one trial: few are planned in less time.
+#: The longest time between two plans (seconds), with many trials.
 REPLAN_EVERY = 1.0
 
+#: Time between two plans for each trial (seconds): few trials are planned in less time.
 REPLAN_EACH = 0.02
 
-#: Seconds that a policy of the user's is not asked after it failed.
+#: After a user's policy failed, it is not asked for so long (seconds).
 ASIDE = 60.0
 
-#: Part of an epoch that a new trial waits for a plan at most.
+#: The largest part of its epoch that a new trial waits for a plan.
 WORTH_WAITING = 0.1
 
 
 class Planning:
-    """Keeps the standing plan, and says what it has in mind for each trial."""
+    """Keeps the standing plan, and says what it holds for each trial."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -73,7 +74,10 @@ class Planning:
         self._stand(snapshots, plans)
 
     def take_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
-        """Take a plugin's answer in; one that is none has it set aside for a while."""
+        """Take in a user's policy's answer.
+
+        If there is none, or a plan in it is impossible, the policy is set aside for a while.
+        """
         asked = self._state.plan_asked
         if asked is None or asked.id != cause:
             raise Refused(f"{cause} is not the plan that was asked for")
@@ -87,14 +91,16 @@ class Planning:
             self._core.plan_anew()
 
     def _stand(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
-        """Have these plans stand, one a snapshot, if they may; else the ones before do."""
+        """Make these plans, one a snapshot, the standing ones; keep the old ones if any is
+        impossible.
+        """
         state = self._state
         for (_, snapshot), plan in zip(snapshots, plans, strict=True):
             if wrong := fault(snapshot, plan):
                 state.plan_error = f"policy {state.policy} {wrong}"
                 return
         state.plan_error = ""
-        # Since a plugin was asked some have begun, and others have come.
+        # Since a plugin was asked, some trials have begun and others have arrived.
         waiting = set(state.ready)
         order = [name for plan in plans for name in plan.order if name in waiting]
         known = set(order)
@@ -110,7 +116,11 @@ class Planning:
     def _snapshots(
         self, ready: Sequence[str], free: Sequence[Member]
     ) -> tuple[tuple[str, Snapshot], ...]:
-        """What is to be planned: all there is, or, by study, its trials on its share of devices."""
+        """What is to be planned, by study.
+
+        Without shares it is one snapshot of everything. With shares, each study has a snapshot of
+        its trials and of its share of the devices.
+        """
         state = self._state
         usable = sum(state.usable(name) for name in state.devices)
         whole = max(0, sum(state.is_free(place.device) for place in free) - self._crowd())
@@ -127,7 +137,7 @@ class Planning:
             mine = [name for name in ready if state.trials[name].study == study.spec.id]
             runs = [name for name in at_work if state.trials[name].study == study.spec.id]
             if mine or runs:
-                # Below 0 where it holds more than its share: then it is to become narrower.
+                # Below 0 if it holds more than its share: its trials should then become narrower.
                 left = devices - sum(len(state.trials[name].members) for name in runs)
                 snapshot = self._snapshot(
                     study,
@@ -167,7 +177,7 @@ class Planning:
         )
 
     def _crowd(self) -> int:
-        """How many trials run beside others: the next empty devices are theirs."""
+        """How many trials share a device beyond its first: the next empty devices are for them."""
         return sum(max(0, len(each.at_work) - 1) for each in self._state.devices.values())
 
     def due(self) -> float:
@@ -177,7 +187,7 @@ class Planning:
         return max(due, self._state.aside_until)
 
     def width(self, study: StudyState, trial: Trial) -> int:
-        """On how many devices the plan has ``trial`` run from its next epoch on."""
+        """The number of devices that the plan has ``trial`` use from its next epoch on."""
         widest = self._widest(study, trial)
         if widest == 1:
             return 1
@@ -187,7 +197,7 @@ class Planning:
             drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
             return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
         if trial.losses > 1:
-            return 1  # whatever keeps its members apart, alone it goes on
+            return 1  # on one device it continues even if its members cannot reach each other
         return min(widest, self._state.widths.get(trial.id, 1))
 
     def _widest(self, study: StudyState, trial: Trial) -> int:
@@ -196,10 +206,11 @@ class Planning:
         return min(study.spec.max_width, shards_of(study.spec, trial.params))
 
     def waits_for_plan(self, trial: Trial) -> bool:
-        """Whether a trial that the standing plan does not know is better begun under the next one.
+        """Whether to delay a trial that the standing plan does not know until the next plan.
 
-        That costs little where its epochs are long, beside the time until the next plan is due.
-        Only where one will be made: ``Engine.wake_at`` asks for it.
+        The delay costs little if the trial's epochs are long compared with the time until the next
+        plan is due. There is no delay where no plan will be made; ``Engine.wake_at`` asks for the
+        tick.
         """
         state = self._state
         if not (state.dirty and state.elastic()):
@@ -210,7 +221,7 @@ class Planning:
         return seconds is not None and self.due() - self._core.at < WORTH_WAITING * seconds
 
     def epochs_at(self, trial: Trial, width: int) -> int:
-        """For how many epochs the plan has it run there at most."""
+        """For how many epochs at most the plan has ``trial`` run on ``width`` devices."""
         if self._state.shuffle:
             return 1
         course = self._state.courses.get(trial.id)
@@ -219,7 +230,7 @@ class Planning:
         return trial.target - trial.epoch
 
     def count_epoch(self, trial: Trial, width: int) -> None:
-        """An epoch of it on ``width`` devices was accepted: one less of its wide part."""
+        """Count an accepted epoch on ``width`` devices: the wide part has one fewer."""
         course = self._state.courses.get(trial.id)
         if course is None or not course.epochs or width != course.wide:
             return
@@ -233,12 +244,12 @@ class Planning:
     def _candidates(
         self, names: Iterable[str], promises: Mapping[str, float]
     ) -> tuple[Candidate, ...]:
-        # In order of arrival, so that a policy's ties do not depend on the plan before.
+        # In order of arrival, so that ties in a policy do not depend on the previous plan.
         trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
         return tuple(self._candidate(trial, promises.get(trial.id, 1.0)) for trial in trials)
 
     def _promises(self, study: StudyState) -> dict[str, float]:
-        """Of the trials of a study with rungs."""
+        """The promotion probabilities of a study's trials; empty if the study has no rungs."""
         levels = rungs_of(study.spec.strategy)
         if len(levels) < 2:
             return {}

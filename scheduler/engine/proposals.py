@@ -1,9 +1,9 @@
-"""Where trials come from and when a study is over: strategies are pulled, samplers are asked.
+"""Where trials come from, and when a study is over: strategies are pulled, samplers are asked.
 
-Theory of operation. A strategy names trials and the epochs that each is to reach; where it wants
-new configurations the study's sampler is asked (``Ask``), and its answer is an event (``trials``).
-What enters waits in line. A study without active trials and unanswered asks pulls its strategy once
-more; where nothing comes of it the study is over.
+Theory of operation. A strategy names trials and the epoch that each is to reach. If it wants new
+configurations, the study's sampler is asked (``Ask``), and its answer is an event (handled in
+``trials``). Trials that are entered wait in line. When a study has no active trials and no
+unanswered asks, its strategy is pulled once more; if nothing comes of that, the study is over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..state.core import Core
 from ..state.state import StudyState
 from .checkpoints import Checkpoints
 
-#: Samplers whose proposals do not depend on results, so they may be asked for ahead.
+#: Samplers whose proposals do not depend on results, so they may be asked ahead of time.
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 
@@ -46,7 +46,7 @@ class Proposals:
             self.wait(trial)
 
     def _fork(self, study: StudyState, fork: Fork) -> None:
-        """Stop the trial, and ask for the configuration of the one that goes on in its stead."""
+        """Stop the trial, and ask for the configuration of the new trial that takes its place."""
         trial = self._state.trials[fork.trial]
         self._core.move(study, trial, Step.STOP)
         self._checkpoints.trial_over(study, trial)
@@ -55,7 +55,7 @@ class Proposals:
 
     def wait(self, trial: Trial, *, first: bool = False) -> None:
         if first:
-            # Interrupted, not new: it keeps the place in line that it once waited for.
+            # It was interrupted and is not new: it goes first, and keeps its time of arrival.
             self._state.ready.insert(0, trial.id)
         else:
             trial.since = self._core.at
@@ -63,7 +63,7 @@ class Proposals:
         self._core.plan_anew()
 
     def pull(self, free: int) -> bool:
-        """Ask the strategies for work for ``free`` slots; True if trials entered."""
+        """Ask the strategies for work for ``free`` slots; returns whether trials were entered."""
         free -= sum(ask.n for s in self._state.studies.values() for ask in s.asks.values())
         entered = False
         for study in list(self._state.studies.values()):
@@ -85,7 +85,10 @@ class Proposals:
         return pull
 
     def ask(self, study: StudyState, n: int, fork: Fork | None = None) -> None:
-        """Ask for configurations, the user's own first; for that of a fork, which has a source."""
+        """Ask the sampler for ``n`` configurations.
+
+        Enqueued ones come first, except for a fork, whose configuration follows from its source's.
+        """
         enqueued = () if fork else tuple(study.enqueued[:n])
         del study.enqueued[: len(enqueued)]
         ask = Ask(
@@ -102,7 +105,7 @@ class Proposals:
         self._core.out.append(ask)
 
     def settle(self, study: StudyState) -> None:
-        """A study without active trials and open asks either goes on or is over."""
+        """Decide whether a study without active trials and open asks continues or is over."""
         if study.status in OVER or study.active or study.asks or study.spec.contract == "ask":
             return
         free = max(1, len(places(self._state)))
@@ -115,7 +118,7 @@ class Proposals:
             self.finish(study, "complete" if study.succeeded else "failed")
 
     def _say_exhausted(self, study: StudyState) -> None:
-        """That a grid had fewer points than trials were asked for."""
+        """Say in the study's message that its grid had fewer points than it asked for trials."""
         there, spec = len(study.trials), study.spec
         if spec.sampler == "grid" and there < spec.n_trials and study.status == "complete":
             study.message = study.message or f"the grid has {there} points, and all were tried"
@@ -132,7 +135,7 @@ class Proposals:
         self._checkpoints.study_over(study)
         self._core.touch_study(study)
         self._core.decide(Finish, study=study.spec.id, status=status)
-        # The ledger keeps what a finished study was; the engine only that its id is taken.
+        # The ledger keeps a finished study; the engine keeps only that its id and name are taken.
         for name in study.trials:
             self._state.trials.pop(name, None)
             self._state.courses.pop(name, None)

@@ -1,14 +1,15 @@
-"""Signatures over a study's life: which devices may compute for it.
+"""Numeric signatures over a study's life: which devices may compute for it.
 
 Theory of operation. The first accepted epoch of a study fixes the machine's part of the signature
-(``profiling.devices.signature``) for all of its trials, so that a trial's bits do not depend on
-where it happened to begin. Trainers are told it and refuse before they train; what is reported
-under another signature all the same is not accepted. A device that differs takes nothing more of
-the study until it joins anew. A study may also take such epochs and record the break
-(``on_signature_change``).
+(``profiling.devices.signature``) for all of its trials. So a trial's bits do not depend on where it
+began. Trainers are told this signature and refuse before they train. An epoch that is nevertheless
+reported under another signature is not accepted. A device that differs gets no more work of the
+study until it joins again. With ``on_signature_change="record"``, a study accepts such epochs and
+records the change.
 
-Members of a gang compare theirs before the first epoch. One that differs from rank 0 says so; that
-fixes the signature, too, so that two gangs cannot rule each other out.
+Members of a gang compare their signatures before the first epoch. One that differs from rank 0
+reports it. That report fixes the study's signature as well, so that two gangs cannot rule each
+other out.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from ..state.state import StudyState
 
 
 class Signatures:
-    """Decides which signatures count, and remembers which devices have another."""
+    """Decides which signatures count, and remembers which devices have a different one."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._state = core.state
 
     def admits(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> bool:
-        """Whether an epoch counts whose signature is not that of the trial's epoch before."""
+        """Whether an epoch counts whose signature is not that of the trial's previous epoch."""
         machine = machine_of(signature)
         if not trial.signature and study.signature in {"", machine}:
             study.signature = machine
@@ -45,17 +46,17 @@ class Signatures:
         return True
 
     def saw(self, study: StudyState, members: tuple[Member, ...]) -> None:
-        """An epoch of these devices was accepted: they compute as the study does."""
+        """Note that these devices compute under the study's signature: an epoch was accepted."""
         if study.signature and study.spec.on_signature_change == "refuse":
             for member in members:
                 study.machines.setdefault(member.device, study.signature)
 
     def refuse_unlike(self, study: StudyState, trial: Trial, device: str, signature: str) -> str:
-        """The study uses ``device`` no more, which computes under ``signature``; the reason."""
+        """Exclude ``device``, which computes under ``signature``, from the study; returns why."""
         machine = machine_of(signature)
         reason = f"it computes under {signature}, the trial under "
         reason += trial.signature or study.signature
-        # Alike machines may still differ, in what code that is edited makes of a trial.
+        # Equal machines may still differ in the trial's part, when the code was edited.
         study.machines[device] = signature if machine == study.signature else machine
         study.refused[device] = reason
         study.message = f"{device} refused {trial.id}: {reason}"
@@ -65,7 +66,10 @@ class Signatures:
     def unlike(
         self, study: StudyState, trial: Trial, event: AttemptLost, members: tuple[Member, ...]
     ) -> list[str]:
-        """A member said that it differs: it is refused, or rank 0 where that is the odd one."""
+        """Handle a member's report that its signature differs; returns the excluded device.
+
+        It is the member's device, or that of rank 0 if the member has the study's signature.
+        """
         study.signature = study.signature or machine_of(event.expected)
         rank = next((rank for rank in event.ranks if rank < len(members)), 0)
         device, signature = members[rank].device, event.signature
@@ -75,7 +79,11 @@ class Signatures:
         return [device]
 
     def stranded(self, study: StudyState) -> bool:
-        """Whether no device computes as the study does, nor one that did could come back."""
+        """Whether the study can never continue: no device has its signature, and none that had can
+        return.
+
+        Sets the study's message if so.
+        """
         if study.status in OVER or study.signature in study.machines.values():
             return False
         unlike = [name for name in self._state.devices if name in study.refused]

@@ -1,4 +1,4 @@
-"""What arrives of trials: proposed configurations, suggested values, enqueued trials."""
+"""Input to trials: proposed configurations, suggested values, enqueued configurations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .proposals import Proposals
 
 
 class Trials:
-    """Makes trials of what samplers and users propose."""
+    """Makes trials from what samplers and users propose."""
 
     def __init__(
         self,
@@ -39,7 +39,10 @@ class Trials:
             self._make_room(study, event.params)
 
     def _make_room(self, study: StudyState, params: Params) -> None:
-        """All trials are proposed: one that has not begun has these parameters, and is next."""
+        """Give the enqueued parameters to a trial that has not begun, and put it first in line.
+
+        It is used when all trials are proposed already. Raises ``Refused`` if all have begun.
+        """
         fresh = [t for t in self._core.trials_of(study) if _unbegun(t) and not t.enqueued]
         if not fresh:
             raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} have begun")
@@ -101,5 +104,5 @@ class Trials:
 
 
 def _unbegun(trial: Trial) -> bool:
-    """Whether it waits for its first segment."""
+    """Whether the trial waits for its first segment."""
     return trial.state is TrialState.WAITING and trial.dispatched_at is None

@@ -1,7 +1,8 @@
-"""What to do: the only outputs of the engine. Carrying one out twice is harmless.
+"""Decisions: what the engine wants done. They are its only outputs.
 
-Every decision carries ``cause``, the sequence number of the event it follows from, and an ``id``
-(``<event>.<index>``) that its answers name as their cause.
+Carrying a decision out twice is harmless. Every decision carries ``cause``, the sequence number of
+the event it follows from, and an ``id`` (``<event>.<index>``). An event that answers a decision
+names this id as its cause.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .trial_group import Fork
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of an attempt: rank is its place in ``Segment.members``."""
+    """One process of an attempt. Its rank is its position in ``Segment.members``."""
 
     device: str
     slot: int
@@ -55,36 +56,48 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch(Decision):
-    """Send the segment to its members' queues.
+    """Send the segment to the queues of its members.
 
-    ``parents`` are durable states, newest first; ``expect`` is the accepted state hash at epoch
-    ``segment.first - 1`` (empty at the start): the trainer replays from a parent, or from nothing,
-    until it has it, or gets it from ``holder``. ``signature`` is the trial's so far, or the
-    study's; empty before its first epoch. ``mtbf`` is how many seconds such an attempt lasts on
-    average until it is lost: how often its state becomes durable follows from it.
-    ``origin``: the epoch that a forked trial begins after, 0 where it is not one; the state there
-    among ``parents`` is another trial's. ``durable``: the segment's last epoch counts only once its
-    state is in the store. ``system`` is the system configuration that it runs with; ``probe`` are
-    those that it tries, with at most what ``probe_epochs`` epochs take, and ``profile`` says that
-    its first epoch is profiled (``tuning``).
+    A trainer must have the state whose hash is ``expect`` before it trains. It takes that state
+    from the trainer ``holder``, or replays epochs from one of ``parents`` or from the start until
+    it has it.
     """
 
+    #: The id of the trial's study.
     study: str
+    #: The trial's number in its study, from 0.
     number: int
+    #: The trial's configuration.
     params: Params
+    #: The epochs to train, and the members that train them.
     segment: Segment
+    #: How many shards each batch is cut into.
     shards: int
+    #: Durable states of the trial, newest first.
     parents: tuple[Parent, ...]
+    #: The accepted state hash at epoch ``segment.first - 1``; empty at the start.
     expect: str
+    #: The identity of the trainer that has this state in memory; empty if none is known.
     holder: str
+    #: Whether the segment ends at the trial's target.
     final: bool
+    #: The numeric signature of the trial so far, or else of the study; empty before the study's
+    #: first epoch.
     signature: str = ""
+    #: Mean seconds until such an attempt is lost. It sets how often the state is made durable.
     mtbf: float = PRIOR
+    #: The epoch after which a forked trial begins, else 0. The state at that epoch, among
+    #: ``parents``, is another trial's.
     origin: int = 0
+    #: Whether the segment's last epoch counts only once its state is in the store.
     durable: bool = False
+    #: The system configuration that the segment runs with.
     system: SystemConfig = ()
+    #: System configurations to measure (see ``scheduler.tuning``).
     probe: tuple[SystemConfig, ...] = ()
+    #: What the measuring may take at most, in epochs' worth of time.
     probe_epochs: float = 0.0
+    #: Whether the segment's first epoch is profiled.
     profile: bool = False
 
 
@@ -98,7 +111,7 @@ class Cut(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoke(Decision):
-    """Fence the attempt off: whatever it still says is stale, and its trainers stop."""
+    """Fence the attempt off: any later report of it is stale, and its trainers stop."""
 
     trial: str
     fence: int
@@ -107,24 +120,25 @@ class Revoke(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release(Decision):
-    """The trial will not run again: devices may drop its warm state."""
+    """The trial will not run again. Devices may drop the state that they keep in memory."""
 
     trial: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard(Decision):
-    """Nobody needs these durable states any more. A file that another state names must stay."""
+    """These durable states are not needed any more. A file that another state names must stay."""
 
     uris: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask(Decision):
-    """Ask the sampler for ``n`` configurations; ``index`` counts asks (it seeds the sampler).
+    """Ask the sampler for ``n`` configurations.
 
-    ``enqueued`` are the user's own (partial) configurations, to be completed first, in order.
-    ``fork``: the one configuration is to be an exploration of the source's.
+    ``index`` counts the asks of the study and seeds the sampler. ``enqueued`` are (partial)
+    configurations from the user; they are completed first, in order. With ``fork`` set, the one
+    configuration is an exploration of that of the fork's source.
     """
 
     study: str
@@ -144,7 +158,7 @@ class Finish(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consult(Decision):
-    """Ask the history what workloads with a like profile ran best with."""
+    """Ask the history which configuration ran best for workloads with a similar profile."""
 
     workload: str
     machine: str
@@ -153,11 +167,11 @@ class Consult(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskConfigs(Decision):
-    """Ask a model for system configurations worth trying, by what is known of others.
+    """Ask a model which system configurations to try next, given the results so far.
 
-    ``choices`` are the knobs and their values beside the default, ``seen`` the mean log ratios of
-    seconds a step of those that were tried (None: it cannot be run). ``index`` counts the questions
-    of this kind for the workload.
+    ``choices`` are the knobs and their values other than the default. ``seen`` holds, for each
+    configuration that was tried, the mean log ratio of its seconds a step to the default's (None:
+    it cannot be run). ``index`` counts the questions of this kind for the workload.
     """
 
     workload: str
@@ -168,26 +182,32 @@ class AskConfigs(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remember(Decision):
-    """Write into the history what came out of a workload's race, or a profile of its default.
+    """Write into the history the result of a workload's race, or a profile of its default."""
 
-    ``speedup`` is steps an hour under ``config`` over those under the default, ``profile`` that of
-    the default, ``machine`` the class of the device; ``infeasible`` are configurations that cannot
-    be run.
-    """
-
+    #: The id of the study that measured.
     study: str
+    #: The key of the workload.
     workload: str
+    #: The class of the device.
     machine: str
+    #: The workload's profile under the default configuration.
     profile: Metrics
+    #: The fastest configuration; empty for the default.
     config: SystemConfig
+    #: Steps an hour under ``config``, divided by those under the default.
     speedup: float
+    #: How many windows were measured.
     windows: int
+    #: Configurations that cannot be run.
     infeasible: tuple[SystemConfig, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPlan(Decision):
-    """Ask a policy of the user's for plans: one for each snapshot, by study (empty: of all)."""
+    """Ask a user's policy for plans, one for each snapshot.
+
+    Each snapshot comes with the id of its study; an empty id stands for all studies together.
+    """
 
     policy: str
     snapshots: tuple[tuple[str, Snapshot], ...]

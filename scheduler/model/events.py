@@ -1,7 +1,8 @@
-"""What happened: the only inputs of the engine. The ledger keeps them, and they are the truth.
+"""Events: what happened. They are the engine's only inputs, and the ledger keeps them as the truth.
 
-Every event carries ``at`` (seconds, the runner's clock) and ``cause``: the id of the decision it
-answers, empty for what comes from outside. Events are frozen; a wrong one is refused when handled.
+Every event carries ``at`` (seconds, the runner's clock) and ``cause``: the id of the decision that
+it answers, empty for what comes from outside. Events are frozen. A wrong event is refused when it
+is handled.
 """
 
 from __future__ import annotations
@@ -23,26 +24,32 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChosen(Event):
-    """The operator's policy from here on; an event, so that a replay plans as it was planned."""
+    """The operator chose the policy that applies from now on.
+
+    It is an event so that a replay makes the same plans.
+    """
 
     policy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRestored(Event):
-    """The ledger is an older one again: what was sent since is not known any more."""
+    """The ledger was restored from an older copy. What was sent after that copy is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned(Event):
-    """What a policy of the user's answered to ``AskPlan``: a plan for each snapshot, in order."""
+    """A user's policy answered ``AskPlan``: one plan for each snapshot, in order."""
 
     plans: tuple[Plan, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFailed(Event):
-    """``policy``, the user's, raised, took too long or gave what is no plan: ``reason`` says it."""
+    """The user's policy ``policy`` raised, took too long or returned no valid plan.
+
+    ``reason`` says which.
+    """
 
     reason: str
     policy: str = ""
@@ -50,7 +57,7 @@ class PolicyFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySubmitted(Event):
-    """A study begins; ``enqueued`` configurations of the user are tried before the sampler's."""
+    """A study begins. Its ``enqueued`` configurations are tried before those of the sampler."""
 
     study: StudySpec
     enqueued: tuple[Params, ...] = ()
@@ -63,7 +70,7 @@ class StudyCancelled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPaused(Event):
-    """The study takes no new segment; running ones are cut at the next epoch."""
+    """The study takes no new segment. Running ones are cut at the end of their epoch."""
 
     study: str
 
@@ -75,7 +82,7 @@ class StudyResumed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyWeighed(Event):
-    """The user has the study share devices by this ``weight`` and ``priority`` from now on."""
+    """The user changed the study's ``weight`` and ``priority`` in sharing devices."""
 
     study: str
     weight: float
@@ -84,9 +91,9 @@ class StudyWeighed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyExtended(Event):
-    """The study goes on to more trials: ``study`` is what it is from now on.
+    """The study goes on to more trials. ``study`` is its specification from now on.
 
-    ``past`` is what the engine has forgotten of a study that was over, None for one that is not.
+    For a study that was over, ``past`` is what the engine has forgotten of it; else it is None.
     """
 
     study: StudySpec
@@ -103,7 +110,7 @@ class StudyFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyImported(Event):
-    """A study that is over came here from an export. Nothing of it runs, now or later."""
+    """A finished study was imported from an export. None of its trials runs, now or later."""
 
     record: StudyRecord
     trials: tuple[PastTrial, ...]
@@ -111,7 +118,7 @@ class StudyImported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnqueued(Event):
-    """The user wants this configuration tried next; missing names are left to the sampler."""
+    """The user wants this configuration tried next. The sampler fills in missing parameters."""
 
     study: str
     params: Params
@@ -119,7 +126,7 @@ class TrialEnqueued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialAsked(Event):
-    """The user wants a configuration to train himself: it becomes trial ``number``."""
+    """The user asks for a configuration to train themselves. It becomes trial ``number``."""
 
     study: str
     number: int
@@ -127,7 +134,10 @@ class TrialAsked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTold(Event):
-    """What a trial that was asked for came to; ``value`` None: it failed, ``reason`` says why."""
+    """The user tells the result of a trial that they asked for.
+
+    A ``value`` of None means that it failed, and ``reason`` says why.
+    """
 
     trial: str
     value: float | None
@@ -136,16 +146,17 @@ class TrialTold(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyClosed(Event):
-    """The user asks for no more trials; those that he was given and told nothing of are over."""
+    """The user asks for no more trials. Trials without a result are cancelled."""
 
     study: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed(Event):
-    """The sampler's answer to ``Ask``: configurations in order; fewer than asked when exhausted.
+    """The sampler's answer to ``Ask``: configurations in order, fewer than asked when exhausted.
 
-    ``notes``: what the sampler keeps with each of them (JSON); empty where it keeps nothing.
+    ``notes`` holds what the sampler keeps with each of them (JSON); it is empty if the sampler
+    keeps nothing.
     """
 
     study: str
@@ -157,7 +168,7 @@ class Proposed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggested(Event):
-    """One parameter of a define-by-run trial, drawn while its objective runs."""
+    """One parameter of a define-by-run trial was drawn while its objective runs."""
 
     trial: str
     name: str
@@ -167,7 +178,7 @@ class Suggested(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceJoined(Event):
-    """A worker serves ``device``; a new ``incarnation`` means a new process, with nothing warm."""
+    """A worker serves ``device``. A new ``incarnation`` is a new process that holds no states."""
 
     device: Device
     incarnation: str
@@ -175,7 +186,7 @@ class DeviceJoined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDraining(Event):
-    """The device takes no new segment; running ones are cut at the next epoch."""
+    """The device takes no new segment. Running ones are cut at the end of their epoch."""
 
     device: str
 
@@ -188,10 +199,10 @@ class DeviceLeft(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesTakenOut(Event):
-    """The operator drains devices: they take no new segment until they are given back.
+    """The operator drains devices. They take no new segment until they are given back.
 
-    Running segments are cut at the next epoch. What still runs at ``deadline`` (seconds, the
-    runner's clock) is revoked; None: it may end its epoch however long that takes.
+    Running segments are cut at the end of their epoch. What still runs at ``deadline`` (seconds,
+    the runner's clock) is revoked. With None, an epoch may take as long as it needs.
     """
 
     devices: tuple[str, ...]
@@ -207,38 +218,43 @@ class DevicesGivenBack(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochReported(Event):
-    """Epoch ``epoch`` (1-based) ended with these bits. ``closes``: the segment ends with it.
+    """One epoch of an attempt ended with these metrics and this state."""
 
-    ``seconds`` is training time of the epoch; ``state_hash`` covers model, optimiser, schedule and
-    random state; ``signature`` is the numeric signature it was computed under; ``holder`` the
-    trainer that has this state in memory. ``uri``: the state is in the store already, under it.
-    ``claimed``: seconds from the claim to this report, by the worker's clock; 0 where not known.
-    ``memory``: the most that its trainer has used up to now (bytes), 0 where not known.
-    ``joules`` are its part of what its devices drew in that time, None where not measured.
-    """
-
+    #: The trial's id.
     trial: str
+    #: The fence of the attempt that reports.
     fence: int
+    #: The number of the epoch, from 1.
     epoch: int
+    #: What the training code reported.
     metrics: Metrics
+    #: A hash of model, optimiser, schedule and random state.
     state_hash: str
+    #: The numeric signature under which the epoch was computed.
     signature: str
+    #: Training time of the epoch (seconds).
     seconds: float
+    #: Whether the segment ends with this epoch.
     closes: bool
+    #: The identity of the trainer that has this state in memory.
     holder: str = ""
+    #: Where the state is in the store; empty if it is not there yet.
     uri: str = ""
+    #: Seconds from the claim to this report, by the worker's clock; 0 if unknown.
     claimed: float = 0.0
+    #: The most memory that the trainer has used so far (bytes); 0 if unknown.
     memory: int = 0
+    #: The trial's part of what its devices drew in that time; None if not measured.
     joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some training steps under ``config`` between others under the default.
+    """Training steps under ``config``, measured between steps under the default configuration.
 
-    ``ratio`` is seconds a step over the default's there, ``joules`` joules a step likewise (None:
-    not measured); ``wasted`` are the seconds that the window and its share of the default's took
-    beyond the training itself.
+    ``ratio`` is seconds a step over the default's. ``joules`` is the same ratio for joules a step
+    (None: not measured). ``wasted`` is how many seconds the window and its share of the default's
+    steps took beyond the training itself.
     """
 
     config: SystemConfig
@@ -249,7 +265,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowsMeasured(Event):
-    """An attempt measured system configurations; ``failed`` are those it could not run, and why."""
+    """An attempt measured system configurations.
+
+    ``failed`` holds those that it could not run, each with the reason.
+    """
 
     trial: str
     fence: int
@@ -259,9 +278,9 @@ class WindowsMeasured(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled(Event):
-    """What was counted in an epoch of the trial: rates and ratios (docs/profiling.md).
+    """Rates and ratios that were counted in an epoch of the trial (docs/profiling.md).
 
-    What could not be measured is not among them.
+    Values that could not be measured are absent.
     """
 
     trial: str
@@ -272,7 +291,10 @@ class Profiled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advised(Event):
-    """What the history says of a workload: a configuration to try, and why; () where none is."""
+    """The history's answer to ``Consult``: a configuration to try, and why.
+
+    The configuration is empty if the history knows of none.
+    """
 
     workload: str
     config: SystemConfig
@@ -281,7 +303,7 @@ class Advised(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigsProposed(Event):
-    """The answer to ``AskConfigs``: what to try next; none where nothing is left."""
+    """The answer to ``AskConfigs``: configurations to try next, none if nothing is left."""
 
     workload: str
     configs: tuple[SystemConfig, ...]
@@ -299,7 +321,7 @@ class Durable(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undurable(Event):
-    """A state of the trial could not be written to the store; ``reason`` is for the user."""
+    """A state of the trial could not be written to the store. ``reason`` is for the user."""
 
     trial: str
     reason: str
@@ -307,9 +329,10 @@ class Undurable(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed(Event):
-    """An attempt computes accepted epochs ``first`` to ``last`` again; ``reason``: why so many.
+    """An attempt computes the accepted epochs ``first`` to ``last`` again.
 
-    It changes nothing but counts: the ledger keeps it for the trial's story.
+    ``reason`` says why it replays so many. The event changes nothing but counts; the ledger keeps
+    it for the trial's story.
     """
 
     trial: str
@@ -321,57 +344,64 @@ class Replayed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReturned(Event):
-    """The objective returned ``value``: the trial has no further epochs.
+    """The objective returned, so the trial has no further epochs."""
 
-    ``further`` are the values of the study's other objectives, ``constraints`` what it said of its
-    own (above 0: violated). ``pruned``: it raised TrialPruned, and ``value`` is the last that it
-    reported. ``unasked``: parameters that its user enqueued and it never asked for. ``left``: how
-    many processes that it had started still ran.
-    """
-
+    #: The trial's id.
     trial: str
+    #: The fence of the attempt that reports.
     fence: int
+    #: What the objective returned; if it was pruned, the last value it reported.
     value: float | None
+    #: Values of the study's other objectives.
     further: tuple[float, ...] = ()
+    #: The trial's constraint values; a value above 0 is a violation.
     constraints: Metrics = ()
+    #: Whether the objective raised ``TrialPruned``.
     pruned: bool = False
+    #: Parameters that the user enqueued and the objective never asked for.
     unasked: tuple[str, ...] = ()
+    #: How many processes that the objective had started were still running.
     left: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(Event):
-    """The user's code failed. ``kind`` is one of ``scheduler.model.retry.KINDS``.
+    """The user's code failed. ``kind`` is one of ``scheduler.model.retry.KINDS``."""
 
-    ``trying`` is the configuration that was tried in that very step, () where none was.
-    """
-
+    #: The trial's id.
     trial: str
+    #: The fence of the attempt that reports.
     fence: int
+    #: What kind of failure it is.
     kind: str
+    #: What went wrong, for the user.
     message: str
+    #: The traceback of the user's code; empty if there is none.
     traceback: str = ""
+    #: The system configuration that was being measured; empty if none was.
     trying: SystemConfig = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLost(Event):
-    """The infrastructure lost the attempt (lease over, worker gone, message lost).
+    """The infrastructure lost the attempt (its lease ran out, a worker or a message was lost)."""
 
-    ``refused``: the node cannot run this study at all (its copy of the code or its store differs).
-    ``ranks`` are the members that it was lost with; empty where that is not known. ``signature``:
-    the member computes under it, and the attempt is to be computed under ``expected``.
-    """
-
+    #: The trial's id.
     trial: str
+    #: The fence of the attempt that was lost.
     fence: int
+    #: What happened, for the user.
     reason: str
+    #: Whether the node cannot run this study at all: its copy of the code, or its store, differs.
     refused: bool = False
+    #: The ranks of the members that are to blame; empty if not known.
     ranks: tuple[int, ...] = ()
+    #: The numeric signature of a member whose signature differs; empty if none does.
     signature: str = ""
+    #: The numeric signature under which the attempt should be computed.
     expected: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick(Event):
-    """Time passed; only sent while something waits for it (``Engine.wake_at``)."""
+    """Time passed. It is sent only while something waits for it (``Engine.wake_at``)."""

@@ -1,8 +1,8 @@
-"""Studies that are over, as events tell the engine of them, which has forgotten or never seen them.
+"""Studies that are over, in the form in which events bring them to the engine.
 
-A study that another ledger has run to its end is told in one event (``PastTrial``) and never comes
-to life: the engine keeps that its id and its name are taken, and hands the rest to the ledger's
-readers. One that ended here and is extended goes on from what the ledger has of it (``Past``).
+A study that another ledger ran to its end arrives in one event, as ``PastTrial`` values. The engine
+keeps only that its id and name are taken, and passes the rest on to the ledger's readers. A study
+that ended in this ledger and is extended continues from what the ledger has of it (``Past``).
 """
 
 from __future__ import annotations
@@ -16,31 +16,43 @@ from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class PastTrial:
-    """A trial as its own ledger had it at the end; see ``Trial`` for what the fields mean.
+    """A trial as its own ledger had it at the end."""
 
-    ``drawn`` are the distributions (Optuna's JSON) of parameters that were drawn while the
-    objective ran; ``durables`` the states in its store, and when each was written (seconds).
-    """
-
+    #: Its number in the study, from 0.
     number: int
+    #: Its state at the end.
     state: TrialState
+    #: Its configuration.
     params: Params
+    #: The last accepted epoch.
     epoch: int
+    #: The epoch that it was to reach.
     target: int
+    #: The study's metric at the end; None if it had none.
     value: float | None
+    #: Where it last ran.
     members: tuple[Member, ...]
+    #: When it was proposed (seconds).
     created_at: float
+    #: When it reached its final state (seconds); None if it did not.
     finished_at: float | None
+    #: Why it failed.
     failure: Failure | None = None
+    #: Distributions (Optuna's JSON) of the parameters drawn while the objective ran, by name.
     drawn: tuple[tuple[str, str], ...] = ()
+    #: The accepted epochs.
     epochs: tuple[AcceptedEpoch, ...] = ()
+    #: The states in its store, each with the time it was written (seconds).
     durables: tuple[tuple[Parent, float], ...] = ()
+    #: The values of the study's other objectives.
     further: tuple[float, ...] = ()
+    #: By how much each constraint is violated; 0 or less: it holds.
     constraints: Metrics = ()
+    #: Where a forked trial continued from; None for any other.
     origin: Origin | None = None
 
     def record(self, study: str) -> Trial:
-        """As a trial of the study with this id."""
+        """This trial as a ``Trial`` of the study with the id ``study``."""
         return Trial(
             id=trial_id(study, self.number),
             study=study,
@@ -62,7 +74,10 @@ class PastTrial:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A study of this ledger that was over: when it was created (seconds), its trials by number."""
+    """A study of this ledger that was over.
+
+    ``created_at`` is when it was created (seconds); ``trials`` are in the order of their numbers.
+    """
 
     created_at: float
     trials: tuple[Trial, ...]

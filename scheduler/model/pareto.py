@@ -1,7 +1,7 @@
-"""The Pareto front: the results that no other one beats in every respect.
+"""The Pareto front: the results that no other result dominates.
 
 One result dominates another if it is nowhere worse and somewhere better (Deb et al. 2002, section
-III). With one objective the front is the best value, and those equal to it.
+III). With one objective, the front is the best value and all values equal to it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 
 def front(scores: Sequence[Sequence[float]]) -> list[int]:
-    """Which of ``scores`` (larger is better, one a row) are not dominated, in their order.
+    """The indices of the rows of ``scores`` that no other row dominates, in order.
+
+    A row holds one score an objective; larger is better.
 
     >>> front([(1.0, 5.0), (2.0, 4.0), (1.0, 4.0), (2.0, 4.0)])
     [0, 1, 3]

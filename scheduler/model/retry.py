@@ -1,9 +1,9 @@
-"""Failure and attempt count in, decision out: whether a trial is tried again.
+"""Whether a trial is tried again, given its failure and how often it has failed.
 
-The user's own failures (an exception, NaN, a missing metric) repeat exactly in an exact trial, so
-they are retried only as often as the study says. A process that died may have been unlucky (the
-kernel's out-of-memory killer, an operator), so it gets some attempts of its own; what the
-infrastructure lost is nobody's fault and is bounded only against endless loops.
+Failures of the user's own code (an exception, NaN, a missing metric) repeat exactly in an exact
+trial, so they are retried only as often as the study says. A process that died may have been
+unlucky (the kernel's out-of-memory killer, an operator), so it has its own number of attempts. A
+loss is the infrastructure's fault; its limit only prevents endless loops.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ KINDS = {
     "timeout": "an epoch took longer than the study's epoch_timeout",
 }
 
-#: What would happen to every trial, so that the first report ends the study.
+#: Failures that every trial would meet. The first report of one ends the study.
 ENDS_STUDY = frozenset({"inexact", "checkpoint"})
 
-#: So many trials without the study's metric, and none that had it, end the study.
+#: After so many trials without the study's metric, and none with it, the study ends.
 METRIC_LIMIT = 3
 
-#: Attempts in a row, without an accepted epoch between them, after which a trial fails.
+#: After so many attempts in a row without an accepted epoch, a trial fails.
 CRASH_LIMIT = 4
 KILL_LIMIT = 10
 LOSS_LIMIT = 50
@@ -42,7 +42,7 @@ LOSS_LIMIT = 50
 def retry_failure(kind: str, message: str, failures: int, retries: int) -> bool:
     """Whether a trial whose code failed for the ``failures``-th time in a row is tried again."""
     if kind == "died":
-        # SIGKILL comes from outside (operator, out-of-memory killer); other signals are its own.
+        # SIGKILL comes from outside (operator, out-of-memory killer). Others are the code's own.
         return failures < (KILL_LIMIT if "signal 9" in message else CRASH_LIMIT)
     return failures <= retries
 

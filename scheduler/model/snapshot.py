@@ -1,4 +1,4 @@
-"""The immutable picture that a policy sees, and the plan that it returns."""
+"""The immutable snapshot that a policy is given, and the plan that it returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ...profiling.costs.throughput import Shape
 
 
 class Course(NamedTuple):
-    """``epochs`` epochs on ``wide`` devices and the rest on ``narrow``; 0 of them: all narrow."""
+    """A width plan: ``epochs`` epochs on ``wide`` devices, and the rest on ``narrow`` ones.
+
+    With ``epochs`` 0, all epochs run on ``narrow`` devices.
+    """
 
     narrow: int
     wide: int
@@ -18,45 +21,55 @@ class Course(NamedTuple):
 
 
 def steady(width: int) -> Course:
-    """The course of all epochs on ``width`` devices."""
+    """The width plan with all epochs on ``width`` devices."""
     return Course(width, width, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A trial after ``epoch`` accepted epochs that waits or runs.
+    """A trial that waits or runs, as a policy sees it.
 
-    ``since`` is when it last began to wait. ``width`` is on how many devices it runs or last ran (0
-    before its first segment), ``widest`` on how many it may. ``epoch_seconds`` is what one of its
-    epochs takes, None where none of its study was measured; ``speeds`` are (width, seconds an
-    epoch) as measured in its study. ``level`` is seconds an epoch on one device and ``shape`` how
-    that changes with the width, at every width that it may have, both estimated where they were
-    not measured: with caution, in ``hope`` with hope. ``deviation`` is the standard deviation of
-    the level's logarithm. The epoch that it runs is expected to end in ``boundary`` seconds.
-    ``course`` is what the standing plan has in mind for it. ``promise``: the probability that it is
-    promoted, 1 where nothing is (``promise``).
+    Costs that were not measured are estimated twice: ``level`` and ``shape`` are cautious, ``hope``
+    is optimistic.
     """
 
+    #: The trial's id.
     trial: str
+    #: The id of its study.
     study: str
+    #: How many of its epochs are accepted.
     epoch: int
+    #: The epoch that it is to reach.
     target: int
+    #: When it last began to wait (the runner's clock).
     since: float
+    #: Expected seconds of one of its epochs; None if nothing of its study was measured.
     epoch_seconds: float | None = None
+    #: On how many devices it runs or last ran; 0 before its first segment.
     width: int = 0
+    #: On how many devices it may run at most.
     widest: int = 1
+    #: (width, seconds an epoch), as measured in its study.
     speeds: tuple[tuple[int, float], ...] = ()
+    #: Seconds an epoch on one device; None if unknown.
     level: float | None = None
+    #: How seconds an epoch change with the width, for every width that it may have.
     shape: Shape = ((1, 1.0),)
+    #: The standard deviation of the logarithm of ``level``.
     deviation: float = 0.0
+    #: Expected seconds until its current epoch ends.
     boundary: float = 0.0
+    #: Its width plan under the standing plan.
     course: Course | None = None
+    #: Probability from 0 to 1 that it is promoted; 1 where nothing is promoted
+    #: (``scheduler.strategies.promotion``).
     promise: float = 1.0
+    #: The optimistic estimate of ``shape``.
     hope: Shape = ()
 
     @property
     def seconds(self) -> float | None:
-        """Its expected work up to its target; None where nothing was measured."""
+        """Expected seconds of work up to its target; None if nothing was measured."""
         if self.epoch_seconds is None:
             return None
         return self.epoch_seconds * (self.target - self.epoch)
@@ -64,53 +77,62 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to plan: trials in order of arrival, free slots, and devices with only such.
+    """What there is to plan.
 
-    Trials that arrived at the same moment are in the order of the plan before, so that a sort keeps
-    it: a policy that wants another one for them has to say by what.
-
-    ``devices`` are all that may be used, ``resize`` is what a resize takes (seconds). ``rule`` and
-    ``deadline`` (the runner's clock) are the standing plan's. ``staged``: what follows depends on
-    how these trials end (rungs, PBT's intervals).
+    Trials are in order of arrival. Trials that arrived at the same moment are in the order of the
+    previous plan, so that a stable sort keeps that order. A policy that wants another order among
+    them must sort by a key of its own.
     """
 
+    #: The time of the snapshot (the runner's clock).
     at: float
+    #: Trials that wait, in order of arrival.
     waiting: tuple[Candidate, ...]
+    #: How many slots are free.
     free_slots: int
+    #: Trials that run, in order of arrival.
     running: tuple[Candidate, ...] = ()
+    #: How many devices have only free slots; below 0 if a study holds more than its share.
     free_devices: int = 0
+    #: How many devices may be used in all.
     devices: int = 0
+    #: What it costs to change a trial's width (seconds).
     resize: float = 0.0
+    #: ``Plan.rule`` of the standing plan.
     rule: str = ""
+    #: ``Plan.deadline`` of the standing plan (the runner's clock).
     deadline: float = 0.0
+    #: Whether what follows depends on how these trials end (rungs, intervals of ``pbt``).
     staged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Waiting trials in the order in which they get the slots that become free.
+    """A policy's answer: who gets slots in which order, and how many devices each trial uses.
 
-    ``widths`` is on how many devices a trial shall run from its next epoch on; 1 where nothing is
-    said. It gets as many of them as are free. ``shuffle``: instead, widths are drawn anew for every
-    epoch, and a trial waits until all its devices are free. ``patient``: what becomes free is kept
-    for the first that waits until its course's narrow width is there.
-
-    ``courses`` say for how many epochs: a trial begins at the wide or the narrow width of its
-    course or not at all, whatever waits behind it, and the plan is made anew when its wide part
-    ends. ``rule`` and ``deadline`` (the runner's clock) are the policy's own, for its next plan.
+    A trial with a width plan (``courses``) begins at its wide or its narrow width or not at all,
+    whatever waits behind it. The plan is made again when the wide part of a width plan ends.
     """
 
+    #: All waiting trials, in the order in which they get the slots that become free.
     order: tuple[str, ...] = ()
+    #: On how many devices a trial runs from its next epoch on; 1 if absent. It gets as many of them
+    #: as are free.
     widths: dict[str, int] = field(default_factory=dict)
+    #: Draw new widths for every epoch instead. A trial then waits until all its devices are free.
     shuffle: bool = False
+    #: Keep what becomes free for the first waiting trial until it can have its narrow width.
     patient: bool = False
+    #: Width plans, by trial.
     courses: dict[str, Course] = field(default_factory=dict)
+    #: The policy's own note for its next plan.
     rule: str = ""
+    #: A time that the policy notes for its next plan (the runner's clock).
     deadline: float = 0.0
 
 
 def fault(snapshot: Snapshot, plan: Plan) -> str:
-    """What is impossible in ``plan``, in words; empty where nothing is."""
+    """What makes ``plan`` impossible, in words for the user; empty if it is possible."""
     waiting = {each.trial: 0 for each in snapshot.waiting}
     for trial in plan.order:
         if trial not in waiting:

@@ -1,4 +1,4 @@
-"""What a study is: code, space, sampler, strategy, objective and budget, as one frozen value."""
+"""A study's specification as one frozen value: code, space, sampler, strategy, objectives."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ Params = tuple[tuple[str, Scalar], ...]
 Metrics = tuple[tuple[str, float], ...]
 
 #: ``torch``: a TorchTrainable. ``objective``: an Optuna objective(trial). ``epochs``: an epoch
-#: function. ``ask``: the user trains by himself, and tells. ``empty``: an epoch that does nothing,
-#: for measuring the control plane.
+#: function. ``ask``: users train by themselves and tell results. ``empty``: an epoch that does
+#: nothing, for measuring the control plane.
 CONTRACTS = ("torch", "objective", "epochs", "ask", "empty")
-#: ``bitwise``: the same (trial, epoch) has the same bits, so what is lost is replayed.
-#: ``statistical``: it need not, so an epoch counts once its state is durable.
+#: ``bitwise``: the same (trial, epoch) has the same bits, so lost work is replayed.
+#: ``statistical``: it need not have, so an epoch counts once its state is durable.
 EXACTNESS = ("bitwise", "statistical")
-#: What becomes of an epoch under another signature than the one before it (``numerics``).
+#: What happens to an epoch whose signature differs from the one before it
+#: (``scheduler.engine.signatures``).
 ON_SIGNATURE_CHANGE = ("refuse", "record")
 
-#: Whether system parameters are tuned: not at all; with exact knobs and what is known already; or
-#: by probing, with all knobs that the study's exactness allows (``tuning``).
+#: Whether system parameters are tuned: not at all; with exact knobs and earlier results only; or
+#: by probing, with all knobs that the study's exactness allows (``scheduler.tuning``).
 SYSTEM = ("off", "reuse", "tune")
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Training code by name: ``module:attr`` or ``/path/script.py:attr``, never by value.
+    """Training code by name, never by value: ``module:attr`` or ``/path/script.py:attr``.
 
-    ``path`` is the folder put on ``sys.path``; ``digest`` the SHA-256 of the source file (hex).
+    ``path`` is the folder put on ``sys.path``; ``digest`` is the SHA-256 of the source file (hex).
     """
 
     target: str
@@ -37,30 +38,31 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class StrategySpec:
-    """How long each configuration is trained: a name of ``strategies.base`` and its numbers.
+    """How long each configuration is trained: the name of a strategy, and its options."""
 
-    ``max_epochs`` None means: until the objective returns (``full`` only). ``min_epochs`` is the
-    lowest rung, or the distance between two looks of an early-stopping rule or of ``pbt``;
-    ``overlap`` is ``hyperband``'s, ``risk`` that of stopping the best trial by ``curve``. Of
-    ``pbt`` are ``quantile``, the share of the population at either end, ``resample``, the
-    probability that a parameter is drawn anew, and ``explore``, the parameters that are explored
-    (None: all).
-    """
-
+    #: A name that ``scheduler.strategies.registry`` knows.
     name: str = "full"
+    #: The most epochs of a trial. None: until the objective returns (``full`` only).
     max_epochs: int | None = None
+    #: The lowest rung; for early-stopping rules and ``pbt``, the epochs between two looks.
     min_epochs: int = 1
+    #: Of so many trials at a rung, one is promoted.
     eta: int = 3
+    #: ``hyperband`` only: whether brackets run at the same time.
     overlap: bool = True
+    #: ``curve`` only: the risk of stopping the best trial, from 0 to 1.
     risk: float = 0.05
+    #: ``pbt`` only: the share of the population at either end, from 0 to 1.
     quantile: float = 0.25
+    #: ``pbt`` only: the probability that a parameter is drawn again.
     resample: float = 0.25
+    #: ``pbt`` only: the parameters that are explored (None: all).
     explore: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A value that a study optimises: a metric's name, and ``minimize`` or ``maximize``."""
+    """A value that a study optimises: the name of a metric, and ``minimize`` or ``maximize``."""
 
     metric: str
     direction: str
@@ -73,7 +75,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Parameter ``name`` is there where ``parent``, a choice above it, has one of ``values``."""
+    """Parameter ``name`` exists only where ``parent``, a categorical one, has one of ``values``."""
 
     name: str
     parent: str
@@ -82,10 +84,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A result from ``source`` that samplers learn from: no trial of the study that holds it.
+    """A result from ``source`` that samplers learn from. It is not a trial of the study.
 
-    ``values`` are (epoch, value) as far as known; ``value`` is that of the whole training, None
-    where it was not trained to its end.
+    ``values`` are (epoch, value) as far as known. ``value`` is the result of the whole training, or
+    None if it was not trained to the end.
     """
 
     params: Params
@@ -96,73 +98,89 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class StudySpec:
-    """One tuning job as submitted. Immutable: every later change is an event of its own.
+    """One tuning job as submitted. It is immutable: every later change is an event of its own."""
 
-    ``space`` maps names to Optuna distribution JSON; None means define-by-run (``objective``).
-    ``sampler`` is a name of ``app.optuna_bridge.samplers``, ``sampler_options`` its keyword
-    arguments as JSON. ``epoch_timeout`` in seconds, None for none. ``retries`` is how often a trial
-    whose code failed is tried again (crashes of its process have their own limit, see
-    ``scheduler.model.retry``). ``max_width`` is on how many devices one trial may run, ``shards``
-    into how many its batches are cut (None: see ``shards_of``), ``batch_size`` the code's own,
-    where no hyperparameter says it. ``exactness`` is one of ``EXACTNESS``, ``on_signature_change``
-    of ``ON_SIGNATURE_CHANGE``. ``keep_checkpoints``: of so many of its best trials the last state
-    is kept when it is over. ``further`` are its objectives besides ``metric``; ``constraints`` the
-    metrics that must not be above a bound in a trial that counts; ``conditions`` say which
-    parameters are not always there. ``observations`` were there before it (warm start). ``system``
-    is one of ``SYSTEM``, ``knobs`` which system parameters may be turned (None: the usual ones),
-    ``energy_weight`` (0 to 1) is the part of joules, and not of time, in what they are chosen by,
-    and ``probing`` by which strategy they are tried (``profiling.knobs.racing.PROBING``).
-    ``memory_limit``: bytes that the trainer of a trial may take, None for all there are. ``weight``
-    (above 0) and ``priority`` (the higher goes first) are how it shares devices with other studies
-    (``sharing``).
-    """
-
+    #: The study's id.
     id: str
+    #: The study's name.
     name: str
+    #: One of ``CONTRACTS``: what kind of code trains.
     contract: str
+    #: The training code.
     code: Code
+    #: The metric of the first objective.
     metric: str
+    #: ``minimize`` or ``maximize``, for ``metric``.
     direction: str
+    #: How many trials it is to have.
     n_trials: int
+    #: Optuna distributions (JSON) by name; None for a define-by-run ``objective``.
     space: tuple[tuple[str, str], ...] | None
+    #: A name that ``app.optuna_bridge.samplers`` knows.
     sampler: str = "random"
+    #: The sampler's keyword arguments (JSON).
     sampler_options: str = "{}"
+    #: How long each configuration is trained.
     strategy: StrategySpec = StrategySpec()
+    #: The seed of everything random in the study.
     seed: int = 0
+    #: Seconds that an epoch may take; None for no limit.
     epoch_timeout: float | None = None
+    #: How often a trial whose code failed is tried again. Crashes of its process have their own
+    #: limit (``scheduler.model.retry``).
     retries: int = 0
+    #: The most epochs of a segment.
     max_segment: int = 64
+    #: How many shards batches are cut into; None: see ``shards_of``.
     shards: int | None = None
+    #: On how many devices one trial may run at most.
     max_width: int = 1
+    #: The code's own batch size, used if no hyperparameter ``batch_size`` sets it.
     batch_size: int = 64
+    #: One of ``EXACTNESS``.
     exactness: str = "bitwise"
+    #: One of ``ON_SIGNATURE_CHANGE``.
     on_signature_change: str = "refuse"
+    #: For so many of the best trials, the last state is kept when the study is over.
     keep_checkpoints: int = 1
+    #: Results from before the study (warm start).
     observations: tuple[Observation, ...] = ()
+    #: Objectives besides ``metric``.
     further: tuple[Objective, ...] = ()
+    #: Metrics with upper bounds. A trial that exceeds one is infeasible.
     constraints: tuple[tuple[str, float], ...] = ()
+    #: Which parameters exist only for certain values of others.
     conditions: tuple[Condition, ...] = ()
+    #: One of ``SYSTEM``.
     system: str = "off"
+    #: The system parameters that may be tuned; None for the usual ones.
     knobs: tuple[str, ...] | None = None
+    #: From 0 to 1: how much joules count, rather than time, when system configurations are
+    #: compared.
     energy_weight: float = 0.0
+    #: How system configurations are tried, one of ``profiling.knobs.racing.PROBING``.
     probing: str = "race"
+    #: Bytes that the trainer of a trial may take; None for all there are.
     memory_limit: int | None = None
+    #: The study's weight in sharing devices with others, above 0
+    #: (``scheduler.resources.fair_share``).
     weight: float = 1.0
+    #: The study's priority in sharing devices; the highest goes first.
     priority: int = 0
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """All of them, the first one first."""
+        """All objectives; that of ``metric`` is first."""
         return (Objective(self.metric, self.direction), *self.further)
 
     @property
     def sign(self) -> float:
-        """The first objective's."""
+        """The sign of the first objective."""
         return self.objectives[0].sign
 
     @property
     def also(self) -> tuple[str, ...]:
-        """What an epoch must report besides ``metric``."""
+        """The metrics that an epoch must report besides ``metric``."""
         if not (self.further or self.constraints):  # asked at every epoch
             return ()
         names = [each.metric for each in self.further] + [name for name, _ in self.constraints]
@@ -170,19 +188,19 @@ class StudySpec:
 
 
 def forks(spec: StudySpec) -> bool:
-    """Whether its trials may begin with another one's state, which then has to be in the store."""
+    """Whether its trials may begin with another trial's state, which then must be in the store."""
     return spec.strategy.name == "pbt" and spec.contract != "empty"  # which has no states
 
 
-#: How a study that is over stands.
+#: The statuses of a study that is over.
 OVER = ("complete", "cancelled", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study as it stands: ``status`` is ``running``, ``paused`` or one of ``OVER``.
+    """A study and its status: ``running``, ``paused`` or one of ``OVER``.
 
-    ``message`` says why where the status alone does not (a refused node, all trials failed).
+    ``message`` explains what the status alone does not (a refused node, all trials failed).
     """
 
     spec: StudySpec
@@ -192,15 +210,16 @@ class StudyRecord:
     message: str = ""
 
 
-#: The least examples of a shard that the rule leaves.
+#: The fewest examples of a shard under the rule of ``shards_of``.
 SHARD_EXAMPLES = 32
 
 
 def shards_of(spec: StudySpec, params: Params) -> int:
-    """Into how many shards the batches of a trial with ``params`` are cut, for all its life.
+    """How many shards the batches of a trial with ``params`` are cut into, for the trial's whole
+    life.
 
-    What the study says, else min(widest allocation, batch size // 32), at least 1: wider never
-    means smaller kernels than 32 examples give.
+    It is what the study says, else min(``max_width``, batch size // 32), at least 1. So a wider
+    trial never has kernels smaller than 32 examples give.
     """
     if spec.shards is not None:
         return spec.shards
@@ -212,7 +231,7 @@ def shards_of(spec: StudySpec, params: Params) -> int:
 
 
 def trial_id(study: str, number: int) -> str:
-    """The id of trial ``number`` of ``study``; it reads well in Flower and sorts by number."""
+    """The id of trial ``number`` of ``study``. It reads well in Flower and sorts by number."""
     return f"{study}-{number:04d}"
 
 

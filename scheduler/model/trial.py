@@ -1,11 +1,11 @@
-"""A trial's life: its states, the literal table of legal transitions, and the record of one trial.
+"""A trial's life: its states, the table of legal transitions, and the record of one trial.
 
-Theory of operation. A trial is one configuration. The strategy enters it in TrialGroups, each entry
-naming an absolute epoch to reach (its *target*). Waiting for a slot it is WAITING, on a slot it is
-RUNNING, at its target it is PAUSED until the strategy enters it again (promotion), or the study
-ends or a forked trial takes its place (then it is STOPPED). It is COMPLETED when it reached the
-strategy's last epoch or its objective returned, however early; an objective that prunes its trial
-leaves it STOPPED. The docs' diagram is drawn from the table below.
+Theory of operation. A trial is one configuration. The strategy enters it in TrialGroups; each entry
+names an absolute epoch to reach (its *target*). The trial is WAITING for a slot, RUNNING on a slot,
+and PAUSED at its target. A paused trial is entered again (promotion), or it is STOPPED when the
+study ends or a forked trial takes its place. A trial is COMPLETED when it reaches the strategy's
+last epoch or its objective returns, however early. An objective that prunes its trial leaves it
+STOPPED. The diagram in the docs is drawn from the table below.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from .study import Metrics, Params
 
 
 class TrialState(StrEnum):
-    """Optuna's word for each: WAITING, RUNNING, (paused: RUNNING), COMPLETE, PRUNED, FAIL, FAIL."""
+    """The state of a trial.
+
+    Optuna's names for them are, in order: WAITING, WAITING, RUNNING, RUNNING, COMPLETE, PRUNED,
+    FAIL, FAIL.
+    """
 
     PROPOSED = "proposed"
     WAITING = "waiting"
@@ -36,7 +40,7 @@ class Step(StrEnum):
     """What moves a trial from state to state."""
 
     ENTER = "enter"  # the strategy gives it a (higher) target
-    HAND_OUT = "hand out"  # the user, who asked for it, trains it himself
+    HAND_OUT = "hand out"  # users who asked for it train it themselves
     DISPATCH = "dispatch"  # a segment of it was sent to a slot
     YIELD = "yield"  # its segment closed before the target
     LOSE = "lose"  # the infrastructure lost its segment
@@ -71,33 +75,42 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.PAUSED, _T.CANCEL): _S.CANCELLED,
 }
 
-#: States that a trial never leaves, while its study lasts (``extending`` makes paused of stopped).
+#: States that a trial does not leave while its study lasts. An extension of the study may turn a
+#: stopped trial into a paused one (``scheduler.engine.lifecycle``).
 FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedEpoch:
-    """One accepted epoch: its result, its bits, and where and when it was computed.
+    """One accepted epoch: its result, its bits, and where and when it was computed."""
 
-    ``value`` is the study's metric; ``seconds`` training time; ``at`` the runner's clock;
-    ``joules`` its part of what its devices drew, None where not measured.
-    ``device`` and ``slot`` are the first member's; ``members`` are all of them. ``system`` is the
-    system configuration that it was trained with.
-    """
-
+    #: The trial's id.
     trial: str
+    #: The number of the epoch, from 1.
     epoch: int
+    #: The study's metric.
     value: float
+    #: All metrics that were reported.
     metrics: Metrics
+    #: The hash of the state after the epoch.
     state_hash: str
+    #: The numeric signature under which it was computed.
     signature: str
+    #: Training time (seconds).
     seconds: float
+    #: The device of the first member.
     device: str
+    #: The slot of the first member.
     slot: int
+    #: The fence of the attempt that computed it.
     fence: int
+    #: When it was accepted (the runner's clock).
     at: float
+    #: All members.
     members: tuple[Member, ...] = ()
+    #: Its part of what its devices drew; None if not measured.
     joules: float | None = None
+    #: The system configuration that it was trained with.
     system: SystemConfig = ()
 
 
@@ -110,9 +123,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a forked trial goes on from: the state of ``trial`` after ``epoch``.
+    """Where a forked trial continues from: the state of ``trial`` after ``epoch``.
 
-    It takes the place of the trial that it ``replaces``.
+    ``replaces`` is the trial whose place it takes.
     """
 
     trial: str
@@ -122,54 +135,79 @@ class Origin:
 
 @dataclass(slots=True)
 class Trial:
-    """The engine's record of a trial. ``epoch`` is the last accepted one; ``fence`` is 0 at rest.
+    """The engine's record of a trial.
 
-    A forked trial begins after the epoch of its ``origin``, and the epochs up to there are not its
-    own.
-
-    ``members`` are where it runs or last ran; ``holder`` is the trainer that has its state after
-    ``epoch`` in memory, as far as is known (``tasks.gangs.peers``). ``further`` are the newest
-    values of the study's other objectives, ``constraints`` by how much each is violated (0 or less:
-    it holds), ``notes`` what the sampler keeps with it (JSON). ``enqueued``: it is the user's.
-    ``system`` is the system configuration that it runs with (``tuning``), ``trained_with`` that of
-    its last epoch; ``suspect`` is what it failed with, and goes on without, and ``suspicion`` how.
-    ``alone``: it ran out of
-    memory beside others, and shares no device any more.
+    A forked trial begins after the epoch of its ``origin``. The epochs up to there are not its own.
     """
 
+    #: The trial's id: its study and number.
     id: str
+    #: The id of its study.
     study: str
+    #: Its number in the study, from 0.
     number: int
+    #: Its configuration.
     params: Params
+    #: When it was proposed (the runner's clock).
     created_at: float
+    #: Where it is in its life.
     state: TrialState = TrialState.PROPOSED
+    #: The epoch that it is to reach.
     target: int = 0
+    #: The last accepted epoch.
     epoch: int = 0
+    #: The study's metric at the last accepted epoch, or what its objective returned.
     value: float | None = None
+    #: The state hash after ``epoch``; empty before the first one.
     state_hash: str = ""
+    #: The numeric signature of the last accepted epoch; empty before the first one.
     signature: str = ""
+    #: The fence of its open attempt; 0 if it has none.
     fence: int = 0
+    #: Where it runs or last ran.
     members: tuple[Member, ...] = ()
+    #: The trainer that has its state after ``epoch`` in memory, as far as known
+    #: (``tasks.gangs.peers``).
     holder: str = ""
+    #: Failures of its code in a row.
     failures: int = 0
+    #: Losses of its attempts in a row.
     losses: int = 0
+    #: Why it failed.
     failure: Failure | None = None
+    #: When it reached a final state (the runner's clock).
     finished_at: float | None = None
+    #: Its durable states, newest first.
     parents: tuple[Parent, ...] = ()
+    #: The study's metric by epoch.
     values: dict[int, float] = field(default_factory=dict)
+    #: The accepted state hash by epoch.
     hashes: dict[int, str] = field(default_factory=dict)
+    #: When it last began to wait (the runner's clock).
     since: float = 0.0
+    #: When its last segment was dispatched (the runner's clock); None before the first.
     dispatched_at: float | None = None
+    #: Where a forked trial continues from; None for any other.
     origin: Origin | None = None
+    #: Its last steps, for error messages.
     story: list[str] = field(default_factory=list)
+    #: Whether the user enqueued its configuration.
     enqueued: bool = False
+    #: The latest values of the study's other objectives.
     further: tuple[float, ...] = ()
+    #: By how much each constraint is violated; 0 or less: it holds.
     constraints: Metrics = ()
+    #: What the sampler keeps with it (JSON).
     notes: str = ""
+    #: The system configuration that it runs with (``scheduler.tuning``).
     system: SystemConfig = ()
+    #: The system configuration of its last accepted epoch.
     trained_with: SystemConfig = ()
+    #: The system configuration that it failed with and now runs without; empty if none.
     suspect: SystemConfig = ()
+    #: How it failed with ``suspect``.
     suspicion: str = ""
+    #: Whether it ran out of memory beside others. It then shares no device any more.
     alone: bool = False
 
     @property
@@ -179,7 +217,7 @@ class Trial:
 
     @property
     def begin(self) -> int:
-        """The epoch that it begins after."""
+        """The epoch after which it begins: 0, or that of its origin."""
         return 0 if self.origin is None else self.origin.epoch
 
     @property
@@ -191,7 +229,10 @@ class Trial:
         return self.members[0].slot if self.members else 0
 
     def step(self, step: Step) -> None:
-        """Move along the table, or raise ``IllegalTransition`` and change nothing."""
+        """Move along the transition table.
+
+        Raises ``IllegalTransition``, and changes nothing, if the table has no such step.
+        """
         after = TRANSITIONS.get((self.state, step))
         if after is None:
             story = "; ".join(self.story) or "none yet"

@@ -1,4 +1,4 @@
-"""A TrialGroup: what a strategy wants to have trained next, and up to where."""
+"""Trial groups: which trials a strategy wants trained next, and up to which epoch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """``trial`` is stopped, and a new one goes on in its stead from another one's state.
+    """``trial`` is stopped, and a new trial takes its place.
 
-    That of ``source`` after ``epoch``; it is to be trained until it has reached ``epochs``.
+    The new trial continues from the state of ``source`` after ``epoch``, and is trained until it
+    has reached ``epochs``.
     """
 
     trial: str
@@ -31,7 +32,7 @@ TrialGroup = tuple[Entry, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A strategy's answer: entries to run now, and configurations to ask for."""
+    """A strategy's answer: entries to run now, and how many configurations to ask for."""
 
     group: TrialGroup = ()
     ask: int = 0

@@ -1,8 +1,8 @@
-"""How many more devices could work now: the engine is asked, given devices that are not there.
+"""Autoscaling demand: how many more devices would have work now.
 
-Every trial that would start on one of them counts, whether it waits already or is only to be
-proposed. Width does not: what more devices do for trials that run is a bonus, and no reason to
-start a machine.
+The engine is asked, with devices added that do not exist. Every trial that would start on one of
+them counts, whether it waits already or is yet to be proposed. Wider trials do not count: what more
+devices do for running trials is a bonus, and no reason to start a machine.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ..model.events import Tick
 from ..resources.slots import places
 from ..state.state import DeviceState, EngineState
 
-#: No more devices than this are imagined: an autoscaler has a limit of its own, and a lower one.
+#: The most devices that are imagined. An autoscaler has a lower limit of its own.
 MOST = 256
 
 
 def devices_wanted(state: EngineState, most: int = MOST) -> int:
-    """So many more devices, ``most`` of them or fewer, would have work at once.
+    """How many more devices would have work at once, at most ``most``.
 
-    ``state`` is used up: give a copy. Devices count with as many slots as the largest that joined,
-    of which as many are used as pays.
+    ``state`` is changed by this, so pass a copy. Each imagined device has as many slots as the
+    largest device that joined; as many of them are used as pays.
     """
     slots = max((known.device.slots for known in state.devices.values()), default=1)
     names = [f"imagined.{number}" for number in range(most)]
@@ -30,7 +30,7 @@ def devices_wanted(state: EngineState, most: int = MOST) -> int:
         device = Device(name, "imagined", "imagined", (), None, slots)
         state.devices[name] = DeviceState(device, "", [0] * slots)
     engine = Engine(state)
-    # In the past: no deadline comes due, and the plan of widths stands.
+    # At time 0, so no deadline comes due and the plan of widths stands.
     decisions = engine.handle(Tick(at=0.0))
     started = {
         member.device

@@ -1,5 +1,7 @@
-"""What the scheduler would do next, as plain values: who runs where, who waits for what, and until
-when, by measured times. It only reads the state; nothing here is promised.
+"""The outlook: what the scheduler would do next, as plain values.
+
+It says which trial runs where, what each waiting trial waits for, and until when, by measured
+times. It only reads the state and promises nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ Facts = dict[str, Any]
 
 
 def outlook(engine: Engine, at: float) -> Facts:
-    """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None: unknown.
+    """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None is
+    unknown.
 
-    ``dirty``: something has changed since the plan was made, so it is made anew when a slot is to
-    be filled. ``trouble``: how the policy failed; the plan before stands,
-    and a policy of the user's is not asked again for ``aside`` seconds.
+    ``dirty``: something has changed since the plan was made, so it is made again when a slot is to
+    be filled. ``trouble``: how the policy failed; the previous plan stands, and a user's policy is
+    not asked again for ``aside`` seconds.
     """
     with engine.state.costs.looked_at():
         return _outlook(engine, at)
@@ -47,7 +50,7 @@ def _outlook(engine: Engine, at: float) -> Facts:
 
 
 def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Facts:
-    """A trial keeps its slots until its target, unless it is cut: then for this epoch."""
+    """A running trial. It keeps its slots until its target; if cut, until its epoch ends."""
     segment = attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
     seconds = state.seconds_at(trial, len(segment.members))
@@ -81,7 +84,7 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
 
 
 def _waiting(state: EngineState, line: Sequence[str], at: float) -> list[Facts]:
-    """In the order in which they get slots; those of paused studies get none."""
+    """The waiting trials in the order in which they get slots. Those of paused studies get none."""
     usable = {name for name in state.devices if state.usable(name)}
     found, place = list[Facts](), 0
     for name in line:
@@ -113,7 +116,7 @@ def _waiting(state: EngineState, line: Sequence[str], at: float) -> list[Facts]:
 
 
 def _shared(state: EngineState) -> list[Facts]:
-    """Of devices with several slots that have work: how many trials share each, and why."""
+    """How many trials share each device that has several slots and has work, and why."""
     return [
         {"device": name, "trials": len(each.at_work), "why": room(state, name).why}
         for name, each in state.devices.items()

@@ -1,4 +1,4 @@
-"""Policy: first come, first served. The reference for tests."""
+"""Policy ``fifo``: first come, first served. It is the reference for tests."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from .planner.widen import spread
 
 
 def fifo(snapshot: Snapshot) -> Plan:
-    """Waiting trials in order of arrival."""
+    """Plan waiting trials in order of arrival."""
     return Plan(tuple(each.trial for each in snapshot.waiting), spread(snapshot))

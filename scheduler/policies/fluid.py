@@ -1,17 +1,18 @@
-"""Policies: StaticFluid and DynamicFluid (Yu, Liu, Chowdhury, MLSys 2021, Algorithms 1 and 2).
+"""Policies ``static_fluid`` and ``dynamic_fluid``.
 
-Baselines, as the paper has them. Trial i of a group with expected seconds h_i on one device gets
+They are StaticFluid and DynamicFluid (Yu, Liu, Chowdhury, MLSys 2021, Algorithms 1 and 2), kept as
+baselines as the paper has them. Trial i of a group, with expected seconds h_i on one device, gets
 
     w_i = min(max(floor(h_i / sum(h) * n), 1 / c), d)
 
-of n devices, where c trials fit on a device and d is the widest a trial may be. ``static_fluid``
-decides when a trial begins and never again. ``dynamic_fluid`` works out w' anew from what remains:
-a trial shrinks where that saves device-seconds, w' (h(w') + price) < w h(w), and grows where it
-ends sooner, h(w') + price < h(w). (The paper's line 8 updates with w_i, which changes nothing; w'_i
-must be meant.) Here c is 1: a trial has a device to itself.
+of n devices, where c trials fit on a device and d is the largest width that a trial may have.
+``static_fluid`` decides when a trial begins and never again. ``dynamic_fluid`` computes a new w'
+from the remaining work. A trial shrinks if that saves device-seconds, w' (h(w') + price) < w h(w),
+and grows if it then ends sooner, h(w') + price < h(w). (The paper's line 8 updates with w_i, which
+changes nothing; w'_i must be meant.) Here c is 1: a trial has a device to itself.
 
-Known faults of the formula, kept: rounding down strands devices (four equal trials on five devices
-get one each), and the lower bound can sum to more than there are, so that trials wait.
+The formula's known faults are kept. Rounding down leaves devices unused: four equal trials on five
+devices get one each. The lower bounds can sum to more devices than there are, so that trials wait.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..model.snapshot import Candidate, Plan, Snapshot
 
 
 def static_fluid(snapshot: Snapshot) -> Plan:
-    """Widths at the start by the share of the group's work; who has begun keeps its own."""
+    """Plan widths by each trial's share of the work. A trial that has begun keeps its width."""
     shares = _shares(snapshot)
     widths = {
         each.trial: each.width or shares[each.trial]
@@ -32,7 +33,7 @@ def static_fluid(snapshot: Snapshot) -> Plan:
 
 
 def dynamic_fluid(snapshot: Snapshot) -> Plan:
-    """As ``static_fluid``, and widths follow what remains where that is worth its price."""
+    """As ``static_fluid``, but widths follow the remaining work where that is worth a resize."""
     shares = _shares(snapshot)
     widths = {}
     for each in (*snapshot.running, *snapshot.waiting):
@@ -57,9 +58,9 @@ def _shares(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _left(each: Candidate, width: int) -> float:
-    """Seconds for what remains on ``width`` devices; epochs where nothing was measured.
+    """Seconds for the remaining epochs on ``width`` devices; epochs if nothing was measured.
 
-    Beyond the widest known width more devices gain nothing.
+    Devices beyond the largest known width gain nothing.
     """
     factors = dict(each.shape)
     factor = factors[min(width, max(factors))]
@@ -67,6 +68,6 @@ def _left(each: Candidate, width: int) -> float:
 
 
 def _begun_first(snapshot: Snapshot) -> tuple[str, ...]:
-    """Trials that have begun before new ones, the longest first."""
+    """Trials that have begun come before new ones; within both, the longest first."""
     order = sorted(snapshot.waiting, key=lambda each: (each.width == 0, -_left(each, 1)))
     return tuple(each.trial for each in order)

@@ -1,4 +1,7 @@
-"""Policy: the longest remaining work first (Graham 1969: at most 4/3 - 1/(3m) of the optimum)."""
+"""Policy ``longest_first``: the longest remaining work goes first.
+
+The makespan is at most 4/3 - 1/(3m) of the optimum (Graham 1969).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from .planner.widen import spread
 
 
 def longest_first(snapshot: Snapshot) -> Plan:
-    """Waiting trials by falling expected seconds; epochs stand in where nothing was measured."""
+    """Plan waiting trials by falling expected seconds, or by epochs if nothing was measured."""
 
     def work(each: Candidate) -> float:
         return each.seconds if each.seconds is not None else float(each.target - each.epoch)

@@ -1,4 +1,4 @@
-"""The policies by name."""
+"""Policies by name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ POLICIES: dict[str, Policy] = {
 
 
 def is_plugin(name: str) -> bool:
-    """Whether it names a function of the user's, ``module:attr``, which runs outside the engine."""
+    """Whether ``name`` is a user's function, ``module:attr``, which runs outside the engine."""
     return ":" in name
 
 
 def find_policy(name: str) -> Policy:
-    """The policy of that name; UsageError lists those there are."""
+    """The policy of that name. Raises ``UsageError``, which lists the known names."""
     try:
         return POLICIES[name]
     except KeyError:

@@ -1,13 +1,14 @@
-"""Which durable states are kept: those that a restart may need, and what a user may want later.
+"""Which durable states are kept: those that a restart may need, and those a user may want later.
 
-- A trial in the race: its newest ``PARENTS_KEPT`` states, and those after rungs of the strategy,
-  where trials are compared. In population based training these are the end of its last interval,
-  which others may go on from, and the state that it was itself forked from.
-- A trial that is over: its last state, if it is among the study's best; else none.
+- Of a trial that may still run: its newest ``PARENTS_KEPT`` states, and those at the rungs of the
+  strategy, where trials are compared. In population based training the latter are the end of its
+  last interval, which others may continue from, and the state that it was itself forked from.
+- Of a trial that is over: its last state, if it is among the study's best; else none.
 
-The best are the completed trials with the best values, as many as the study keeps; of several
-objectives those on the Pareto front, by the first one. None of them violates a constraint. A study
-that ends without a completed trial has the best of those that were trained longest.
+The best are the completed trials with the best values, as many as the study keeps. With several
+objectives, they are those on the Pareto front, ordered by the first objective. None of them
+violates a constraint. If a study ends without a completed trial, the best of the trials that were
+trained longest are kept instead.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from ..model.pareto import front
 from ..model.study import StudySpec
 from ..model.trial import FINAL, Trial, TrialState
 
-#: States that a trial in the race may be restarted from: the newest, and older ones should a file
-#: turn out to be damaged.
+#: How many states a trial may be restarted from: the newest, and older ones in case a file is
+#: damaged.
 PARENTS_KEPT = 3
 
 
 def retained(trial: Trial, rung_edges: Collection[int], *, best: bool) -> tuple[Parent, ...]:
-    """Those of the trial's durable states (newest first) that are kept, in the same order."""
+    """The durable states of the trial (newest first) that are kept, in the same order."""
     if trial.state in FINAL:
         return trial.parents[: 1 if best else 0]
     newest, older = trial.parents[:PARENTS_KEPT], trial.parents[PARENTS_KEPT:]
@@ -33,7 +34,7 @@ def retained(trial: Trial, rung_edges: Collection[int], *, best: bool) -> tuple[
 
 
 def best_completed(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
-    """The best completed trials, best first; equal values in the order of their numbers."""
+    """The best completed trials, best first. Equal values are in the order of trial numbers."""
     return _best((t for t in trials if t.state is TrialState.COMPLETED), spec)
 
 

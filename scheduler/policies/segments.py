@@ -1,25 +1,25 @@
-"""How many epochs one task carries.
+"""Segment lengths: how many epochs one task carries.
 
 A segment costs a fixed overhead ``o`` (dispatch, claim, report, accept). With ``n`` epochs of ``e``
-seconds its share is ``o / (n e)``; the smallest ``n`` that keeps it within ``SHARE`` is
-``ceil(o / (SHARE e))``. A segment is bounded in seconds as well, so that a study stays responsive
-even where a cut cannot reach it, and never passes the trial's target.
+seconds its share is ``o / (n e)``. The smallest ``n`` that keeps it within ``SHARE`` is ``ceil(o /
+(SHARE e))``. A segment is limited in seconds as well, so that a study stays responsive even where a
+cut cannot reach it. It never passes the trial's target.
 """
 
 from __future__ import annotations
 
 from math import ceil
 
-#: Share of device time that the overhead of segments may take.
+#: The share of device time that the overhead of segments may take.
 SHARE = 0.01
-#: A segment of more than one epoch is not planned longer than this (seconds).
+#: The longest planned segment of more than one epoch (seconds).
 LONGEST = 2.0
 
 
 def segment_length(
     epoch_seconds: float | None, overhead: float, remaining: int, longest: int
 ) -> int:
-    """Epochs of the next segment: 1 to ``min(remaining, longest)``; 1 while nothing is measured."""
+    """Epochs of the next segment: 1 to ``min(remaining, longest)``; 1 if nothing was measured."""
     if epoch_seconds is None:
         return 1
     if epoch_seconds <= 0.0:

@@ -1,6 +1,7 @@
-"""Policy: every trial at another width after every epoch, at random. For tests of exactness.
+"""Policy ``shuffle``: every trial at another random width after every epoch. For tests of
+exactness.
 
-What a study gives must not depend on how it was placed; here it is placed as badly as can be.
+Results must not depend on where trials run; this policy places them as badly as possible.
 """
 
 from __future__ import annotations
@@ -9,5 +10,5 @@ from ..model.snapshot import Plan, Snapshot
 
 
 def shuffle(snapshot: Snapshot) -> Plan:
-    """Waiting trials in order of arrival, widths drawn by trial and epoch."""
+    """Plan waiting trials in order of arrival, with widths drawn by trial and epoch."""
     return Plan(tuple(each.trial for each in snapshot.waiting), shuffle=True)

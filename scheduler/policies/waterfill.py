@@ -1,14 +1,15 @@
-"""Policy: water-filling on speed curves, each plan tried out in forecasts before it stands.
+"""Policy ``waterfill``: water-filling on speed curves, with every plan checked by a forecast.
 
-Theory of operation. The fluid bound says when all work could end were trials divisible at will
-(``bounds``). Courses that end by a target over it, and orders in which devices are handed out, are
-tried out (``drafts``), and the best draft is taken. The standing plan is among the candidates:
-another is taken only where its forecast is better, which keeps trials from being resized to and
-fro. Where results decide what follows (rungs, PBT's intervals) early ends of trials count as well,
-by how likely these are to be promoted (``promise``).
+Theory of operation. The fluid bound is the earliest time at which all work could end if trials
+could be divided at will (``planner.bounds``). Candidate plans are made for targets above it: width
+plans that end by the target, and orders in which devices are handed out. Each is checked by a
+forecast, and the best is taken (``planner.candidates``). The standing plan is a candidate as well.
+Another plan replaces it only if its forecast is better, which keeps trials from being resized back
+and forth. If results decide what follows (rungs, the intervals of ``pbt``), early ends of trials
+count as well, weighted by promotion probability (``strategies.promotion``).
 
-What the forecast assumes is what the engine does: devices that become free go to waiting trials by
-priority, and one that is at work changes its width at the end of an epoch. As long as the estimates
+The forecast assumes what the engine does: devices that become free go to waiting trials by
+priority, and a running trial changes its width at the end of an epoch. As long as the estimates
 hold, each new plan is at least as good as the one before.
 """
 
@@ -25,14 +26,14 @@ from .planner.explore import width_to_try
 from .planner.widen import LONG_ENOUGH
 from .planner.width_plan import Job, curve_of
 
-#: The shape of what is not to be widened.
+#: The shape of a trial that is not to be widened.
 _ONE = ((1, 1.0),)
-#: Idle devices widen a trial where that saves more than so many times the price of the resize.
+#: Idle devices widen a trial if that saves more than so many times the price of the resize.
 _WORTH = 2.0
 
 
 def waterfill(snapshot: Snapshot) -> Plan:
-    """The best draft, or the standing plan where none is better."""
+    """The best candidate plan, or the standing plan if none is better."""
     both = (*snapshot.running, *snapshot.waiting)
     if not both or not snapshot.devices:
         return Plan(tuple(each.trial for each in snapshot.waiting))
@@ -46,7 +47,7 @@ def waterfill(snapshot: Snapshot) -> Plan:
     before = math.inf if best is None else aim.cost(best.forecast)
     for draft in drafts(jobs, snapshot.devices, aim, before):
         best = draft
-    assert best is not None  # all as they are is a plan, and can run
+    assert best is not None  # leaving all widths as they are is a plan that can run
     best = _with_leftovers(jobs, snapshot.devices, best)
     plan = _plan(snapshot, jobs, best)
     if (tried := width_to_try(both, jobs, snapshot.devices, best.forecast)) is not None:
@@ -58,8 +59,8 @@ def waterfill(snapshot: Snapshot) -> Plan:
 def _with_leftovers(jobs: Sequence[Job], devices: int, best: Draft) -> Draft:
     """``best`` with the devices that it leaves idle, as long as its forecast ends no later.
 
-    Were the estimates true, nothing would be gained. They are not, and who turns out to be longer
-    than foretold is then further on. The trial that has longest to go is widened first.
+    With exact estimates nothing would be gained. With real ones, a trial that takes longer than
+    foretold has made more progress by then. The trial with the most work left is widened first.
     """
     granted = _granted(jobs, devices, best)
     while granted:
@@ -81,7 +82,7 @@ def _with_leftovers(jobs: Sequence[Job], devices: int, best: Draft) -> Draft:
 
 
 def _granted(jobs: Sequence[Job], devices: int, best: Draft) -> list[tuple[int, int]]:
-    """(job, width) by which idle devices are put to use, in the order of handing out."""
+    """(job, width) pairs that put idle devices to use, in the order of handing out."""
     widths = best.forecast.widths
     begun = [at for at, job in enumerate(jobs) if job.trial not in best.forecast.late]
     spare = devices - sum(max(jobs[at].held, widths[jobs[at].trial]) for at in begun)
@@ -112,13 +113,13 @@ def _granted(jobs: Sequence[Job], devices: int, best: Draft) -> list[tuple[int, 
 
 
 def _typical(candidates: Sequence[Candidate]) -> float:
-    """Seconds an epoch assumed of a trial of a study without a measured one: the median."""
+    """Seconds an epoch for trials of a study without measurements: the median of the others."""
     known = sorted(each.level for each in candidates if each.level is not None)
     return known[len(known) // 2] if known else 1.0
 
 
 def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) -> Job:
-    # Short epochs do not pay for the exchange between devices.
+    # Short epochs do not repay the exchange between devices.
     elastic = each.level is None or each.level >= LONG_ENOUGH
     return Job(
         trial=each.trial,
@@ -136,14 +137,14 @@ def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) ->
 def _standing(
     snapshot: Snapshot, candidates: Sequence[Candidate], jobs: Sequence[Job]
 ) -> Draft | None:
-    """The standing plan gone on with; None where there is none for all trials."""
+    """The standing plan, continued; None if it does not cover all trials."""
     if snapshot.rule not in RULES:
         return None
     courses = []
     for each, job in zip(candidates, jobs, strict=True):
         course = each.course
         if course is not None and course.wide not in job.curve.factor:
-            course = steady(course.narrow)  # it was to be tried, and others have come since
+            course = steady(course.narrow)  # others have arrived since it was to explore
         if course is None or course.narrow not in job.curve.factor:
             return None
         if job.held == course.wide and course.epochs:
@@ -157,7 +158,7 @@ def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: Draft) -> Plan:
         zip((job.trial for job in jobs), zip(jobs, best.courses, strict=True), strict=True)
     )
     rule = RULES[best.rule].priority
-    # Who begins at once goes before who waits: the forecast has a place for all of them.
+    # Trials that begin at once go first: the forecast has a place for all of them.
     waiting = sorted(
         snapshot.waiting,
         key=lambda each: (
@@ -167,7 +168,7 @@ def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: Draft) -> Plan:
     )
     courses = {}
     for trial, (job, course) in given.items():
-        # The epoch that it is in counts as well, in the engine's books.
+        # The engine counts the current epoch as well.
         begun = course.epochs > 0 and job.held == course.wide
         courses[trial] = course._replace(epochs=course.epochs + begun)
     return Plan(

@@ -1,8 +1,8 @@
-"""Which devices to take out when the operator wants some number of them free by a deadline.
+"""Which devices to drain when the operator wants a number of them free by a deadline.
 
-What is lost by it is the part of an epoch that is thrown away. An epoch that is expected to end
-before the deadline loses nothing; any other loses what was spent on it until then, on every one of
-its members. An epoch of a study of which nothing was measured counts as one that does not end.
+The cost of a choice is the training that is thrown away. An epoch that is expected to end before
+the deadline loses nothing. Any other epoch loses the time spent on it until then, on each of its
+members. An epoch of a study without measurements is taken not to end in time.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..state.state import Attempt, EngineState
 
-#: The longest time that an operator gives devices to become free (seconds).
+#: The longest time that an operator may give devices to become free (seconds).
 LONGEST_WITHIN = 7 * 86400.0
 
 
 def freeable(state: EngineState) -> list[str]:
-    """The joined devices that nobody drains, by name."""
+    """The joined devices that are not drained, by name."""
     return sorted(name for name in state.devices if not state.closed(name))
 
 
 def choose(state: EngineState, n: int, *, at: float, within: float) -> tuple[str, ...]:
-    """``n`` of the devices that are ``freeable``, to be free ``within`` seconds from ``at``.
+    """The ``n`` of the ``freeable`` devices to drain, to be free ``within`` seconds from ``at``.
 
-    Idle ones come first, then those with the least to lose; ties go by name. A gang is lost once,
-    so the other devices of one that stops anyway cost nothing more.
+    Idle devices come first, then those with the least to lose; ties are broken by name. A gang is
+    lost only once, so its other devices cost nothing more.
     """
     with state.costs.looked_at():
         return _choose(state, n, at, within)
@@ -49,7 +49,7 @@ def _choose(state: EngineState, n: int, at: float, within: float) -> tuple[str, 
 
 
 def _loss(state: EngineState, attempt: Attempt, at: float, within: float) -> float:
-    """Seconds of training, summed over members, that end with nothing if it must stop in time."""
+    """Seconds of training, summed over members, that are lost if the attempt must stop in time."""
     segment = attempt.segment
     ends = state.epoch_ends(attempt)
     if ends is not None and ends - at <= within:

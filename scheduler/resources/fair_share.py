@@ -1,17 +1,18 @@
-"""How running studies share the devices: by priority, and within one by weight.
+"""Fair sharing of devices between studies: by priority, and by weight within a priority.
 
-Theory of operation. A study's *share* is a number of slots: what there is goes to the highest
-priority first, as far as it can use it, and within a priority by weights; what a study cannot use
-the others of its priority have, by their weights again (weighted max-min fairness: Bertsekas and
-Gallager, Data Networks, section 6.5.2). Shares are fractions and slots are not, so each study has
-a *credit*: the integral of its share less what it held (slot-seconds); slots that nobody held are
-credit for nobody. Of the studies that wait, those below the whole part of their share get the next
-free slot, then those with the most credit. So over time each gets what its weight says, and no slot
-is kept free for anybody.
+Theory of operation. A study's *share* is a number of slots. The slots go to the highest priority
+first, as far as it can use them, and within a priority by weight. What a study cannot use goes to
+the others of its priority, again by weight (weighted max-min fairness: Bertsekas and Gallager, Data
+Networks, section 6.5.2). Shares are fractions and slots are not, so each study has a *credit*: the
+integral over time of its share less the slots it held (slot-seconds). Slots that no study held give
+no credit. Among the studies with waiting trials, those below the whole part of their share get the
+next free slot, then those with the most credit. So over time each study gets what its weight says,
+and no slot is reserved.
 
-A trial that runs gives way at the end of its segment where its study holds more than its share and
-another one waits that is below the whole part of its own, or has waited for long. What a study does
-not want is no credit for later: while nothing of it waits, its share is at most what it holds.
+A running trial gives way at the end of its segment if its study holds more than its share, and
+another study with waiting trials is below the whole part of its share or has waited for long. A
+study gains no credit for slots that it does not want: while it has no waiting trial, its share is
+at most what it holds.
 
 With one study at work there is nothing to share, and nothing is counted.
 """
@@ -35,7 +36,10 @@ PATIENCE = 60.0
 
 
 class Claim(NamedTuple):
-    """What a study may ask for: ``demand`` in slots; ``weight`` above 0; a high priority first."""
+    """What a study may ask for.
+
+    ``demand`` is in slots, ``weight`` is above 0, and the highest ``priority`` goes first.
+    """
 
     weight: float
     priority: int
@@ -43,7 +47,7 @@ class Claim(NamedTuple):
 
 
 def divide(claims: Sequence[Claim], slots: float) -> list[float]:
-    """The share of each claim, in ``slots``; all of them are given out where demand is enough.
+    """The share of each claim. The shares add up to ``slots`` if the demand is large enough.
 
     >>> divide([Claim(2.0, 0, 9), Claim(1.0, 0, 9)], 3)
     [2.0, 1.0]
@@ -54,7 +58,7 @@ def divide(claims: Sequence[Claim], slots: float) -> list[float]:
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
         mine = [at for at, claim in enumerate(claims) if claim.priority == priority]
         mine.sort(key=lambda at: claims[at].demand / claims[at].weight)
-        # Who wants least for its weight goes first: what it leaves is the others'.
+        # The smallest demand for its weight goes first: what it leaves is for the others.
         for place, at in enumerate(mine):
             weights = math.fsum(claims[each].weight for each in mine[place:])
             shares[at] = min(claims[at].demand, slots * (claims[at].weight / weights))
@@ -63,7 +67,7 @@ def divide(claims: Sequence[Claim], slots: float) -> list[float]:
 
 
 def apportion(shares: Sequence[float], whole: int) -> list[int]:
-    """Whole numbers in proportion to ``shares``, ``whole`` in all, by largest remainders.
+    """Whole numbers in proportion to ``shares``, ``whole`` in total, by largest remainders.
 
     >>> apportion([8 / 3, 4 / 3], 4)
     [3, 1]
@@ -80,21 +84,22 @@ def apportion(shares: Sequence[float], whole: int) -> list[int]:
 
 
 class FairShare:
-    """Keeps account of what each study may have and has had."""
+    """Accounts for the slots that each study may have and has had."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._state = core.state
 
     def rivals(self) -> list[StudyState]:
-        """The studies that share the devices; none where fewer than two are at work."""
+        """The studies that share the devices; none if fewer than two are at work."""
         found = [study for study in self._state.studies.values() if study.works]
         return found if len(found) > 1 else []
 
     def recompute(self, rivals: Sequence[StudyState], greedy: frozenset[str] = frozenset()) -> None:
-        """Count what was due until now, and work out all shares anew; ``greedy`` take any number.
+        """Count what was due until now, and compute all shares again.
 
-        A study that has had no rival until now begins without credit.
+        The studies in ``greedy`` are taken to use any number of slots. A study that had no rival
+        until now begins without credit.
         """
         held = self.held()
         for study in self._state.studies.values():
@@ -119,10 +124,10 @@ class FairShare:
             study.share = share
 
     def _write_off(self, rivals: Sequence[StudyState]) -> None:
-        """What no study had is no credit for any: it is taken from each by its share.
+        """Take the credit for idle slots away from each study, in proportion to its share.
 
-        Credits of idle slots would grow as the shares are, but are paid back in equal parts, so
-        that the greater weights had more than they say.
+        Such credit would grow in proportion to the shares but be paid back in equal parts, so
+        greater weights would get more than they say.
         """
         total = math.fsum(study.share or 0.0 for study in rivals)
         idle = math.fsum(self._credit(study) for study in rivals)
@@ -131,7 +136,7 @@ class FairShare:
                 study.due -= idle * ((study.share or 0.0) / total)
 
     def release_unused(self, rivals: Sequence[StudyState]) -> None:
-        """A study of which nothing waits has no claim to more than it holds."""
+        """Limit the share of a study without waiting trials to what it holds."""
         held, waits = self.held(), self.studies_waiting()
         for study in rivals:
             if study.share is not None and study.spec.id not in waits:
@@ -145,7 +150,8 @@ class FairShare:
     def in_order(self, *, supposed: bool = False) -> Iterator[str]:
         """The waiting trials, each time one of the study that is next to get a slot.
 
-        ``supposed``: each is taken to get one; beyond their shares studies take turns by weight.
+        ``supposed``: each trial is assumed to get a slot. Beyond their shares, studies then take
+        turns by weight.
         """
         queues: dict[str, list[str]] = {}
         for name in reversed(self._state.ready):
@@ -175,7 +181,9 @@ class FairShare:
                 held[study] += len(self._state.attempts[trial.fence].segment.members)
 
     def gives_way(self, study: StudyState, trial: Trial, slots: int) -> bool:
-        """Whether ``trial``, whose segment on ``slots`` is closed, waits for other studies."""
+        """Whether ``trial``, whose segment on ``slots`` slots is closed, should wait for other
+        studies.
+        """
         if study.share is None:
             return False
         held = self.held()
@@ -195,13 +203,13 @@ class FairShare:
         return False
 
     def _credit(self, study: StudyState) -> float:
-        """Slot-seconds that it might have had by now, and has not."""
+        """Slot-seconds that the study was due until now and has not had."""
         if study.share is None or self._state.shared_at is None:
             return 0.0
         return study.due + study.share * (self._core.at - self._state.shared_at) - self._used(study)
 
     def _used(self, study: StudyState) -> float:
-        """Slot-seconds that it has had."""
+        """Slot-seconds that the study has had."""
         return study.used + sum(
             len(attempt.segment.members) * (self._core.at - attempt.dispatched_at)
             for attempt in self._state.attempts.values()
@@ -209,7 +217,7 @@ class FairShare:
         )
 
     def held(self) -> dict[str, int]:
-        """The slots at work, by study."""
+        """How many slots each study holds."""
         held = dict.fromkeys(self._state.studies, 0)
         for attempt in self._state.attempts.values():
             held[attempt.study] += len(attempt.segment.members)

@@ -1,9 +1,9 @@
-"""Several trials on one device: what is learnt of them, and who leaves one that does not pay.
+"""Packing: several trials on one device, what is learnt of them, and which one leaves.
 
-Theory of operation. Who is more than a device may hold (``places``) is cut at its epoch's end, the
-newest first; so is one of several where another device stands empty. A trial that is turned away is
-not overtaken. Who would begin anew elsewhere is left where it is: an Optuna objective, and an epoch
-function whose newest epoch has no checkpoint.
+Theory of operation. When a device holds more trials than it may (``slots.room``), the newest are
+cut at the end of their epoch. So is one of several trials when another device is empty. A trial
+that is turned away is not overtaken. A trial that would have to start over elsewhere stays: an
+Optuna objective, and an epoch function whose last epoch has no checkpoint.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from .slots import left, room
 
 
 class Packing:
-    """Learns from shared epochs, and has trials leave a device."""
+    """Learns from epochs on shared devices, and has trials leave a device."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._state = core.state
 
     def fits(self, trial: Trial, place: Member) -> bool:
-        """Whether ``trial`` may join whoever is at work there."""
+        """Whether ``trial`` may join the trials at work on the device."""
         at_work = len(self._state.attempts_on(place.device))
         return not at_work or at_work < room(self._state, place.device, trial).slots
 
     def at_work_changed(self) -> None:
-        """Note where attempts began or ended by this event; called once it is handled."""
+        """Note where this event began or ended attempts. Called after the event is handled."""
         for name in sorted(self._core.touched & self._state.devices.keys()):
             self._note_at_work(name)
 
     def _note_at_work(self, name: str) -> None:
-        """Note who is at work there now, and since when; who is new there is cold."""
+        """Note which trials are at work on the device now, and since when. New ones are cold."""
         device = self._state.devices[name]
         now = [each.segment.trial for each in self._state.attempts_on(name)]
         if sorted(now) != sorted(device.at_work):
@@ -43,10 +43,11 @@ class Packing:
             device.at_work, device.since = now, self._core.at
 
     def saw_epoch(self, trial: Trial, attempt: Attempt, seconds: float, memory: int) -> bool:
-        """Learn from an accepted epoch; True where places may have come or gone by it.
+        """Learn from an accepted epoch; returns whether the device may now hold another number of
+        trials.
 
-        A trial's first epoch at a device is not counted, nor another's beside it: code and data
-        were loaded meanwhile.
+        A trial's first epoch on a device is not counted, and neither are the epochs beside it,
+        because code and data were loaded meanwhile.
         """
         members = attempt.segment.members
         name = members[0].device
@@ -64,7 +65,7 @@ class Packing:
         return room(self._state, name).slots != before
 
     def even_out(self, free: Sequence[Member]) -> None:
-        """Have those who share without need leave at the end of their epoch."""
+        """Have trials that need not share a device leave it at the end of their epoch."""
         empty = [place.device for place in free if self._state.is_free(place.device)]
         for name, device in self._state.devices.items():
             if device.device.slots == 1:
@@ -86,7 +87,7 @@ class Packing:
                 empty = empty[1:]
 
     def _can_move(self, attempt: Attempt) -> bool:
-        """Whether its trial goes on from where it is, on whatever device."""
+        """Whether its trial can continue on any device from where it is."""
         trial = self._state.trials[attempt.segment.trial]
         contract = self._state.studies[attempt.study].spec.contract
         kept = bool(trial.parents) and trial.parents[0].epoch == trial.epoch

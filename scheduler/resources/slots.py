@@ -1,11 +1,12 @@
-"""Places on devices with several slots: how many trials one may hold now, and why.
+"""Slots of devices that can hold several trials: how many trials one may hold now, and why.
 
-Theory of operation. A device with several slots is given one trial, then one more where all of
-this holds: epochs of a trial there are known to compare with (``profiling.costs.interference``),
-the measured gain says so or is still to be found out, the largest of the trials times their number
-fits into the device's memory with a reserve, none of them has run out of memory beside others, and
-no gang is at work. Empty devices always come first. While a number is being tried, it is tried on
-one device only. Policies take no part in this: they order the trials, whatever the places.
+Theory of operation. A device with several slots is given one trial, then one more if all of these
+hold: there are epochs of a trial there to compare with (``profiling.costs.interference``); the
+measured gain justifies it, or is still to be measured; the memory need of the largest trial times
+their number fits into the device's memory with a reserve; none of the trials has run out of memory
+beside others; and no gang is at work. Empty devices always come first. While a number is being
+tried, it is tried on one device only. Policies take no part in this: they order the trials,
+whatever the slots.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from ..model.decisions import Member
 from ..model.trial import Trial
 from ..state.state import Attempt, EngineState
 
-#: Part of a device's memory that is left free: measured pairs needed up to 15 % more than the sum
-#: of what each needs alone (Lucid's table of 1,388 pairs, 5th to 95th percentile).
+#: The part of a device's memory that is left free. Measured pairs needed up to 15 % more than the
+#: sum of what each needs alone (Lucid's table of 1,388 pairs, 5th to 95th percentile).
 RESERVE = 0.15
-#: Epochs that a trial must have left for another to be tried beside it: some to compare.
+#: Another trial is tried beside one only if that one has so many epochs left to compare.
 LEFT = 3
 
 
 class Room(NamedTuple):
-    """So many trials a device may hold, and why; ``trying``: to find out whether that gains."""
+    """How many trials a device may hold, and why.
+
+    ``trying``: this number is tried to measure whether it gains.
+    """
 
     slots: int
     why: str
@@ -33,7 +37,7 @@ class Room(NamedTuple):
 
 
 def places(state: EngineState) -> list[Member]:
-    """One free slot of each device that may take a trial (more): empty devices first."""
+    """One free slot of each device that may take a trial, or one more; empty devices come first."""
     empty, shared = list[Member](), list[Member]()
     for name, device in state.devices.items():
         if all(device.fences) or not state.usable(name):  # mostly there is none
@@ -46,7 +50,7 @@ def places(state: EngineState) -> list[Member]:
 
 
 def capacity(state: EngineState, name: str) -> int:
-    """How many trials the device may have at once, as things stand; one where it is empty."""
+    """How many trials the device may have at once at present; one if it is empty."""
     return max(len(state.attempts_on(name)), room(state, name).slots)
 
 
@@ -58,13 +62,13 @@ def _may_take_more(state: EngineState, name: str) -> bool:
 
 
 def left(state: EngineState, attempt: Attempt) -> int:
-    """Epochs that its trial has after the one that it is in."""
+    """How many epochs its trial has after the current one."""
     trial = state.trials[attempt.segment.trial]
     return trial.target - trial.epoch - 1
 
 
 def room(state: EngineState, name: str, newcomer: Trial | None = None) -> Room:
-    """How many trials ``name`` may hold of those at work there, with ``newcomer`` one of them."""
+    """How many trials the device ``name`` may hold: those at work there, and ``newcomer``."""
     device = state.devices[name].device
     if device.slots == 1:
         return Room(1, "it has one slot")
@@ -90,7 +94,7 @@ def room(state: EngineState, name: str, newcomer: Trial | None = None) -> Room:
 
 
 def _measured(state: EngineState, name: str, study: str, known: Interference, most: int) -> Room:
-    """What is measured of one study allows there."""
+    """How many trials the measurements of one study allow there."""
     verdict = known.verdict(most)
     if verdict.trying:
         fewer = verdict.slots - 1
@@ -123,7 +127,7 @@ def _gib(size: int) -> str:
 
 
 def are_kept_for(state: EngineState, trial: Trial) -> bool:
-    """Whether free devices wait for ``trial``, which can have its course's width one day."""
+    """Whether free devices are kept for ``trial`` until it can have its narrow width."""
     course = state.courses.get(trial.id)
     if not state.patient or course is None or state.shared_at is not None:
         return False

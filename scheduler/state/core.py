@@ -1,8 +1,8 @@
-"""The engine's ground: the state, the event at work, and the decisions and changes that follow.
+"""The core of the engine: the state, the current event, and the decisions and changes that follow.
 
 It keeps the books for the parts above it: it moves trials along their transition table, closes
-attempts and notes what changed. It decides nothing. A part that changes the state by itself
-changes only what it owns; what several parts change is changed by a method of the core.
+attempts and notes what changed. It decides nothing. A part changes by itself only the state that it
+owns. State that several parts change is changed by a method of the core.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 class Core:
-    """The state, the event at work, and the decisions and changes that follow from it."""
+    """The state, the current event, and the decisions and changes that follow from it."""
 
     def __init__(self, state: EngineState, strategies: Callable[[StudySpec], Strategy]) -> None:
         self.state = state
@@ -37,11 +37,11 @@ class Core:
         self.changes = Changes()
         self.at = 0.0
         self.event = Event(at=0.0)
-        #: Devices of several slots where attempts began or ended by this event.
+        #: Devices with several slots where this event began or ended an attempt.
         self.touched: set[str] = set()
 
     def begin(self, event: Event) -> None:
-        """Take an event up. It is counted before it is handled, so that decisions can name it."""
+        """Begin an event. It is counted before it is handled, so that decisions can name it."""
         self.out = []
         self.at = event.at
         self.event = event
@@ -49,7 +49,7 @@ class Core:
         self.state.seq += 1
 
     def undo(self) -> None:
-        """The event is refused: it is not counted."""
+        """Stop counting the event, because it was refused."""
         self.state.seq -= 1
 
     def take_changes(self) -> Changes:
@@ -89,12 +89,14 @@ class Core:
         return attempt
 
     def touch(self, device: DeviceState) -> None:
-        """An attempt began or ended there: who shares it may be others now."""
+        """Note that an attempt began or ended there: other trials may share the device now."""
         if device.device.slots > 1:
             self.touched.add(device.device.name)
 
     def revoke(self, trial: Trial, outcome: str = "revoked") -> None:
-        """Close the trial's attempt and fence it off; ``outcome`` as in ``costs.outcomes``."""
+        """Close the trial's attempt and fence it off. ``outcome`` is one of
+        ``profiling.costs.outcomes``.
+        """
         self.state.tally.saw(outcome)
         fence = trial.fence
         ranks = len(self.close_attempt(trial).segment.members)
@@ -124,7 +126,7 @@ class Core:
         return sorted({fence for fence in self.state.devices[device].fences if fence})
 
     def cut_all(self, device: str) -> None:
-        """What runs on a device shall end with its epoch."""
+        """Cut what runs on a device at the end of its epoch."""
         for fence in self.fences_on(device):
             attempt = self.state.attempts[fence]
             attempt.cut = True
@@ -153,6 +155,6 @@ class Core:
         self.state.dirty = True
 
     def ready(self) -> list[str]:
-        """The waiting trials that may be given a slot: those of a paused study may not."""
+        """The waiting trials that may be given a slot. Those of a paused study may not."""
         trials = self.state.trials
         return [n for n in self.state.ready if self.state.studies[trials[n].study].works]

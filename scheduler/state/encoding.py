@@ -1,4 +1,4 @@
-"""A configuration as numbers: what the cost model tells trials of a study apart by."""
+"""Configurations as numbers, by which the cost model tells the trials of a study apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ..model.study import Params, Scalar, StudySpec
 
-#: More numbers than this say little about costs, and take long: the further ones are left out.
+#: Further numbers are left out: more than this say little about costs, and take long.
 MOST = 24
 
 Space = tuple[tuple[str, str], ...]
@@ -24,17 +24,18 @@ def _features(space: Space, params: Params) -> tuple[float, ...]:
 
 
 def features_of(spec: StudySpec, params: Params) -> tuple[float, ...]:
-    """As many numbers from -1 to 1 for all trials of the study; none where it has no space.
+    """Numbers from -1 to 1, as many for each trial of the study; none if the study has no space.
 
-    A number is where the value is in its range, in logarithms where the distribution is such. A
-    choice is a number for each possible value but the first. What is not there is 0.
+    A numeric parameter gives its position in its range, on a logarithmic scale if the distribution
+    has one. A categorical parameter gives a number for each possible value but the first. A
+    parameter that is absent gives 0.
     """
     return _features(spec.space, params) if spec.space else ()
 
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> tuple[tuple[Scalar, ...], float, float, bool]:
-    """Choices (or none), low, high and whether logarithms count, of distribution JSON."""
+    """Choices (or none), low, high and whether the scale is logarithmic, from distribution JSON."""
     attributes = json.loads(text)["attributes"]
     if "choices" in attributes:
         return tuple(attributes["choices"]), 0.0, 0.0, False

@@ -23,53 +23,68 @@ from ..strategies.stopping import Stopping
 from .encoding import features_of
 from .workloads import Tuned
 
-#: Fences of an era. A ledger that was restored begins the era of its second (since 1970), so one
-#: that is restored twice from one backup begins another one each time. Below 2**53, as Lua counts.
+#: Fences in an era. A restored ledger begins the era numbered by the current second (since 1970),
+#: so two restores from one backup begin different eras. Fences stay below 2**53, as Lua counts.
 ERA = 1_000_000
 
 
 @dataclass(slots=True)
 class StudyState:
-    """A study at work. ``active`` counts its trials that wait or run; ``asks`` are unanswered.
+    """A study that is not over."""
 
-    ``refused`` are devices that cannot work for it, and why. ``signature`` is the machine's part of
-    its numeric signature, empty before the first epoch; ``machines`` those of the devices that were
-    seen to compute (``numerics``).
-    ``best`` are its best completed trials, whose last states are kept; ``undurable`` says by trial
-    why its last checkpoint could not be written. ``held_back`` trials are run by a strategy of
-    their own when this one has no more to do (``extending``).
-    Beside other studies at work ``share`` is how many slots it may have; ``due`` is the integral of
-    that, and ``used`` what its closed attempts have had (slot-seconds; ``sharing``). ``rule`` and
-    ``deadline`` are those of its own standing plan then.
-    """
-
+    #: What the study is now.
     spec: StudySpec
+    #: Its strategy, with all of the strategy's state.
     strategy: FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping | Pbt
+    #: When it was submitted (seconds, the runner's clock).
     created_at: float
+    #: ``running``, ``paused`` or one of ``OVER``.
     status: str = "running"
+    #: When it ended (the runner's clock); None before.
     finished_at: float | None = None
+    #: What its user should know, empty if nothing.
     message: str = ""
+    #: Its trials' ids, by number.
     trials: list[str] = field(default_factory=list)
+    #: Configurations of the user that were not asked for yet.
     enqueued: list[Params] = field(default_factory=list)
+    #: Unanswered asks, by index.
     asks: dict[int, Ask] = field(default_factory=dict)
+    #: The index of the next ask.
     next_ask: int = 0
+    #: How many of its trials are proposed, wait or run.
     active: int = 0
+    #: How many times a trial reached its target or ended well.
     succeeded: int = 0
+    #: Devices that cannot work for it, each with the reason.
     refused: dict[str, str] = field(default_factory=dict)
+    #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
+    #: The signatures of devices that computed for it or were refused
+    #: (``scheduler.engine.signatures``).
     machines: dict[str, str] = field(default_factory=dict)
+    #: Its best completed trials, whose last states are kept.
     best: list[str] = field(default_factory=list)
+    #: Why the last checkpoint of a trial could not be written, by trial.
     undurable: dict[str, str] = field(default_factory=dict)
+    #: Trials added by an extension, which a strategy of their own runs when this one is done
+    #: (``scheduler.engine.lifecycle``).
     held_back: int = 0
+    #: How many slots it may have beside other studies (``scheduler.resources.fair_share``); None if
+    #: it is alone.
     share: float | None = None
+    #: The integral of ``share`` over time (slot-seconds).
     due: float = 0.0
+    #: What its closed attempts have had (slot-seconds).
     used: float = 0.0
+    #: ``Plan.rule`` of its own standing plan, if it has a share.
     rule: str = ""
+    #: ``Plan.deadline`` of its own standing plan, if it has a share.
     deadline: float = 0.0
 
     @property
     def works(self) -> bool:
-        """Whether segments of it may be sent."""
+        """Whether segments of the study may be sent."""
         return self.status == "running" and self.spec.contract != "ask"
 
     @property
@@ -86,7 +101,7 @@ class StudyState:
 
 @dataclass(slots=True)
 class EndedTrial:
-    """One of the best trials of a study that is over: its last epoch, and what is durable."""
+    """One of the best trials of a study that is over: its last epoch, and its durable states."""
 
     epoch: int
     state_hash: str
@@ -95,31 +110,35 @@ class EndedTrial:
 
 @dataclass(slots=True)
 class DeviceState:
-    """A joined device; ``fences`` holds, slot by slot, the fence at work there or 0.
+    """A device that has joined."""
 
-    ``backoff_until`` is when it may be used again after losses in a row, 0 while it may.
-    Of a device with several slots ``at_work`` are its trials, unchanged ``since`` (the runner's
-    clock); of the ``cold`` ones no epoch was accepted there yet.
-    """
-
+    #: What the device is.
     device: Device
+    #: Which process of its worker serves it.
     incarnation: str
+    #: The fence at work in each slot; 0 if there is none.
     fences: list[int]
+    #: Whether its worker takes no new segment.
     draining: bool = False
+    #: Losses of attempts in a row.
     losses: int = 0
+    #: When it may be used again after losses in a row (the runner's clock); 0 if it may.
     backoff_until: float = 0.0
+    #: The trials at work there, if it has several slots.
     at_work: list[str] = field(default_factory=list)
+    #: Since when ``at_work`` has not changed (the runner's clock).
     since: float = 0.0
+    #: Trials in ``at_work`` without an accepted epoch there.
     cold: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
-    """A device as readers see it, since ``at`` (seconds, the runner's clock).
+    """A device as readers of the ledger see it, since ``at`` (seconds, the runner's clock).
 
     ``state`` is one of ``joined``; ``resting`` (after losses in a row); ``draining`` (what runs
-    there ends its epoch) and ``drained`` (nothing does); ``left``; ``held`` (it left, and stays
-    drained should it come back). ``reason`` says why it rests or left.
+    there ends its epoch) and ``drained`` (nothing runs there); ``left``; ``held`` (it left, and
+    stays drained if it comes back). ``reason`` says why it rests or left.
     """
 
     device: Device
@@ -135,10 +154,10 @@ class DeviceRecord:
 
 @dataclass(slots=True)
 class Hold:
-    """The operator's drain of a device. It outlasts the device's worker, and its absence.
+    """The operator's drain of a device. It outlasts the device's worker and the device's absence.
 
-    ``deadline`` is when what still runs there is revoked, None: not at all. ``gone`` is the record
-    of a device that left meanwhile.
+    ``deadline`` is when what still runs there is revoked (the runner's clock), or None for never.
+    ``gone`` is the record of the device if it has left since.
     """
 
     deadline: float | None = None
@@ -147,82 +166,109 @@ class Hold:
 
 @dataclass(slots=True)
 class Attempt:
-    """An open segment: dispatched under ``decision`` at ``dispatched_at``, not closed yet.
+    """A segment that was dispatched and is not closed yet."""
 
-    ``began`` is when its present epoch did, as far as is known; ``resized``: on other devices than
-    the segment before. ``cut``: it was asked to close at the end of its epoch. ``leaves``: its
-    trial then makes room for those that it shares its device with.
-    """
-
+    #: The id of the decision that dispatched it.
     decision: str
+    #: The id of its study.
     study: str
+    #: The epochs to train, and the members that train them.
     segment: Segment
+    #: When it was dispatched (the runner's clock).
     dispatched_at: float
+    #: Training time of its accepted epochs (seconds).
     trained: float = 0.0
+    #: When its current epoch began, as far as known (the runner's clock).
     began: float = 0.0
+    #: Whether it has another number of devices than the trial's segment before.
     resized: bool = False
+    #: Whether it was asked to close at the end of its epoch.
     cut: bool = False
+    #: Whether its trial then leaves the device to the others that share it.
     leaves: bool = False
 
 
 @dataclass(slots=True)
 class EngineState:
-    """Everything the engine knows.
+    """Everything the engine knows."""
 
-    ``finished`` are the names of studies that are over; ``ended`` the best trials of the last
-    few of them: what is needed to check a report of a durable state that comes late. ``held`` are
-    the devices that the operator took out, joined or not. Of the standing plan: ``ready`` are
-    waiting trials in its order, ``widths`` what it gives each trial (1 where nothing is said),
-    ``shuffle``, ``patient``, ``courses``, ``rule`` and ``deadline`` as in ``Plan``. ``plan_error``
-    says how the policy failed where it last did. ``tuned`` are the workloads whose system
-    parameters are known. ``plan_asked`` is unanswered; until ``aside_until`` the policy is not
-    asked. Shares were last worked out at ``shared_at``.
-    """
-
+    #: How many events were handled.
     seq: int = 0
+    #: The highest fence given out.
     fence: int = 0
+    #: The name of the policy.
     policy: str = "fifo"
+    #: Studies that are not over, by id.
     studies: dict[str, StudyState] = field(default_factory=dict)
+    #: Names of studies that are over, by id.
     finished: dict[str, str] = field(default_factory=dict)
+    #: The best trials of the studies that ended last, by study and trial. A durable state that is
+    #: reported late is checked by them.
     ended: dict[str, dict[str, EndedTrial]] = field(default_factory=dict)
+    #: Trials of the studies that are not over, by id.
     trials: dict[str, Trial] = field(default_factory=dict)
+    #: Open attempts, by fence.
     attempts: dict[int, Attempt] = field(default_factory=dict)
+    #: Devices that have joined, by name.
     devices: dict[str, DeviceState] = field(default_factory=dict)
+    #: The operator's drains by device, joined or not.
     held: dict[str, Hold] = field(default_factory=dict)
+    #: Waiting trials, in the order of the standing plan.
     ready: list[str] = field(default_factory=list)
+    #: The width that the standing plan gives each trial; 1 if absent.
     widths: dict[str, int] = field(default_factory=dict)
+    #: ``Plan.shuffle`` of the standing plan.
     shuffle: bool = False
+    #: ``Plan.patient`` of the standing plan.
     patient: bool = False
+    #: The standing plan's width plans, by trial.
     courses: dict[str, Course] = field(default_factory=dict)
+    #: ``Plan.rule`` of the standing plan.
     rule: str = ""
+    #: ``Plan.deadline`` of the standing plan (the runner's clock).
     deadline: float = 0.0
+    #: How the policy failed last; empty since a plan of it was good.
     plan_error: str = ""
+    #: The question to a user's policy that is unanswered.
     plan_asked: AskPlan | None = None
+    #: Until when a user's policy is not asked (the runner's clock).
     aside_until: float = 0.0
+    #: Whether the plan's input has changed since it was made.
     dirty: bool = False
+    #: When the plan was made (the runner's clock); None if it must be made at once.
     planned_at: float | None = None
+    #: When shares were last computed (the runner's clock); None with fewer than two studies at
+    #: work.
     shared_at: float | None = None
+    #: What epochs cost, by study, trial and width.
     costs: CostTable = field(default_factory=CostTable)
+    #: How often attempts are lost.
     faults: FaultTable = field(default_factory=FaultTable)
+    #: Counts of outcomes, and where time went.
     tally: Tally = field(default_factory=Tally)
+    #: What is known of workloads' system parameters, by workload; the least recently used is first.
     tuned: dict[str, Tuned] = field(default_factory=dict)
+    #: How trials slow each other down on one device.
     sharing: SharingTable = field(default_factory=SharingTable)
 
     def features(self, trial: Trial) -> tuple[float, ...]:
-        """What the cost table tells it apart by: once it has run, what is kept there."""
+        """The numbers by which the cost table knows the trial.
+
+        Once it has run, these are the ones that the table keeps.
+        """
         own = self.costs.own(trial.study, trial.id)
         if own is not None:
             return own.features
         return features_of(self.studies[trial.study].spec, trial.params)
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
-        """Expected seconds of an epoch of it on ``width`` devices; None: nothing was measured."""
+        """Expected seconds of its epoch on ``width`` devices; None if nothing was measured."""
         return self.costs.seconds_at(trial.study, trial.id, width, self.features(trial))
 
     def epoch_seconds(self, trial: Trial) -> float | None:
-        """Expected seconds of an epoch of it where it last ran; None: nothing was measured.
+        """Expected seconds of its epoch at the width of its last one; None if nothing was measured.
 
-        On one device where it has not run.
+        For a trial that has not run, it is the value on one device.
         """
         own = self.costs.own(trial.study, trial.id)
         if own is not None:
@@ -230,7 +276,7 @@ class EngineState:
         return self.costs.expected(trial.study, trial.id, 1, self.features(trial)).level
 
     def epoch_ends(self, attempt: Attempt) -> float | None:
-        """When its present epoch is expected to end (the runner's clock); None if not known."""
+        """When its current epoch is expected to end (the runner's clock); None if not known."""
         trial = self.trials[attempt.segment.trial]
         seconds = self.seconds_at(trial, len(attempt.segment.members))
         if seconds is None:
@@ -240,11 +286,11 @@ class EngineState:
         return begun + self.costs.resize if just_resized else begun
 
     def attempts_on(self, device: str) -> list[Attempt]:
-        """The attempts at work there, in the order of their dispatch."""
+        """The attempts at work on a device, in the order of their dispatch."""
         return [self.attempts[f] for f in sorted({*self.devices[device].fences}) if f]
 
     def stretch(self, attempt: Attempt) -> float:
-        """How many times as long its epochs take for those that share its device; 1: not known."""
+        """By what factor sharing its device slows the attempt's epochs down; 1 if not known."""
         name = attempt.segment.members[0].device
         at_work = len(self.devices[name].at_work)
         if at_work < 2:
@@ -253,15 +299,17 @@ class EngineState:
         return self.sharing.of(attempt.study, kind).stretch(at_work)
 
     def closed(self, device: str) -> bool:
-        """Whether a joined device takes no new segment: its worker drains, or the operator does."""
+        """Whether a joined device takes no new segment, because its worker or the operator drains
+        it.
+        """
         return self.devices[device].draining or device in self.held
 
     def usable(self, device: str) -> bool:
-        """Whether segments may be sent there now."""
+        """Whether segments may be sent to a joined device now."""
         return not (self.closed(device) or self.devices[device].backoff_until)
 
     def is_free(self, device: str) -> bool:
-        """Whether all its slots are."""
+        """Whether all slots of a joined device are free."""
         return not any(self.devices[device].fences)
 
     def elastic(self) -> bool:
@@ -269,7 +317,7 @@ class EngineState:
         return any(study.spec.max_width > 1 for study in self.studies.values())
 
     def standing(self, device: str) -> str:
-        """How a joined device stands: ``DeviceRecord.state``."""
+        """The state of a joined device, as in ``DeviceRecord.state``."""
         known = self.devices[device]
         if self.closed(device):
             return "draining" if known.draining or any(known.fences) else "drained"
@@ -278,9 +326,10 @@ class EngineState:
 
 @dataclass(slots=True)
 class Changes:
-    """What handling events changed since it was last taken: what the projections must follow.
+    """What handling events changed since changes were last taken. The readers' tables follow it.
 
-    ``durables`` by (trial, epoch): the state and when it became durable, None where it is let go.
+    ``durables`` is by (trial, epoch): the state and when it became durable, or None if it was
+    discarded.
     """
 
     studies: dict[str, StudyRecord] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Workloads: what trials have in common that share a system configuration, and what is known."""
+"""Workloads: groups of trials that share a system configuration, and what is known of each."""
 
 from __future__ import annotations
 
@@ -16,38 +16,46 @@ from ..model.trial import Trial
 
 @dataclass(slots=True)
 class Tuned:
-    """What is known of one workload. ``kinds`` of knobs may be turned, exact ones always.
+    """What is known of one workload.
 
-    ``choices`` are those of them that its study allows and its slots have, with their values.
-
-    Exact configurations race among themselves, and so do the ``others``, which are for a trial's
-    whole life: a trial has the winners of both. ``probing`` is the trial that measures now, or
-    empty. ``trained`` and ``spent`` are seconds of epochs, and of windows that were thrown away.
-    ``begun`` counts trials since the winner was measured last; ``silent`` probes without an answer,
-    the last of which was ``granted`` so many seconds.
-    ``profile`` is that of the first of the ``profiled`` epochs, under the default; ``asked`` is
-    unanswered, and ``advice`` why it has the arm that it was advised to try. ``sought`` are
-    questions for arms without an answer. ``usual``: seconds of an epoch under the default of the
-    trial that measures by epochs (``grid``), 0: not known. ``remembered`` is what the history was
-    last told.
+    Exact configurations race among themselves (``exact``). So do the ``others``, which apply to a
+    trial's whole life. A trial runs with the winners of both races.
     """
 
+    #: The kinds of knobs that may be turned; exact ones always may.
     kinds: tuple[str, ...] = ("exact",)
+    #: The knobs of these kinds that the study allows and the slots have, with their values.
     choices: Choices = ()
+    #: The race of exact configurations.
     exact: Race = field(default_factory=Race)
+    #: The race of all other configurations.
     others: Race = field(default_factory=Race)
+    #: The trial that measures now; empty if none does.
     probing: str = ""
+    #: Probes in a row without an answer.
     silent: int = 0
+    #: What the last probe was allowed to take (seconds).
     granted: float = 0.0
+    #: Training time of epochs (seconds).
     trained: float = 0.0
+    #: Time of measured windows whose training was thrown away (seconds).
     spent: float = 0.0
+    #: Trials that began since the winner was last measured.
     begun: int = 0
+    #: The profile of the first profiled epoch, under the default configuration.
     profile: Metrics = ()
+    #: How many epochs were profiled.
     profiled: int = 0
+    #: The question to the history that is unanswered.
     asked: Consult | None = None
+    #: Why the configuration that the history advised is tried.
     advice: str = ""
+    #: Questions for configurations that are unanswered.
     sought: tuple[AskConfigs, ...] = ()
+    #: Seconds of an epoch under the default, of the trial that measures whole epochs (``grid``); 0
+    #: if not known.
     usual: float = 0.0
+    #: The configuration that was last written into the history.
     remembered: SystemConfig | None = None
 
     @property
@@ -56,19 +64,20 @@ class Tuned:
 
     @property
     def chosen(self) -> SystemConfig:
-        """What is known to be the fastest."""
+        """The fastest configuration that is known."""
         return merged(self.exact.chosen, self.others.chosen)
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to be tried."""
+        """Whether nothing is left to try."""
         return all(race.over or not race.arms for race in self.races)
 
     def enter(self, configs: Iterable[SystemConfig]) -> None:
-        """Have configurations race, their exact parts apart from the rest.
+        """Enter configurations into the races, the exact part of each apart from the rest.
 
-        What is not among the choices is left out: a history may come from elsewhere. In the paper's
-        grid there are no parts, where all kinds may be turned between two epochs.
+        Values that are not among the choices are left out, since a history may come from elsewhere.
+        In the grid of the PipeTune paper configurations stay whole, if all kinds of knobs may be
+        turned between two epochs.
         """
         allowed = dict(self.choices)
         for given in configs:
@@ -84,8 +93,9 @@ class Tuned:
 
 
 def workload_of(spec: StudySpec, trial: Trial) -> str:
-    """A digest (16 hex digits) for code, batch bucket, shards and what may be turned: nobody can
-    read a user's names or data from it.
+    """A digest (16 hex digits) of code, batch bucket, shards and the knobs that may be turned.
+
+    It reveals nothing of a user's names or data.
     """
     params = dict(trial.params)
     batch = params.get("batch_size", spec.batch_size)
@@ -99,7 +109,7 @@ def workload_of(spec: StudySpec, trial: Trial) -> str:
         ",".join(spec.knobs or ("usual",)),
         spec.probing,
         spec.exactness,
-        # Named only where it is there: a workload keeps the digest that histories know it by.
+        # Left out where it is 0, so that a workload keeps the digest that histories know.
         *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),
     )
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]

@@ -1,10 +1,10 @@
-"""ASHA with pause and promotion (Li et al. 2020, "A System for Massively Parallel Hyperparameter
-Tuning", Algorithm 2).
+"""ASHA with pause and promotion.
 
-``get_job``: from the top rung down, if the best ``floor(|rung| / eta)`` of a rung hold a trial that
-was not promoted yet, promote it; otherwise grow the bottom rung by a new configuration. A trial at
-its rung is paused, so one that was passed over can still be promoted when its rung has grown; the
-live tools that stop it instead lose it.
+Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", Algorithm 2. ``get_job``
+goes from the top rung down. If the best ``floor(|rung| / eta)`` trials of a rung include one that
+was not promoted yet, it is promoted. Otherwise the bottom rung grows by a new configuration. A
+trial at its rung is paused. So a trial that was passed over can still be promoted when its rung has
+grown; tools that stop it instead lose it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,21 @@ from .base import best_first
 
 @dataclass(slots=True)
 class Asha:
-    """State: the scores at each rung in order of arrival, and who was promoted from it."""
+    """ASHA's state machine."""
 
+    #: How many trials the study is to have.
     n_trials: int
+    #: Of so many trials at a rung, one is promoted.
     eta: int
+    #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
+    #: How many configurations were asked for.
     asked: int = 0
+    #: The scores at each rung, by trial in order of arrival.
     scores: list[dict[str, float]] = field(default_factory=list)
+    #: The trials that were promoted from each rung.
     promoted: list[list[str]] = field(default_factory=list)
+    #: Tells strategies apart in a snapshot.
     kind: Literal["asha"] = "asha"
 
     def pull(self, free: int, ahead: int) -> Pull:
@@ -70,12 +77,15 @@ class Asha:
         return ()
 
     def left(self, trial: str) -> TrialGroup:
-        """A trial that failed is in no further rung; where it was, its score stays."""
+        """A trial that failed is in no further rung. Its scores stay where they are."""
         self._note_promoted(trial, len(self.scores))
         return ()
 
     def _note_promoted(self, trial: str, k: int) -> None:
-        """Whoever is at rung ``k`` has left those below; new only of a study that is taken up."""
+        """Note that a trial at rung ``k`` was promoted from the rungs below.
+
+        This is new only for trials of an extended study.
+        """
         for scores, promoted in zip(self.scores[:k], self.promoted, strict=False):
             if trial in scores and trial not in promoted:
                 promoted.append(trial)

@@ -1,9 +1,9 @@
-"""How long each configuration is trained: the evaluation strategy, a sequence of TrialGroups.
+"""The protocol of strategies: how long each configuration is trained, as a sequence of TrialGroups.
 
 A strategy is a small state machine without clock or randomness. It is *pulled* when slots have
-nothing to do, and answers with a TrialGroup to run now, or with how many new configurations to ask
-the sampler for. It hears of every trial that reached the target it was given. Scores are larger is
-better. Ties are broken by the earlier trial, so equal inputs give equal decisions.
+nothing to do. It answers with a TrialGroup to run now, or with how many new configurations to ask
+the sampler for. It is told of every trial that reaches its target. Larger scores are better. Ties
+are broken in favour of the earlier trial, so equal inputs give equal decisions.
 """
 
 from __future__ import annotations
@@ -16,35 +16,42 @@ from ..model.trial_group import Entry, Fork, Pull, TrialGroup
 
 #: The target of a trial that runs until its objective returns.
 UNBOUNDED = 10**9
-#: Early-stopping rules (``stopping``).
+#: Early-stopping rules (``scheduler.strategies.stopping``).
 RULES = ("median", "curve")
 STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "pbt", *RULES)
 
 
 class Strategy(Protocol):
-    """What the engine needs of a strategy. Its fields are JSON-able: they are its whole state."""
+    """What the engine needs of a strategy. Its fields are its whole state, and can be written as
+    JSON.
+    """
 
     def pull(self, free: int, ahead: int) -> Pull:
-        """``free`` slots have nothing to do; ``ahead`` configurations may be asked for at once."""
+        """``free`` slots have nothing to do. ``ahead`` configurations may be asked for at once."""
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """The sampler answered an ask; the group enters these trials."""
+        """The sampler answered an ask. The returned group enters these trials."""
 
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
     ) -> tuple[Entry | Fork, ...]:
-        """A trial reached its target; the group holds promotions (and forks) due at once.
+        """A trial reached its target. The returned group holds the promotions and forks due at
+        once.
 
-        ``curve`` has its scores by epoch, in order, up to this one. A forked trial is entered
-        without a word to the strategy, which hears of it here first.
+        ``curve`` has its scores by epoch, in order, up to this one. The strategy is not told when a
+        forked trial is entered; this call is the first that names it.
         """
 
     def left(self, trial: str) -> TrialGroup:
-        """A trial failed or returned early and will reach no target; as ``reached``."""
+        """A trial failed or returned early and will reach no target. The result is as in
+        ``reached``.
+        """
 
 
 def rungs(min_epochs: int, max_epochs: int, eta: int) -> tuple[int, ...]:
-    """Epochs at which trials are compared: ``min_epochs * eta**k`` below ``max_epochs``, then it.
+    """Epochs at which trials are compared.
+
+    These are ``min_epochs * eta**k`` below ``max_epochs``, then ``max_epochs``.
 
     >>> rungs(1, 9, 3)
     (1, 3, 9)
@@ -60,24 +67,24 @@ def rungs(min_epochs: int, max_epochs: int, eta: int) -> tuple[int, ...]:
 
 
 def best_first(scores: dict[str, float]) -> list[str]:
-    """Trials by falling score; equal scores in the order in which they arrived."""
+    """Trials by falling score. Equal scores are in the order in which they arrived."""
     return sorted(scores, key=lambda trial: -scores[trial])
 
 
 def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
-    """The rungs at which trials wait for each other under ``plan``; none where they do not."""
+    """The rungs at which trials wait for each other under ``plan``; empty if they do not wait."""
     if plan.name in ("full", "pbt", *RULES) or plan.max_epochs is None:
         return ()
     return rungs(plan.min_epochs, plan.max_epochs, plan.eta)
 
 
 def looks_of(plan: StrategySpec) -> tuple[int, ...]:
-    """The epochs at which ``plan`` looks at a trial's results: its rungs, or a rule's."""
+    """The epochs at which ``plan`` looks at a trial's results: rungs, or ends of intervals."""
     if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
         return (*range(plan.min_epochs, plan.max_epochs, plan.min_epochs), plan.max_epochs)
     return rungs_of(plan)
 
 
 def staged(plan: StrategySpec) -> bool:
-    """Whether targets are ends of rungs or intervals, where results decide what follows."""
+    """Whether targets are ends of rungs or intervals, so that results decide what follows."""
     return plan.name == "pbt" or bool(rungs_of(plan))

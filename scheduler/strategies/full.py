@@ -19,13 +19,13 @@ class FullBudget:
     kind: Literal["full"] = "full"
 
     def pull(self, free: int, ahead: int) -> Pull:
-        """As many new configurations as there is room for, or as may be asked for ahead."""
+        """As many new configurations as there are free slots, or as may be asked for ahead."""
         ask = min(max(free, ahead), self.n_trials - self.asked)
         self.asked += ask
         return Pull(ask=ask)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """All of them, to the end."""
+        """Every new trial, to the last epoch."""
         if exhausted:
             self.asked = self.n_trials
         return tuple(Entry(trial, self.max_epochs) for trial in trials)

@@ -1,14 +1,14 @@
 """Synchronous successive halving (Jamieson & Talwalkar 2016; Li et al. 2018, Algorithm 1).
 
-Rung k is for ``n_k = floor(n / eta**k)`` trials trained to ``levels[k]`` epochs. When all of a rung
-have reached it (or failed), the best ``n_{k+1}`` go on; at least one, so that there is a trial at
-the last epoch. Equal scores count by trial number, so one seed has one result on any number of
-devices.
+Rung k is for ``n_k = floor(n / eta**k)`` trials trained to ``levels[k]`` epochs. When all trials of
+a rung have reached it (or failed), the best ``n_{k+1}`` go on; at least one, so that there is a
+trial at the last epoch. Equal scores are ordered by trial number, so one seed has one result on any
+number of devices.
 
-Theory of operation. Early promotion: a trial that will be among the best ``n_{k+1}`` whatever the
-others of its rung still bring goes on at once. The i-th best of those that are there (from 0) is
-certain when i and the number of those that are still to come are together below ``n_{k+1}``. So the
-same trials reach the same rungs as without it; the barrier only costs less.
+Theory of operation. Early promotion: a trial that will be among the best ``n_{k+1}``, whatever the
+rest of its rung scores, goes on at once. The i-th best of the trials that have arrived (from 0) is
+certain when i plus the number of trials still to come is below ``n_{k+1}``. So the same trials
+reach the same rungs as without early promotion; the barrier only costs less.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from .base import best_first
 
 @dataclass(slots=True)
 class Rung:
-    """``size`` trials are meant for it; those ``waiting`` are on their way, the others are there.
+    """One rung, meant for ``size`` trials.
 
-    ``promoted`` are those that went on, ``dropped`` is how many were meant for it and never come.
+    ``waiting`` are the trials on their way, ``scores`` those that have arrived. ``promoted`` are
+    the trials that went on. ``dropped`` is how many trials were meant for the rung and will never
+    arrive.
     """
 
     size: int
@@ -41,22 +43,28 @@ class Rung:
 
 @dataclass(slots=True)
 class SuccessiveHalving:
-    """State: the rungs from the first one on, once the configurations are known."""
+    """The state machine of one successive halving."""
 
+    #: How many configurations it begins with.
     n_trials: int
+    #: Of so many trials at a rung, one is promoted.
     eta: int
+    #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
+    #: Whether the configurations were asked for.
     asked: bool = False
+    #: The rungs from the first one on; empty until the configurations are known.
     rungs: list[Rung] = field(default_factory=list)
+    #: Tells strategies apart in a snapshot.
     kind: Literal["halving"] = "halving"
 
     @property
     def over(self) -> bool:
-        """Whether nothing follows: all that will ever reach the last rung is there."""
+        """Whether nothing follows: every trial that can reach the last rung has reached it."""
         return bool(self.rungs) and not any(rung.to_come for rung in self.rungs)
 
     def pull(self, free: int, ahead: int) -> Pull:
-        """All configurations at once, the first time; later groups come from ``reached``."""
+        """All configurations at once, the first time. Later groups come from ``reached``."""
         if self.asked:
             return Pull()
         self.asked = True
@@ -72,14 +80,14 @@ class SuccessiveHalving:
         return tuple(Entry(trial, self.levels[0]) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Note the score; promote those that are certain now."""
+        """Note the score, and promote the trials that are certain now."""
         rung = self.rungs[self.levels.index(epoch)]
         rung.waiting.remove(trial)
         rung.scores[trial] = curve[epoch]
         return self._promote()
 
     def left(self, trial: str) -> TrialGroup:
-        """A failed trial no longer holds its rung up."""
+        """Stop waiting for a trial that failed, and promote the trials that are certain now."""
         for rung in self.rungs:
             if trial in rung.waiting:
                 rung.waiting.remove(trial)
@@ -95,7 +103,7 @@ class SuccessiveHalving:
             chosen = sorted(trial for trial in certain if trial not in rung.promoted)
             rung.promoted += chosen
             above.waiting += chosen
-            if rung.to_come == 0:  # so many that failed leave places empty
+            if rung.to_come == 0:  # trials that failed leave places empty
                 above.dropped += above.size - above.dropped - len(above.waiting) - len(above.scores)
             group += [Entry(trial, self.levels[k + 1]) for trial in chosen]
         return tuple(group)

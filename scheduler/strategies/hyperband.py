@@ -1,13 +1,14 @@
 """Hyperband (Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach", Algorithm 1).
 
-With K rungs, bracket s (K - 1 down to 0) is a successive halving of ``ceil(K / (s + 1) * eta**s)``
-configurations over the last s + 1 rungs: many that are trained little first, few that are trained
-to the end last. After bracket 0 comes bracket K - 1 again, until there are as many trials as the
-study has; the last bracket may be smaller for it.
+With K rungs, bracket s (from K - 1 down to 0) is a successive halving of ``ceil(K / (s + 1) *
+eta**s)`` configurations over the last s + 1 rungs. The first bracket has many trials that begin
+with little training; the last has few that are trained to the end. After bracket 0 comes bracket K
+- 1 again, until there are as many trials as the study has. The last bracket may be smaller for that
+reason.
 
-With ``overlap`` the next bracket begins as soon as a slot has nothing to do (BOHB's rule for
-parallel workers, Falkner et al. 2018, section 4.2), else when the one before is over, as a
-synchronous BOHB does.
+With ``overlap``, the next bracket begins as soon as a slot has nothing to do (BOHB's rule for
+parallel workers, Falkner et al. 2018, section 4.2). Without it, a bracket begins when the previous
+one is over, as in a synchronous BOHB.
 """
 
 from __future__ import annotations
@@ -23,20 +24,29 @@ from .halving import SuccessiveHalving
 
 @dataclass(slots=True)
 class Hyperband:
-    """State: the brackets begun so far, how many have their trials, and each trial's own."""
+    """Hyperband's state machine."""
 
+    #: How many trials the study is to have.
     n_trials: int
+    #: Of so many trials at a rung, one is promoted.
     eta: int
+    #: The epochs of all rungs, rising.
     levels: tuple[int, ...]
+    #: Whether a bracket may begin before the previous one is over.
     overlap: bool
+    #: How many configurations were asked for.
     asked: int = 0
+    #: The brackets begun so far.
     brackets: list[SuccessiveHalving] = field(default_factory=list)
+    #: The index of each trial's bracket.
     homes: dict[str, int] = field(default_factory=dict)
+    #: How many brackets have their trials.
     answered: int = 0
+    #: Tells strategies apart in a snapshot.
     kind: Literal["hyperband"] = "hyperband"
 
     def pull(self, free: int, ahead: int) -> Pull:
-        """The configurations of one more bracket, where it may begin."""
+        """The configurations of one more bracket, if it may begin."""
         blocked = not self.overlap and any(not bracket.over for bracket in self.brackets)
         if blocked or self.asked >= self.n_trials:
             return Pull()
@@ -49,7 +59,7 @@ class Hyperband:
         return Pull(ask=size)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """The first rung of the bracket that asked; asks are answered in order."""
+        """The first rung of the bracket that asked. Asks are answered in order."""
         if exhausted:
             self.asked = self.n_trials
         self.homes |= dict.fromkeys(trials, self.answered)
@@ -58,16 +68,16 @@ class Hyperband:
         return bracket.proposed(trials, exhausted=exhausted)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Within its bracket."""
+        """What the trial's bracket answers."""
         return self.brackets[self.homes[trial]].reached(trial, epoch, curve)
 
     def left(self, trial: str) -> TrialGroup:
-        """Within its bracket."""
+        """What the trial's bracket answers."""
         return self.brackets[self.homes[trial]].left(trial)
 
 
 def brackets(rungs: int, eta: int, n_trials: int) -> Iterator[tuple[int, int]]:
-    """(s, configurations) of one bracket after another, ``n_trials`` in all.
+    """(s, number of configurations) of each bracket in order, ``n_trials`` in total.
 
     >>> list(brackets(5, 3, 200))
     [(4, 81), (3, 34), (2, 15), (1, 8), (0, 5), (4, 57)]

@@ -1,12 +1,12 @@
-"""Where a learning curve will end, by power laws.
+"""Extrapolation of learning curves by power laws.
 
-Theory of operation. Learning curves are well described by ``a - b * epoch**-c`` (Domhan et al. 2015
-compare eleven families; power laws of this form are what most later work keeps). For each exponent
+Theory of operation. Learning curves are well described by ``a - b * epoch**-c``. (Domhan et al.
+2015 compare eleven families; most later work keeps power laws of this form.) For each exponent
 ``c`` of a grid, ``a`` and ``b`` follow by linear least squares, and so does the distribution of the
-value at a later epoch: Student's t would be exact for known ``c``, here it is a normal one whose
-variance has the noise and the uncertainty of the fit. Exponents are averaged with weights
-``exp(-BIC / 2)``, that is ``residuals**(-n / 2)``. Laws that fall (``b`` < 0) are fitted as well:
-curves that overfit do.
+value at a later epoch. Student's t would be exact for a known ``c``; here it is a normal
+distribution whose variance covers the noise and the uncertainty of the fit. Exponents are averaged
+with weights ``exp(-BIC / 2)``, that is ``residuals**(-n / 2)``. Falling laws (``b`` < 0) are fitted
+as well, for curves that overfit.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections.abc import Mapping
 
 #: Exponents of the laws that are averaged.
 EXPONENTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
-#: Fewer points say nothing about the noise of a law with two coefficients and an exponent.
+#: The fewest points that say something about the noise of a law with three parameters.
 LEAST = 4
 
 
 def probability_above(curve: Mapping[int, float], epoch: int, bar: float) -> float | None:
     """The probability that ``curve`` (score by epoch) is above ``bar`` at a later ``epoch``.
 
-    None where it has fewer than ``LEAST`` points.
+    It is None if the curve has fewer than ``LEAST`` points.
     """
     if len(curve) < LEAST:
         return None
     epochs, scores = list(curve), list(curve.values())
     spread = max(scores) - min(scores)
-    # What is below this cannot be told from noise; it also keeps a perfect fit from being certain.
+    # Residuals below this are taken for noise; it also keeps a perfect fit from being certain.
     floor = (1e-3 * spread) ** 2 + 1e-24
     laws = [_law(epochs, scores, c, epoch, floor) for c in EXPONENTS]
     least = min(residual for residual, _, _ in laws)
@@ -41,7 +41,7 @@ def probability_above(curve: Mapping[int, float], epoch: int, bar: float) -> flo
 def _law(
     epochs: list[int], scores: list[float], c: float, at: int, floor: float
 ) -> tuple[float, float, float]:
-    """Mean squared residual of the law, and mean and standard deviation of the value ``at``."""
+    """Mean squared residual of the law, and mean and standard deviation of the value at ``at``."""
     n = len(scores)
     x = [-(epoch**-c) for epoch in epochs]
     mean_x, mean_y = sum(x) / n, sum(scores) / n

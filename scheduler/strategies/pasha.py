@@ -1,14 +1,15 @@
 """PASHA: ASHA that trains longer only while the ranking still changes (Bohdal et al. 2023).
 
 It begins with the two lowest rungs. Whenever a trial arrives at the top one, the trials there are
-ranked by their scores on it and on the rung below; where the rankings disagree, one more rung is
-opened (Algorithm 1). They agree if at every place of the upper ranking there is a trial that on the
-lower rung is within ``epsilon`` of the one that holds the place there: soft ranking. ``epsilon`` is
-the noise of the curves (section 4.2): of all pairs of these trials that overtook each other and
-were overtaken again, the 90th percentile of how far apart they are at their last common epoch.
+ranked by their scores on it and on the rung below. Where the rankings disagree, one more rung is
+opened (Algorithm 1). The rankings are soft: they agree if, at every place, the trial of the upper
+ranking and the trial of the lower ranking have scores on the lower rung that differ by at most
+``epsilon``. ``epsilon`` is the noise of the curves (section 4.2). It is taken over all pairs of
+these trials in which one overtook the other and was overtaken again: the 90th percentile of their
+distance at their last common epoch.
 
-When the open rungs are decided, the best trial of the highest is trained to the last epoch. The
-paper trains it anew; here it goes on.
+When the open rungs are decided, the best trial of the highest one is trained to the last epoch. The
+paper trains it from scratch; here it continues.
 """
 
 from __future__ import annotations
@@ -23,28 +24,35 @@ from ..model.trial_group import Entry, Pull, TrialGroup
 from .asha import Asha
 from .base import best_first
 
-#: Which of the distances between overtaking trials counts as noise.
+#: The percentile of the distances between overtaking trials that counts as noise.
 PERCENTILE = 0.90
 
 
 @dataclass(slots=True)
 class Pasha:
-    """State: ASHA over the open rungs; trials on their way, and how many are asked for.
+    """PASHA's state machine."""
 
-    ``curves`` are of the trials at the top rung, ``noise`` the distances of overtaking pairs.
-    """
-
+    #: ASHA over the open rungs.
     asha: Asha
+    #: The epochs of all rungs.
     levels: tuple[int, ...]
+    #: Trials on their way to a target.
     running: list[str] = field(default_factory=list)
+    #: How many configurations are asked for.
     pending: int = 0
+    #: Scores by epoch of the trials at the top rung.
     curves: dict[str, dict[int, float]] = field(default_factory=dict)
+    #: Distances between overtaking trials, rising.
     noise: list[float] = field(default_factory=list)
+    #: The trial that is trained to the last epoch; empty before.
     finalist: str = ""
+    #: Tells strategies apart in a snapshot.
     kind: Literal["pasha"] = "pasha"
 
     def pull(self, free: int, ahead: int) -> Pull:
-        """ASHA's jobs on the open rungs; when there are none left, the best trial's last epochs."""
+        """ASHA's jobs on the open rungs; when there are none left, the last epochs of the best
+        trial.
+        """
         pull = self.asha.pull(free, ahead)
         if not (pull.group or pull.ask or self.running or self.pending or self.finalist):
             pull = self._finale()
@@ -59,7 +67,7 @@ class Pasha:
         return self.asha.proposed(trials, exhausted=exhausted)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Note the score at its rung, and open the next one where rankings disagree."""
+        """Note the score at its rung, and open the next rung if the rankings disagree."""
         self.running.remove(trial)
         opened = self.asha.levels
         if epoch not in opened:
@@ -73,7 +81,7 @@ class Pasha:
         return ()
 
     def left(self, trial: str) -> TrialGroup:
-        """A trial that failed is in no further rung. If it was to be the last, another one is."""
+        """A trial that failed is in no further rung. A failed finalist is replaced."""
         self.running.remove(trial)
         if trial == self.finalist:
             self.finalist = ""

@@ -1,18 +1,19 @@
 """Population based training (Jaderberg et al. 2017).
 
-Algorithm 1: each member of a population trains by itself; at the end of an interval (``ready``) it
-is compared with the others, and one that falls behind takes over the weights and hyperparameters
-of a better one (``exploit``), which are then changed a little (``explore``). Asynchronous as in the
-paper (section 3): nobody waits for anybody, and a member is compared by what the others last had.
+Algorithm 1: each member of a population trains by itself. At the end of an interval (``ready``) it
+is compared with the others. A member that falls behind takes over the weights and hyperparameters
+of a better one (``exploit``), which are then changed a little (``explore``). It is asynchronous as
+in the paper (section 3): no member waits for another, and a member is compared with the last known
+scores of the others.
 
 ``exploit`` is truncation selection (section 4.1.1): a member in the bottom ``quantile`` of the
-population takes over from one drawn evenly from the top ``quantile``. The population are the
+population takes over from one drawn uniformly from the top ``quantile``. The population is the
 members that have ended an interval; with n of them both ends hold ``floor(quantile * n)``. Two
-things are added. The source must be better than the member, for where all are equal there is
-nothing to take over; and it must have epochs to go, or its heir would have none.
+conditions are added. The source must be better than the member, since among equals there is nothing
+to take over. And the source must have epochs left, since otherwise the new trial would have none.
 
-Here a trial's parameters never change: the member that falls behind is stopped, and its heir is a
-new trial that begins where the source's interval ended. ``explore`` is the samplers' business.
+Here a trial's parameters never change. The member that falls behind is stopped, and a new trial
+begins where the source's interval ended. ``explore`` is done by the samplers.
 """
 
 from __future__ import annotations
@@ -28,34 +29,44 @@ from .base import best_first
 
 @dataclass(slots=True)
 class Pbt:
-    """State: the members' scores at the end of their last interval, and the epoch of it."""
+    """The state machine of population based training."""
 
+    #: How many members the population has.
     n_trials: int
+    #: The last epoch.
     max_epochs: int
+    #: Epochs of an interval.
     interval: int
+    #: The share of the population at either end, from 0 to 1.
     quantile: float
+    #: The seed by which sources are drawn.
     seed: int
+    #: Whether the population was asked for.
     asked: bool = False
+    #: How many forks were made.
     forks: int = 0
+    #: The members' scores at the end of their last interval.
     scores: dict[str, float] = field(default_factory=dict)
+    #: The epoch of that end.
     epochs: dict[str, int] = field(default_factory=dict)
+    #: Tells strategies apart in a snapshot.
     kind: Literal["pbt"] = "pbt"
 
     def pull(self, free: int, ahead: int) -> Pull:
-        """The whole population at once: where slots are fewer, its members take turns."""
+        """The whole population at once. With fewer slots, its members take turns."""
         if self.asked:
             return Pull()
         self.asked = True
         return Pull(ask=self.n_trials)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """All of them, to the end of the first interval."""
+        """Every new trial, to the end of the first interval."""
         return tuple(Entry(trial, self._after(0)) for trial in trials)
 
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
     ) -> tuple[Entry | Fork, ...]:
-        """On to the end of the next interval, or an heir of a better member in its stead."""
+        """The trial, to the end of the next interval; or a fork of a better member in its place."""
         self.scores[trial], self.epochs[trial] = curve[epoch], epoch
         if epoch == self.max_epochs:
             return ()
@@ -67,7 +78,7 @@ class Pbt:
         return (Fork(trial, source, begin, self._after(begin)),)
 
     def left(self, trial: str) -> TrialGroup:
-        """The population is smaller by a member that failed."""
+        """Take a member that failed out of the population."""
         self.scores.pop(trial, None)
         self.epochs.pop(trial, None)
         return ()
@@ -76,7 +87,7 @@ class Pbt:
         return min(epoch + self.interval, self.max_epochs)
 
     def _source(self, trial: str) -> str | None:
-        """Whom ``trial`` takes over from; None where it goes on by itself."""
+        """The member that ``trial`` takes over from; None if it goes on by itself."""
         ranking = best_first(self.scores)
         size = int(self.quantile * len(ranking))
         if trial not in ranking[len(ranking) - size :]:

@@ -1,10 +1,11 @@
-"""How likely a trial is to be promoted at its next rung, from its rank at the last one.
+"""The probability that a trial is promoted at its next rung, from its rank at the last one.
 
-Theory of operation. At each rung results are turned into normal scores z of their ranks. If z at
-one rung and the next are jointly normal with correlation rho, a trial with score z is among the
-best 1/eta of the next rung with probability Phi((rho z - q) / sqrt(1 - rho^2)), q the quantile at
-1 - 1/eta. rho is measured in the study on trials that are at both rungs, with a prior; those are
-the better ones of the lower rung, which makes it too small: promises are then nearer to 1/eta.
+Theory of operation. At each rung, results are turned into normal scores z by their ranks. Let z at
+one rung and the next be jointly normal with correlation rho. Then a trial with score z is among the
+best 1/eta of the next rung with probability Phi((rho z - q) / sqrt(1 - rho^2)), where q is the
+quantile at 1 - 1/eta. rho is measured in the study on trials that are at both rungs, with a prior.
+Those are the better trials of the lower rung, so rho comes out too small, and probabilities are
+nearer to 1/eta.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist, correlation
 
-#: What rho is taken for before anything is measured, and how many pairs that counts as.
+#: The prior value of rho, and how many measured pairs it counts as.
 PRIOR, PAIRS = 0.6, 6
 _NORMAL = NormalDist()
 
@@ -21,9 +22,9 @@ _NORMAL = NormalDist()
 def promises_of(
     scores: Mapping[str, Mapping[int, float]], levels: Sequence[int], eta: int
 ) -> dict[str, float]:
-    """The probability of promotion (above 0, below 1) of each trial, by what is known of it.
+    """The promotion probability (above 0, below 1) of each trial, from the results so far.
 
-    ``scores`` are by trial and epoch, larger is better; ``levels`` are the rungs' epochs.
+    ``scores`` are by trial and epoch; larger is better. ``levels`` are the rungs' epochs.
     """
     found = dict.fromkeys(scores, 1.0 / eta)
     quantile = _NORMAL.inv_cdf(1.0 - 1.0 / eta)

@@ -1,4 +1,4 @@
-"""The strategies by name."""
+"""Strategies by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from .stopping import Stopping
 
 
 def make_strategy(spec: StudySpec) -> Strategy:  # noqa: PLR0911 - one a strategy
-    """The strategy that a study names, fresh. Raises UsageError for an unknown name."""
+    """A new instance of the strategy that a study names.
+
+    Raises ``UsageError`` for an unknown name, and for a missing ``max_epochs``.
+    """
     plan, n = spec.strategy, spec.n_trials
     if plan.name == "full":
         return FullBudget(n_trials=n, max_epochs=plan.max_epochs or UNBOUNDED)

@@ -1,11 +1,12 @@
-"""The full budget under an early-stopping rule: a trial that lacks promise goes no further.
+"""The full budget under an early-stopping rule: a trial without promise goes no further.
 
-Every trial is looked at each ``every`` epochs. What is stopped is paused, as by a halving strategy.
+Every trial is looked at after each ``every`` epochs. A stopped trial is paused, as by a halving
+strategy.
 
 - ``median`` (Golovin et al. 2017, "Google Vizier", section 3.2.2): stop at epoch e if the trial's
   best score so far is below the median of the other trials' running averages up to e.
-- ``curve``: stop if the probability that the trial would end above the best one of those that were
-  trained to the end, by its power law (``curves``), is below ``risk``.
+- ``curve``: stop if the trial is too unlikely to beat the best of the trials that were trained to
+  the end. By its power law (``learning_curve``), that probability is below ``risk``.
 """
 
 from __future__ import annotations
@@ -21,36 +22,45 @@ from .learning_curve import probability_above
 
 @dataclass(slots=True)
 class Stopping:
-    """State: running averages by epoch looked at and trial; the best score at the last epoch."""
+    """The state machine of an early-stopping rule."""
 
+    #: How many trials the study is to have.
     n_trials: int
+    #: The last epoch.
     max_epochs: int
+    #: Epochs between two looks.
     every: int
+    #: ``median`` or ``curve``.
     rule: str
+    #: ``curve`` only: the probability below which a trial is stopped.
     risk: float
+    #: How many configurations were asked for.
     asked: int = 0
+    #: Running averages, by epoch of a look and trial.
     averages: dict[int, dict[str, float]] = field(default_factory=dict)
+    #: The best score at the last epoch; None before the first.
     best: float | None = None
+    #: Tells strategies apart in a snapshot.
     kind: Literal["stopping"] = "stopping"
 
     def pull(self, free: int, ahead: int) -> Pull:
-        """As many new configurations as there is room for.
+        """As many new configurations as there are free slots.
 
-        Not more: whoever waits in line goes before a trial that is between two looks, and a rule
-        wants some that went all the way.
+        It asks for no more, since trials that wait in line go before a trial between two looks, and
+        a rule needs some trials that were trained to the end.
         """
         ask = min(free, self.n_trials - self.asked)
         self.asked += ask
         return Pull(ask=ask)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """All of them, to the first look."""
+        """Every new trial, to the first look."""
         if exhausted:
             self.asked = self.n_trials
         return tuple(Entry(trial, min(self.every, self.max_epochs)) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """On to the next look, or not."""
+        """The trial, to its next look, unless the rule stops it."""
         if epoch == self.max_epochs:
             self.best = max(curve[epoch], curve[epoch] if self.best is None else self.best)
         others = self.averages.setdefault(epoch, {})

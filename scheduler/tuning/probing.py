@@ -1,14 +1,15 @@
-"""What is tried for a workload, by the probing strategy of its study, and by whom.
+"""Probing: which system configurations are tried for a workload, and by which trial.
 
-Theory of operation. ``race`` and ``bandit`` enter all configurations at once and measure them in
-windows; they differ in how they judge (``profiling.knobs.racing``). ``bayesian`` races a few at a
-time: when these are decided a model of what was seen is asked for the next ones. The model is no
-part of the engine, like a sampler: it is asked (``AskConfigs``), and its answer is an event.
+Theory of operation. The study's probing strategy decides. ``race`` and ``bandit`` enter all
+configurations at once and measure them in windows; they differ in how they judge
+(``profiling.knobs.racing``). ``bayesian`` races a few at a time. When these are decided, a model of
+the results is asked for the next ones. Like a sampler, the model is not part of the engine: it is
+asked (``AskConfigs``), and its answer is an event.
 
-``grid`` is PipeTune's as published (Middleware 2020, sections 5.2 and 5.6): one configuration an
-epoch, for a whole epoch, after a first one under the default; the shortest epoch wins. No bound is
-kept of what that costs. What may not change after a trial's first epoch cannot be tried so: in a
-bitwise study only exact knobs are.
+``grid`` is PipeTune as published (Middleware 2020, sections 5.2 and 5.6). It runs each
+configuration for one whole epoch, after a first epoch under the default; the shortest epoch wins.
+The cost of this has no bound. Knobs that must not change after a trial's first epoch cannot be
+tried this way, so in a bitwise study only exact knobs are tried.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from ..model.trial import Trial, TrialState
 from ..state.core import Core, Refused
 from ..state.workloads import Tuned, workload_of
 
-#: Questions for configurations, of each race of a workload.
+#: How many times a model is asked for configurations, for each race of a workload.
 PROPOSALS = 3
 
-#: Workloads remembered; the least recently used one is forgotten.
+#: How many workloads are kept; the least recently used one is forgotten.
 WORKLOADS_KEPT = 256
 
 
 class Probing:
-    """Knows the workloads, and enters what is to be tried into their races."""
+    """Keeps the workloads, and enters what is to be tried into their races."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -63,14 +64,14 @@ class Probing:
         return machine_class(self._state.devices[trial.members[0].device].device)
 
     def busy(self, tuned: Tuned) -> bool:
-        """Whether a trial measures for this workload now."""
+        """Whether a trial is measuring for this workload now."""
         trial = self._state.trials.get(tuned.probing)
         if trial is None or trial.state is not TrialState.RUNNING:
             tuned.probing = ""
         return bool(tuned.probing)
 
     def enter_arms(self, key: str, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
-        """What a study tries of its own accord: nothing where it only reuses what is known."""
+        """Enter what the study tries by itself: nothing if it only reuses earlier results."""
         if spec.system != "tune":
             return
         if spec.probing == "bayesian":
@@ -83,7 +84,7 @@ class Probing:
             tuned.others.enter(arms(spot, tuned.kinds[1:], spec.knobs))
 
     def _seek(self, key: str, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
-        """Ask for more arms of the races that are decided."""
+        """Ask for more configurations for the races that are decided."""
         if tuned.sought:
             return
         for race, kinds in zip(tuned.races, (("exact",), tuned.kinds[1:]), strict=True):
@@ -113,9 +114,11 @@ class Probing:
         tuned.enter(event.configs)
 
     def by_epoch(self, spec: StudySpec, trial: Trial, spot: Spot, width: int) -> bool:
-        """Whether its next epoch is measured as a whole; ``trial.system`` is then what is tried.
+        """Whether its next epoch is measured as a whole. If so, ``trial.system`` is set to what is
+        tried.
 
-        One trial at a time measures, as long as it lives: it is compared with its own first epoch.
+        One trial at a time measures, for its whole life, since it is compared with its own first
+        epoch.
         """
         key, tuned = self.tuned(spec, trial, spot)
         if width > 1:
@@ -142,7 +145,9 @@ class Probing:
             self.tell(spec, trial, tuned)
 
     def tell(self, spec: StudySpec, trial: Trial, tuned: Tuned) -> None:
-        """Have the history know a winner, or that there is none, once; it knows of speed only."""
+        """Write a winner into the history, or that there is none, once. The history covers speed
+        only.
+        """
         if spec.energy_weight or not tuned.over or not tuned.profile:
             return
         if tuned.remembered == tuned.chosen:
@@ -167,7 +172,7 @@ class Probing:
 
 
 def _kinds(spec: StudySpec) -> tuple[str, ...]:
-    """The kinds of knobs that may be turned for it."""
+    """The kinds of knobs that may be turned for the study."""
     if spec.system != "tune" or (spec.probing == "grid" and spec.exactness == "bitwise"):
         return ("exact",)
     return ("exact", "rounding", *(("numerics",) if spec.exactness == "statistical" else ()))

@@ -1,20 +1,21 @@
-"""System parameters tuned while hyperparameters are: what a segment runs with, and what it tries.
+"""Tuning of system parameters: what a segment runs with, and what it tries.
 
 Theory of operation. Trials of one *workload* (code, batch bucket, shards; on one kind of slot) are
-one another's neighbours: what is the fastest system configuration for one is it for all. So there
-is one race a workload (``profiling.knobs.racing``). A trial that begins may be given configurations
-to try: its trainer measures windows of steps under each of them between windows under the default,
-and says what came out. What counts is the time of a step, its joules, or both, as the study says.
-Exact knobs are tried inside the epoch; others before the first one, on a copy that is thrown away,
-at no more than ``PROBE_SHARE`` of the workload's seconds. The winner is what later trials begin
-with, and running ones too as far as it is exact: a bitwise trial keeps the others for life, and its
-signature says which. That is ``race``; ``probing`` has the other strategies.
+peers: the fastest system configuration for one of them is the fastest for all. So each workload has
+one race (``profiling.knobs.racing``). A trial that begins may be given configurations to try. Its
+trainer measures windows of steps under each of them, between windows under the default, and reports
+the results. They are compared by the time of a step, its joules, or both, as the study says. Exact
+knobs are tried within the epoch. Others are tried before the first epoch, on a copy that is thrown
+away, for at most ``PROBE_SHARE`` of the workload's seconds. Later trials begin with the winner.
+Running trials take on its exact part: a bitwise trial keeps the other knobs for life, and its
+signature says which. This describes ``race``; the module ``probing`` has the other strategies.
 
-What the history knows of workloads with a like profile arrives as an event (``Advised``), and is an
-arm as any other: it has to be faster here, too. A winner is measured again now and then; one that
-is no longer faster loses its place, and the race is run anew. A trial that fails while it tries a
-configuration, or under one that it was not trained with before, is sent again without. If an epoch
-then ends the configuration is infeasible; if not, the trial has failed of its own.
+What the history knows of workloads with a similar profile arrives as an event (``Advised``). It is
+entered like any other configuration and has to be faster here, too. A winner is measured again from
+time to time. If it is no longer faster it loses its place, and the race begins again. When a trial
+fails while it tries a configuration, or under one that it was not trained with before, it is sent
+again without that configuration. If an epoch then ends, the configuration is infeasible. If not,
+the failure is the trial's own.
 """
 
 from __future__ import annotations
@@ -34,35 +35,38 @@ from ..state.state import StudyState
 from ..state.workloads import Tuned
 from .probing import Probing
 
-#: Of a workload's seconds of training, known and expected, what windows may take that are thrown
-#: away; and seconds below which a probe is not begun.
+#: The part of a workload's seconds of training, known and expected, that may go to windows whose
+#: training is thrown away.
 PROBE_SHARE = 0.02
 
+#: A probe is not begun with less time than this (seconds).
 PROBE_LEAST = 0.02
 
-#: The same where joules count: a window of them takes 0.2 s, and three make a comparison.
+#: The same if joules count: a window then takes 0.2 s, and three make a comparison.
 PROBE_LEAST_JOULES = 0.6
 
-#: Probes in a row that nothing came of, after which none is sent until twice as much is allowed:
-#: the code cannot be measured, or not in so few steps.
+#: After so many probes in a row without a result, none is sent until twice the time is allowed: the
+#: code cannot be measured, or not in so few steps.
 SILENT = 3
 
-#: Epochs of a workload that are profiled, of as many trials: how far they are apart tells what is
-#: near (``profiling.similarity.service``).
+#: How many epochs of a workload are profiled, each of another trial. How far they are apart tells
+#: which profiles are similar (``profiling.similarity.service``).
 PROFILES = 2
 
-#: Trials that begin under a winner between two that measure it again.
+#: How many trials begin under a winner before one measures it again.
 RECHECK = 25
 
-#: Kinds of failure that a configuration may be to blame for.
+#: Kinds of failure that a system configuration may cause.
 BLAMED = frozenset({"exception", "memory", "died", "system", "timeout"})
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a segment runs with, what it tries for how many epochs' worth, whether it is profiled.
+    """How a segment is sent.
 
-    ``whole``: its one epoch is measured as a whole.
+    ``system`` is what it runs with. ``probe`` is what it tries, for at most ``epochs`` epochs'
+    worth of time. ``profile``: its first epoch is profiled. ``whole``: its only epoch is measured
+    as a whole.
     """
 
     system: SystemConfig = ()
@@ -76,7 +80,7 @@ _PLAIN = Orders()
 
 
 class Tuning:
-    """Chooses system configurations, and learns from what was measured of them."""
+    """Chooses system configurations, and learns from their measurements."""
 
     def __init__(self, core: Core, *, probing: Probing) -> None:
         self._core = core
@@ -84,7 +88,7 @@ class Tuning:
         self._probing = probing
 
     def orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> Orders:
-        """What the next segment of ``trial`` on ``members`` is sent with."""
+        """How the next segment of ``trial`` on ``members`` is sent."""
         spec = study.spec
         if not _tunes(spec):
             return _PLAIN
@@ -117,12 +121,12 @@ class Tuning:
         heard = tuned.silent < SILENT or seconds >= 2 * tuned.granted
         if probe and heard and seconds >= least:
             tuned.probing, tuned.granted = trial.id, seconds
-            # Measured against the default, so the trial that measures begins with that.
+            # Windows are compared with the default, so the trial that measures begins with it.
             tried = [tuned.race_of(config) for config in probe]
             still = [race for race in tuned.races if not any(race is each for each in tried)]
             trial.system = merged(*(race.chosen for race in still))
             each = self._state.epoch_seconds(trial)
-            assert each  # else there were no seconds
+            assert each  # otherwise ``seconds`` is 0
             return Orders(trial.system, probe, seconds / each, profile)
         return Orders(trial.system, profile=profile)
 
@@ -181,12 +185,12 @@ class Tuning:
         tuned.enter([event.config])
 
     def unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Whether it failed under what it was not trained with before: it goes on without that.
+        """Whether the trial failed under a configuration that it was not trained with before.
 
-        Who is to blame is known when it has: see ``_convict``.
+        If so, it is sent again without that configuration. ``_convict`` decides on the cause later.
         """
         if trial.suspect:
-            trial.suspect = ()  # it fails without, too: its own fault
+            trial.suspect = ()  # it fails without it, too: its own failure
             return False
         known = set(trial.trained_with)
         config = event.trying or tuple(pair for pair in trial.system if pair not in known)
@@ -197,7 +201,7 @@ class Tuning:
         return True
 
     def _convict(self, study: StudyState, trial: Trial, tuned: Tuned) -> None:
-        """An epoch ended without the configuration that the trial had failed with before."""
+        """Mark as infeasible what the trial failed with: an epoch has now ended without it."""
         config, trial.suspect = trial.suspect, ()
         if tuned.race_of(config).has(config):
             tuned.race_of(config).fails(config, trial.suspicion)
@@ -219,12 +223,12 @@ class Tuning:
         elif tuned.probing == trial.id and study.spec.probing == "grid":
             self._probing.saw_epoch(study.spec, trial, tuned, seconds)
         elif tuned.probing == trial.id:
-            # Its first epoch has ended; what it measured came before that, or never will.
+            # Its first epoch has ended. Measurements arrive before that or not at all.
             tuned.probing = ""
             tuned.silent += 1
 
     def _probe_seconds(self, tuned: Tuned, study: StudyState, trial: Trial) -> float:
-        """Seconds of windows that may be thrown away now."""
+        """How many seconds of training may be thrown away for a probe now."""
         spec = study.spec
         each = self._state.epoch_seconds(trial)
         if each is None:
@@ -243,7 +247,7 @@ class Tuning:
 
 
 def _worth(spec: StudySpec, window: Window) -> float | None:
-    """Time^(1 - w) * joules^w of a step over the default's; None where its joules are not known."""
+    """Time^(1 - w) * joules^w of a step over the default's; None if its joules are not known."""
     if not spec.energy_weight:
         return window.ratio
     if window.joules is None:

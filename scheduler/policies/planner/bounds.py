@@ -1,14 +1,14 @@
-"""Lower bounds of the makespan: what no plan can beat, and what plans are measured by.
+"""Lower bounds of the makespan, which no plan can beat. Plans are measured by them.
 
-The fluid bound of trials j with work ``e_j`` (epochs) on n devices is the smallest T with
-``sum_j width_j(e_j / T) <= n``, where ``width_j`` is the inverse of the concave hull of trial j's
-speeds (``profiling.costs.hull``). A trial that ends by T has an average speed of at least ``e_j /
-T``, and no mixture of widths has it on fewer devices on average. For concave speeds and no more
-trials than devices the optimum equals it (Blazewicz et al. 2006), resizes being free.
+The fluid bound of trials j with work ``e_j`` (epochs) on n devices is the smallest T with ``sum_j
+width_j(e_j / T) <= n``. Here ``width_j`` is the inverse of the concave hull of trial j's speeds
+(``profiling.costs.hull``). A trial that ends by T has an average speed of at least ``e_j / T``, and
+no mixture of widths reaches that on fewer devices on average. For concave speeds, no more trials
+than devices and free resizes, the optimum equals the bound (Blazewicz et al. 2006).
 
-Epochs are whole, and one that began at a width ends at it. The second bound counts that: a trial
-that must end by T chooses how many epochs it runs at each width; the least device-seconds of any
-such choice, summed over trials, must fit into n T.
+The second bound takes into account that epochs are whole, and that an epoch ends at the width that
+it began at. A trial that must end by T chooses how many epochs it runs at each width. The least
+device-seconds of any such choice, summed over trials, must fit into n T.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from .width_plan import Curve, curve_of
 
 #: Bisections of T: the bound is within 2**-30 of the truth.
 _STEPS = 30
-#: Of a trial with more epochs than this the fluid demand is taken: whole ones hardly differ then.
+#: For a trial with more epochs than this the fluid demand is used: whole epochs hardly differ.
 _WHOLE = 9
-#: Choices of widths kept while epochs are added one by one; thinned beyond it, downwards.
+#: The most choices of widths kept while epochs are added one by one; further ones are thinned out,
+#: towards a lower bound.
 _FRONT = 256
 
 
 def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
     """Seconds that all ``work`` (amount, hull of speeds in amounts a second) takes at least.
 
-    ``devices`` are in the hulls' unit and above 0. 0 where there is no work.
+    ``devices`` is in the hulls' unit and above 0. The result is 0 if there is no work.
     """
     work = [(epochs, hull) for epochs, hull in work if epochs > 0]
     if not work:
@@ -46,7 +47,7 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
     rows = np.arange(len(work))
 
     def needed(seconds: float) -> float:
-        """Devices on average with which all end within ``seconds``."""
+        """The number of devices on average with which all work ends within ``seconds``."""
         wanted = np.minimum(epochs / seconds, speeds[:, -1])
         at = np.clip((speeds < wanted[:, None]).sum(axis=1) - 1, 0, wide - 1)
         found = widths[rows, at] + slopes[rows, at] * (wanted - speeds[rows, at])
@@ -68,9 +69,10 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
 
 
 def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -> float:
-    """Seconds that ``work`` takes at least on ``devices``, epochs being whole; 0 for none.
+    """Seconds that ``work`` takes at least on ``devices``, with whole epochs; 0 if there is no
+    work.
 
-    ``work`` is (epochs, seconds of one on one device, shape).
+    ``work`` is (epochs, seconds of one epoch on one device, shape).
     """
     work = [each for each in work if each[0] > 0]
     if not work:
@@ -98,7 +100,7 @@ def _least(epochs: int, shape: Shape, curve: Curve, devices: int, limit: float) 
     limit *= 1 + 1e-12
     if epochs > _WHOLE:
         width = curve.hull.width_for(epochs / limit)
-        # On less than its narrowest width it would only wait.
+        # Below its narrowest width it would only wait.
         return width * limit
     times, areas = _front(epochs, shape, devices)
     at = int(np.searchsorted(times, limit, side="right")) - 1
@@ -107,10 +109,10 @@ def _least(epochs: int, shape: Shape, curve: Curve, devices: int, limit: float) 
 
 @lru_cache(maxsize=4096)
 def _front(epochs: int, shape: Shape, devices: int) -> tuple[np.ndarray, np.ndarray]:
-    """Least device-time of so many whole epochs by the time they may take, times rising.
+    """The least device-time of whole epochs against the time that they may take, times rising.
 
-    Epochs are added one by one. Where more than ``_FRONT`` choices are left, neighbours become one
-    that is as fast as the faster and as cheap as the cheaper: the bound stays a bound.
+    Epochs are added one by one. If more than ``_FRONT`` choices are left, adjacent ones are merged
+    into one that is as fast as the faster and as cheap as the cheaper, so the bound stays a bound.
     """
     curve = curve_of(shape, devices)
     factors = np.array(curve.factors)

@@ -1,12 +1,12 @@
-"""Drafts of a plan: courses and an order, for one target after another, tried out in forecasts.
+"""Candidate plans: width plans and an order for one target after another, checked by forecasts.
 
-Theory of operation. For a target T at or above the fluid bound each job has a cheapest *course* in
-whole epochs that ends by T, the price of resizes counted: all of it at one width, or a part at each
-of two neighbouring breakpoints of its hull. Together the courses are a demand of device-seconds,
-and list scheduling (``forecast``) says when they really end: later than T where they do not fit
-together. So several targets and orders are tried, the lowest targets first, then some between the
-bound and the best draft found. What is looked for is an early end of all, or also of each
-(``Aim``).
+Theory of operation. For a target T at or above the fluid bound, each job has a cheapest *width
+plan* in whole epochs that ends by T, with the price of resizes: all of it at one width, or a part
+at each of two adjacent breakpoints of its hull. Together the width plans demand some
+device-seconds, and list scheduling (``list_scheduling``) says when they really end: later than T if
+they do not fit together. So several targets and orders are tried, the lowest targets first, then
+some between the bound and the best candidate found. The goal (``Aim``) is an early end of all
+trials, or also of each one.
 """
 
 from __future__ import annotations
@@ -21,27 +21,30 @@ from .bounds import fluid_bound
 from .list_scheduling import Forecast, forecast
 from .width_plan import Job, cheapest_course
 
-#: Targets over the bound that are tried until one of them holds.
+#: Targets, as multiples of the bound, that are tried until one of them holds.
 _TARGETS = (
     *(1.0, 1.003, 1.007, 1.012, 1.02, 1.03, 1.045, 1.06, 1.08, 1.11, 1.15, 1.2, 1.3, 1.4, 1.6),
     *(1.8, 2.1, 2.5, 3.0, 4.0, 6.0, 10.0),
 )
-#: Targets between the bound and the best plan that are tried afterwards.
+#: How many targets between the bound and the best plan are tried afterwards.
 _BETWEEN = 12
-#: Trials times forecasts of one plan: of many trials fewer plans are tried, and lose less by it.
+#: Trials times forecasts for one plan: with many trials fewer plans are tried, and less is lost.
 _EFFORT = 2500
-#: Rules that are tried at every target over the bound.
+#: The rules tried at every target over the bound.
 _FIRST = ("start, seated", "start", "longest", "start, patient")
-#: Those that are tried in turn between the bound and the best plan.
+#: The rules tried in turn at targets between the bound and the best plan.
 _THEN = ("start", "start, seated", "longest", "longest, seated", "largest")
-#: How much the mean completion counts beside the makespan where results decide what follows.
+#: How much the mean completion counts beside the makespan, if results decide what follows.
 _COMPLETION = 0.85
 #: A plan that ends within this much of the bound is good enough.
 _NEAR = 1.002
 
 
 class Rule(NamedTuple):
-    """Who goes first: a small priority by job, course and target; the others as in ``forecast``."""
+    """An order of trials: a small priority, by job, width plan and target, goes first.
+
+    The other fields are as in ``list_scheduling.forecast``.
+    """
 
     priority: Callable[[Job, Course, float], float]
     seated: bool
@@ -49,14 +52,14 @@ class Rule(NamedTuple):
 
 
 def _duration(job: Job, course: Course) -> float:
-    """Seconds of what the course asks for: its wide part, or all of it."""
+    """Seconds that the width plan takes: its wide part, or all of it."""
     if course.epochs:
         return course.epochs * job.seconds(course.wide)
     return job.epochs * job.seconds(course.narrow)
 
 
 def _start(job: Job, course: Course, target: float) -> float:
-    """When it must begin to end in time; who is at work goes on."""
+    """The latest start with which it ends in time. On a tie, a running job goes first."""
     return target - _duration(job, course) - (1e-6 * target if job.held else 0.0)
 
 
@@ -65,7 +68,7 @@ def _longest(job: Job, course: Course, target: float) -> float:
 
 
 def _shortest(job: Job, course: Course, target: float) -> float:
-    """Smith's rule: the least mean completion, by weights, of one at a time."""
+    """Smith's rule: it minimises the weighted mean completion of jobs that run one at a time."""
     return _duration(job, course) / job.weight
 
 
@@ -85,20 +88,20 @@ RULES = {
 
 
 class Aim(NamedTuple):
-    """What is to be small: the makespan, or in part (``completion``) the mean completion.
+    """What is minimised: the makespan, or partly (``completion``) the mean completion.
 
-    ``rules`` are those that are tried at every target over the bound.
+    ``rules`` are tried at every target over the bound.
     """
 
     completion: float
     rules: tuple[str, ...]
 
     def cost(self, found: Forecast) -> float:
-        """Seconds."""
+        """The cost of a forecast (seconds)."""
         return found.makespan + self.completion * (found.completion - found.makespan)
 
     def limit(self, cost: float) -> float:
-        """What ends later than so costs more."""
+        """The makespan (seconds) above which a plan costs more than ``cost``."""
         return cost / (1.0 - self.completion)
 
 
@@ -108,7 +111,7 @@ PROGRESS = Aim(_COMPLETION, (*_FIRST, "shortest"))
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A plan as tried out: courses and rule, and what the forecast gives."""
+    """A candidate plan: width plans and rule, and what the forecast gives."""
 
     courses: tuple[Course, ...]
     rule: str
@@ -121,12 +124,12 @@ def drafts(
 ) -> Iterator[Draft]:
     """Plans of ``jobs`` that cost less than ``best`` (seconds), each less than the one before.
 
-    The first that are tried have all at the width that they have, or their narrowest.
+    The first plans keep every job at its present width, or give it its narrowest.
     """
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
     as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
-    # Who is equal in promise takes turns: the shortest first would have some never begin (PBT).
+    # Jobs with equal weight take turns: with the shortest first, some might never begin (PBT).
     unequal = aim.completion and len({job.weight for job in jobs}) > 1
     for rule in ("longest", "shortest") if unequal else ("longest",):
         plain = draft_of(jobs, devices, as_they_are, rule, bound)
@@ -168,7 +171,7 @@ def draft_of(
     *,
     limit: float = math.inf,
 ) -> Draft | None:
-    """``courses`` tried out; None where they cannot all run, or not all end before ``limit``."""
+    """A plan with these ``courses``; None if they cannot all run and end before ``limit``."""
     priority, seated, patient = RULES[rule]
     priorities = [priority(job, course, target) for job, course in zip(jobs, courses, strict=True)]
     found = forecast(
@@ -178,7 +181,10 @@ def draft_of(
 
 
 def _courses(jobs: Sequence[Job], devices: int, target: float) -> tuple[Course, ...]:
-    """The cheapest courses that end by ``target``; none where one cannot, or all are too much."""
+    """The cheapest width plans that end by ``target``.
+
+    Empty if a job cannot end by then, or if together they need too many device-seconds.
+    """
     area = sum(job.boundary * job.held for job in jobs)
     most = devices * target * (1 + 1e-9)
     found = []

@@ -1,11 +1,12 @@
-"""A width that a trial was never measured at, tried for an epoch on devices that are idle.
+"""Exploration: a trial runs one epoch at a width that was never measured, on idle devices.
 
-Theory of operation. Plans go by estimates with caution, so a trial that has run on w devices only
-would never find out that it is faster on more. Where nobody waits and devices are idle, one trial
-at a time is given up to twice as many for an epoch, as in Pollux (Qiao et al., OSDI 2021, section
-4.1), where no job gets more than twice what it ran on. It is that which has longest to go, of those
-for which the gain that may be hoped for, over all its epochs, is more than the loss that is to be
-feared in one. What the epoch took is then known, and the next plan goes by that.
+Theory of operation. Plans use cautious estimates, so a trial that has run only on w devices would
+never find out that it is faster on more. If no trial waits and devices are idle, one trial at a
+time is given up to twice as many devices for an epoch. This follows Pollux (Qiao et al., OSDI 2021,
+section 4.1), where no job gets more than twice what it ran on. The trial must have more to gain
+over all its epochs, by the optimistic estimate, than to lose in one, by the cautious estimate. Of
+such trials the one with the most work left is chosen. The epoch is then measured, and the next plan
+uses the result.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from .list_scheduling import Forecast
 from .widen import LONG_ENOUGH
 from .width_plan import Job
 
-#: Epochs that a trial must have ahead.
+#: The fewest epochs that a trial must have left.
 FEWEST = 3
 
 
 def width_to_try(
     candidates: Sequence[Candidate], jobs: Sequence[Job], devices: int, planned: Forecast
 ) -> tuple[str, Course] | None:
-    """Which trial is to try what, where ``planned`` leaves devices idle; None: nobody."""
+    """The trial that is to explore, and its width plan; None if there is none.
+
+    ``planned`` is the forecast of the plan, which may leave devices idle.
+    """
     spare = devices - sum(max(job.held, planned.widths[job.trial]) for job in jobs)
     if planned.late or spare <= 0 or any(map(_tries, candidates)):
         return None
@@ -41,7 +45,7 @@ def width_to_try(
 
 
 def _tries(each: Candidate) -> bool:
-    """Whether it is in an epoch at a width that it was not measured at, after others."""
+    """Whether it is exploring now: its current epoch is at a width that was never measured."""
     return each.epoch > 0 and each.boundary > 0 and _unknown(each, each.width)
 
 
@@ -50,7 +54,7 @@ def _unknown(each: Candidate, width: int) -> bool:
 
 
 def _pays(each: Candidate, job: Job, width: int, wide: int) -> bool:
-    """Whether an epoch on ``wide`` devices instead of ``width`` is worth its risk."""
+    """Whether one epoch on ``wide`` devices instead of ``width`` is worth the risk."""
     if wide <= width or job.epochs < FEWEST or each.epoch == 0 or not _unknown(each, wide):
         return False
     if each.level is None or each.level < LONG_ENOUGH or _unknown(each, width):

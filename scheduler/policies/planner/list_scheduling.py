@@ -1,14 +1,14 @@
-"""What becomes of a plan: trials of known speed run by list scheduling, without events or a clock.
+"""Forecasts of plans: trials of known speed are run by list scheduling, without events or a clock.
 
-Theory of operation. A trial has a *course*: so many epochs at a wide width, the others at a narrow
-one, or all of them at one width. Devices that become free go to the trials that want more, by
-priority (list scheduling; Graham 1966), those that are at work at their next epoch's end. A trial
-whose course is two widths begins wide if it can. Else it begins narrow, and is widened when devices
-become free; where then its wide epochs are all that is left, it stays wide.
+Theory of operation. A trial has a *width plan*: some epochs at a wide width and the others at a
+narrow one, or all of them at one width. Devices that become free go by priority to the trials that
+want more (list scheduling; Graham 1966); a running trial gets them at the end of its epoch. A trial
+whose width plan has two widths begins wide if it can. Otherwise it begins narrow, and is widened
+when devices become free. If only its wide epochs are left then, it stays wide.
 
-Only three things change who holds what: a trial ends, its wide part ends, or one that waits for
-more devices is at an epoch's end. So a forecast takes some steps a trial, however many epochs that
-is, and a policy can afford several of them.
+Only three things change which trial holds which devices: a trial ends, its wide part ends, or a
+trial that waits for more devices ends an epoch. So a forecast takes a few steps a trial, however
+many epochs that is, and a policy can afford several forecasts.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from dataclasses import dataclass, field
 from ...model.snapshot import Course
 from .width_plan import Job
 
-#: Times closer than this are one (seconds).
+#: Times closer than this are equal (seconds).
 _TOGETHER = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When all have ended (seconds from now), and each trial's width from its next boundary on.
+    """When all trials have ended (seconds from now), and their widths.
 
-    ``completion`` is when they have ended on average, by their weights.
-    ``late`` are the waiting trials that do not begin at once.
+    ``completion`` is the weighted mean of their ends (seconds from now). ``widths`` holds each
+    trial's width from its next boundary on. ``late`` are the waiting trials that do not begin at
+    once.
     """
 
     makespan: float
@@ -41,34 +42,47 @@ class Forecast:
 
 @dataclass(slots=True)
 class _Run:
-    """A job on its way: ``left`` epochs after the boundary, ``held`` devices, ``last`` width."""
+    """A job in the forecast."""
 
+    #: The job.
     job: Job
+    #: Its width plan.
     course: Course
+    #: Epochs left after the boundary.
     left: int
+    #: How many devices it holds.
     held: int
+    #: The width that it last ran at.
     last: int
+    #: Whether its wide part is over.
     past_wide: bool = False
+    #: When it began to run at a width that may still change (seconds from now); None otherwise.
     since: float | None = None
 
 
 @dataclass(slots=True)
 class _Line:
-    """The forecast at work: free devices, and a heap of (time, job, whether it ends then).
+    """The state of a forecast. Times are in seconds from now."""
 
-    ``ranks`` are the jobs' places by priority. ``ends`` is the weighted sum of the ends there
-    were, ``latest`` the last of those that are foreseen; ``narrow`` are to look again.
-    """
-
+    #: How many devices are free.
     free: int
+    #: The jobs.
     runs: list[_Run]
+    #: The jobs' positions by priority.
     ranks: list[int]
+    #: Events: (time, job, whether the job ends then).
     heap: list[tuple[float, int, bool]]
+    #: Each trial's width from its next boundary on.
     widths: dict[str, int] = field(default_factory=dict)
+    #: When the last job ended so far.
     makespan: float = 0.0
+    #: The weighted sum of the ends so far.
     ends: float = 0.0
+    #: The last end that is foreseen.
     latest: float = 0.0
+    #: Jobs whose next look for more devices is yet to be put on the heap.
     narrow: list[int] = field(default_factory=list)
+    #: Waiting trials that do not begin at once.
     late: set[str] = field(default_factory=set)
 
 
@@ -82,13 +96,15 @@ def forecast(
     patient: bool = False,
     limit: float = math.inf,
 ) -> Forecast | None:
-    """Run ``jobs`` on ``devices`` under ``courses``; a small priority goes first.
+    """Run ``jobs`` on ``devices`` under ``courses``. A small priority goes first.
 
-    ``seated``: at the beginning every course of two widths gets its narrow one before others get
-    anything, for it has no time to wait. ``patient``: one that cannot have its narrow width yet has
-    what becomes free kept for it, also one at work, which then waits for it at its boundary. None
-    where a job waits for ever, because its narrow width is more than there are devices, or where
-    not all end before ``limit`` (seconds from now).
+    ``seated``: at the beginning every width plan with two widths gets its narrow width before other
+    jobs get anything, since it has no time to wait. ``patient``: free devices are kept for the
+    first job that cannot have its narrow width yet. This includes a running job, which then waits
+    at its boundary.
+
+    The result is None if a job waits for ever, because its narrow width is more than there are
+    devices, or if not all jobs end before ``limit`` (seconds from now).
     """
     runs = [
         _Run(job, course, job.epochs, job.held, job.last, course.epochs == 0)
@@ -105,7 +121,7 @@ def forecast(
     )
     heapq.heapify(line.heap)
     fresh = [at for at, job in enumerate(jobs) if job.epochs and not job.held]
-    waiting: list[int] = []  # by priority, the first one last
+    waiting: list[int] = []  # by priority, the first job last
     while line.heap or fresh:
         now = 0.0 if fresh else line.heap[0][0]
         asking = fresh + _arrive(line, now)
@@ -133,10 +149,11 @@ def forecast(
 def _hand_out(
     line: _Line, now: float, asking: list[int], waiting: list[int], *, patient: bool
 ) -> list[int]:
-    """Give free devices to those who ask at a boundary and who wait; returns who goes on waiting.
+    """Give free devices to jobs at a boundary and to waiting jobs; returns the jobs that still
+    wait.
 
-    Both are by priority, the first one last. Who waits holds nothing, so without free devices there
-    is no need to ask them.
+    Both lists are by priority, the first job last. Waiting jobs hold nothing, so they need not be
+    asked without free devices.
     """
     runs, ranks, passed = line.runs, line.ranks, []
     while asking or (waiting and line.free):
@@ -158,7 +175,9 @@ def _hand_out(
 
 
 def _go_on(line: _Line, now: float, asking: list[int]) -> list[int]:
-    """Have those who ask go on with what they hold; returns who holds nothing, by priority."""
+    """Have the asking jobs continue with what they hold; returns those that hold nothing, by
+    priority.
+    """
     free, line.free = line.free, 0
     idle = [at for at in reversed(asking) if not _ask(line, at, now, patient=False)]
     line.free = free
@@ -166,7 +185,9 @@ def _go_on(line: _Line, now: float, asking: list[int]) -> list[int]:
 
 
 def _arrive(line: _Line, now: float) -> list[int]:
-    """Take what happens at ``now``: devices of those that end, and who is at a boundary."""
+    """Take in what happens at ``now``: jobs that end free their devices; returns jobs at a
+    boundary.
+    """
     heap, runs, asking = line.heap, line.runs, []
     while heap and heap[0][0] <= now + _TOGETHER:
         _, at, ends = heapq.heappop(heap)
@@ -195,7 +216,7 @@ def _seat(line: _Line, run: _Run) -> None:
 
 
 def _ask(line: _Line, at: int, now: float, *, patient: bool) -> bool:
-    """Give a job what it wants of the free devices; False where it waits for its narrow width."""
+    """Give a job the free devices that it wants; False if it waits for its narrow width."""
     run = line.runs[at]
     job, course = run.job, run.course
     if not run.past_wide and course.wide - run.held <= line.free:
@@ -217,7 +238,7 @@ def _ask(line: _Line, at: int, now: float, *, patient: bool) -> bool:
         return True
     if patient or not run.held:
         return False
-    # It holds less than its narrow width: on with what it has.
+    # It holds less than its narrow width, and continues with what it has.
     line.widths.setdefault(job.trial, run.held)
     run.since = now
     line.narrow.append(at)
@@ -229,7 +250,7 @@ def _widen(line: _Line, at: int, now: float) -> None:
     job, course = run.job, run.course
     epochs = min(course.epochs, run.left)
     if run.last == course.narrow and run.left - epochs <= 1:
-        epochs = run.left  # to go back for one epoch is not worth it
+        epochs = run.left  # going back for one epoch is not worth it
     line.free -= course.wide - run.held
     run.held = course.wide
     line.widths.setdefault(job.trial, run.held)
@@ -237,13 +258,15 @@ def _widen(line: _Line, at: int, now: float) -> None:
     run.last = run.held
     run.past_wide = True
     run.left -= epochs
-    # What is left after that takes its fastest epochs at least.
+    # What is left after that takes at least the time of its fastest epochs.
     line.latest = max(line.latest, end + run.left * job.fastest)
     heapq.heappush(line.heap, (end, at, run.left == 0))
 
 
 def _look_again(line: _Line) -> None:
-    """Those that want more look again at their first boundary after the next event."""
+    """Put the next look of jobs that want more on the heap: their first boundary after the next
+    event.
+    """
     upcoming = line.heap[0][0] if line.heap else math.inf
     for at in line.narrow:
         run = line.runs[at]

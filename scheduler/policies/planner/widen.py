@@ -1,24 +1,24 @@
-"""How wide: devices that no trial waits for widen those that run, evenly, while it pays.
+"""Equal-share widening: devices that no trial waits for widen running trials, evenly.
 
-A trial that waits always comes before width: one more trial on a device of its own is work that
-needs no exchange. Of what is left the trials in their order take one device each in turn, up to
-their widest. Widening is tried where an epoch is long enough to pay for the exchange, and is taken
-back where it was measured to be no faster.
+A waiting trial always comes before width: one more trial on a device of its own is work that needs
+no exchange. Of the devices that are left, the trials in their order take one each in turn, up to
+their largest width. Widening is tried if an epoch is long enough to repay the exchange. It is taken
+back if it was measured to be no faster.
 """
 
 from __future__ import annotations
 
 from ...model.snapshot import Candidate, Snapshot
 
-#: Seconds of an epoch below which a wider gang is not tried: a resize was measured to take 17 to
-#: 100 ms, by the size of the state (docs/measured.md).
+#: A wider gang is not tried for shorter epochs than this (seconds): a resize was measured to take
+#: 17 to 100 ms, depending on the size of the state (docs/measured.md).
 LONG_ENOUGH = 0.2
-#: A width is kept if its epochs take at most this part of the next smaller measured width's.
+#: A width is kept if its epochs take at most this part of those of the next smaller measured width.
 FASTER = 0.95
 
 
 def spread(snapshot: Snapshot) -> dict[str, int]:
-    """The width of every trial that may be wider than one device."""
+    """The width of every trial that may use more than one device."""
     both = sorted((*snapshot.running, *snapshot.waiting), key=lambda each: (each.since, each.trial))
     elastic = [each for each in both if each.widest > 1]
     widths = {each.trial: 1 for each in elastic}
@@ -40,7 +40,7 @@ def _may_grow(each: Candidate) -> bool:
 
 
 def _worth(each: Candidate, width: int) -> int:
-    """The best of the widths up to ``width`` that were measured, or ``width`` if it was not."""
+    """The best measured width up to ``width``, or ``width`` itself if it was not measured."""
     speeds = {known: seconds for known, seconds in each.speeds if known <= width}
     if width not in speeds:
         return width

@@ -1,4 +1,4 @@
-"""The course of a trial: on how many devices it runs each of its epochs, and what that costs."""
+"""Width plans: on how many devices a trial runs each of its epochs, and what that costs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from ...model.snapshot import Course, steady
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What planning needs of a shape, worked out once for all trials that have it.
+    """What planning needs of a shape, computed once for all trials that have it."""
 
-    ``widths`` rise, and each is faster than the narrower ones: ``factors`` fall. ``thrifty`` has
-    for each place in ``widths`` that of the width, there or beyond, with the fewest device-seconds
-    an epoch. ``breakpoints`` are those of the hull of the speeds.
-    """
-
+    #: Rising widths, each faster than the narrower ones.
     widths: tuple[int, ...]
+    #: Seconds an epoch at each width, over those on one device; they fall.
     factors: tuple[float, ...]
+    #: For each index in ``widths``, the index, at or after it, of the width with the fewest
+    #: device-seconds an epoch.
     thrifty: tuple[int, ...]
+    #: The widths at the breakpoints of the hull.
     breakpoints: tuple[int, ...]
+    #: The concave hull of the speeds.
     hull: Hull
+    #: The factor of each width.
     factor: Mapping[int, float]
 
 
@@ -34,7 +36,7 @@ class Curve:
 def curve_of(shape: Shape, devices: int, kept: int = 0) -> Curve:
     """The curve of ``shape`` on at most ``devices`` devices.
 
-    Width ``kept`` is in it even where a narrower one is faster: a trial is there already.
+    The width ``kept`` is included even if a narrower one is faster, since a trial has it already.
     """
     widths: list[int] = []
     factors: list[float] = []
@@ -68,22 +70,25 @@ def curve_of(shape: Shape, devices: int, kept: int = 0) -> Curve:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A trial with ``epochs`` whole epochs left after the one that it is in.
+    """A trial as planning sees it: the epochs that are left after its current one."""
 
-    That one ends after ``boundary`` seconds on ``held`` devices (both 0 where it waits). ``last``
-    is the width that it runs at or last ran at, 0 before its first epoch. An epoch takes ``level``
-    seconds on one device, a resize ``price`` seconds. ``weight`` is how much its end counts among
-    those of all, where these count.
-    """
-
+    #: The trial's id.
     trial: str
+    #: How many whole epochs are left after the current one.
     epochs: int
+    #: Seconds until the current epoch ends; 0 if it waits.
     boundary: float
+    #: How many devices the current epoch uses; 0 if it waits.
     held: int
+    #: The width that it runs or last ran at; 0 before its first epoch.
     last: int
+    #: Seconds an epoch on one device.
     level: float
+    #: How an epoch's time depends on the width.
     curve: Curve
+    #: Seconds that a resize costs.
     price: float
+    #: How much its end counts in the mean completion.
     weight: float = 1.0
 
     def seconds(self, width: int) -> float:
@@ -96,21 +101,22 @@ class Job:
 
     @property
     def fastest(self) -> float:
-        """Seconds of an epoch at the width that is fastest."""
+        """Seconds of an epoch at the fastest width."""
         return self.level * self.curve.factors[-1]
 
     @property
     def work(self) -> float:
-        """Seconds on one device for all that is left, with the rest of the epoch that it is in."""
+        """Seconds on one device for all remaining work, including the rest of the current epoch."""
         begun = self.boundary / self.curve.factor[self.held] if self.held else 0.0
         return self.level * self.epochs + begun
 
 
 def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
-    """Least device-seconds with which ``job`` ends within ``target`` seconds, and how.
+    """The least device-seconds with which ``job`` ends within ``target`` seconds, and the width
+    plan.
 
-    None where it cannot. Steady courses, and those of the two breakpoints between which the speed
-    is that it needs (a fluid schedule would mix just these).
+    None if it cannot end by then. Width plans with one width are tried, and those with the two
+    breakpoints around the speed that is needed (a fluid schedule would mix just these).
     """
     limit = (target - job.boundary) * (1 + 1e-9)
     if job.epochs == 0:
@@ -118,7 +124,7 @@ def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
     first = job.curve.widths[0]
     if job.last in (0, first) and job.curve.thrifty[0] == 0:
         taken = job.epochs * job.seconds(first)
-        if taken <= limit:  # as most can: nothing is cheaper
+        if taken <= limit:  # true of most jobs; nothing is cheaper
             return first * taken, steady(first)
     best: tuple[float, Course] | None = None
     if job.last in job.curve.factor and job.epochs * job.seconds(job.last) <= limit:
@@ -130,7 +136,7 @@ def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
     edges = job.curve.breakpoints
     wanted = job.epochs * job.level / limit if limit > 0 else math.inf
     at = bisect_left(job.curve.hull.speeds, wanted)
-    for over in (at, at + 1):  # the price may ask for a pair beyond
+    for over in (at, at + 1):  # with the price, the next pair may be needed
         if not 0 < over < len(edges):
             continue
         narrow, wide = edges[over - 1], edges[over]
@@ -146,12 +152,12 @@ def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
 
 
 def _fitting(job: Job, limit: float) -> tuple[int, ...]:
-    """The thriftiest widths that end within ``limit``: without, and with the price of a resize."""
+    """The thriftiest widths that end within ``limit``, without and with the price of a resize."""
     found = []
     falling = job.curve.factors
     for left in (limit, limit - job.price) if job.price and job.last else (limit,):
         most = left / (job.epochs * job.level)
-        # The first width that is fast enough, in factors that fall.
+        # The first width that is fast enough; the factors fall.
         at = bisect_left(falling, -most, key=lambda each: -each)
         if at < len(falling):
             found.append(job.curve.widths[job.curve.thrifty[at]])
