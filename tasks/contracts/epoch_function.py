@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class EpochFunctions:
-    """The epoch functions of one trainer: one runs at a time, a few are suspended in their loops."""
+    """The epoch functions of one trainer: one runs at a time, a few are suspended in the loop."""
 
     def __init__(self, identity: str) -> None:
         """``identity`` is the identity by which the scheduler knows this trainer."""
