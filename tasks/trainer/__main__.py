@@ -187,7 +187,7 @@ def _import_torch() -> None:
 
 
 def _trim_heap() -> None:
-    """Return free pages to the system; the allocator keeps them (``app.worker.trainers``)."""
+    """Return the free pages that the allocator keeps (``app.worker.trainers.ALLOCATOR``)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)
