@@ -211,7 +211,7 @@ class Settings(BaseSettings):
             raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None
 
     def unusable(self, error: OSError) -> BackendError | None:
-        """``error`` as the user should see it if it concerns a file of the state folder, else None."""
+        """``error`` for the user if it concerns a file of the state folder, else None."""
         words = permissions.unusable(error, self.home)
         return None if words is None else BackendError(words)
 
