@@ -157,7 +157,9 @@ class Runner:
         self._write(())
 
     def turn(self, timeout: float) -> int:
-        """One turn of the loop, waiting at most ``timeout`` seconds. Returns how many counted.
+        """One turn of the loop, waiting at most ``timeout`` seconds.
+
+        Returns the number of events that counted (were not refused).
 
         Raises BackendError if the broker or the ledger does not answer; ``broken`` then says
         whether it was the ledger. If it was the broker, ``turn`` may be called again.
