@@ -96,7 +96,7 @@ class SegmentTask(_Frozen):
     system: SystemConfig = ()
     #: Candidate configurations to probe.
     probe: tuple[SystemConfig, ...] = ()
-    #: The most work that probing may take, in passes of an epoch.
+    #: The most work that probing may take, in epochs.
     probe_epochs: float = Field(default=0.0, ge=0)
     #: Whether windows must be long enough to measure their joules.
     energy: bool = False
