@@ -138,6 +138,6 @@ def _tighten(home: Path) -> None:
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Raise NotOurs for another user's. What is root's counts as ours: root can do anything."""
+    """Raise NotOurs for another user's file. Root's counts as ours: root can do anything."""
     if found.st_uid not in (os.geteuid(), 0):
         raise NotOurs(f"{path} belongs to user {found.st_uid}")

@@ -74,7 +74,7 @@ def advice(advisor: Advisor, at: float) -> Iterator[Event]:
 
 
 def configs(ask: AskConfigs, at: float) -> Event:
-    """Configurations to try. None if the model raises; the study goes on with the others."""
+    """Configurations to try; () if the model raises. The study then goes on without new ones."""
     from ..optuna_bridge.system_sampler import (
         propose,  # here, since it brings Optuna and few studies ask
     )

@@ -36,7 +36,7 @@ from .warm import WarmTrial, WarmTrials, warm_capacity
 
 
 def warm_up() -> None:
-    """Take one step of training, so that torch imports and starts what it otherwise would later."""
+    """Take one step of training, so that torch does all its lazy imports and start-up now."""
     configure()
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -136,7 +136,7 @@ class WarmTrials:
         return trial in self._trials
 
     def get(self, trial: str) -> WarmTrial | None:
-        """The trial, which stays here. It may be read, not trained."""
+        """Return the trial without taking it out. It may be read, but not trained."""
         return self._trials.get(trial)
 
     def take(self, trial: str) -> WarmTrial | None:
