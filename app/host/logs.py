@@ -49,7 +49,7 @@ CALM = 1.0
 AGE_PERIOD = 600.0
 #: The most seconds that a log's removal takes. Whoever holds its lock for longer is no keeper.
 REMOVAL = 1.0
-#: A log that is cut keeps its limit divided by this: of its beginning, and of its end.
+#: A log that is cut keeps its beginning and its end, each the limit divided by this.
 SHARE = 4
 #: How often what was written meanwhile is copied, at most; the size of a piece (bytes).
 ROUNDS, CHUNK = 64, 1 << 20

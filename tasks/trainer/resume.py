@@ -127,7 +127,7 @@ class Beginnings:
         source: str,
         epoch: int,
     ) -> WarmTrial:
-        """Fetch the trial after ``epoch`` from ``source``. A fresh trial if that fails."""
+        """Fetch the trial after ``epoch`` from ``source``. An earlier state if that fails."""
         training, task = warm.training, run.task
         expect = task.expect if epoch == task.first - 1 else ""
         name = state_name(task.trial, expect)

@@ -107,7 +107,7 @@ class WarmTrial:
     """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``."""
 
     training: Training
-    #: The numeric signature of its next epoch on this machine.
+    #: The numeric signature under which this machine computes it.
     signature: str
     state_hash: str = ""
     #: The machine parts of other members' signatures, where they differ from this machine's.
