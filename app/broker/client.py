@@ -1,7 +1,7 @@
 """A client's commands to the scheduler: sealed, repeated until answered, carried out once.
 
-The scheduler knows a command by its id, so sending it again is harmless, and a command survives a
-scheduler or a broker that is killed in between: the client asks again until it is answered.
+The scheduler knows a command by its id, so sending it again is harmless. A command survives the
+death of a scheduler or a broker: the client repeats it until it is answered.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .server import broker_url
 
 #: Seconds after which an unanswered command is sent again.
 RESEND_AFTER = 2.0
-#: Seconds until a client gives up: a scheduler that is just starting answers well before.
+#: Seconds until a client gives up. A scheduler that is just starting answers much earlier.
 PATIENCE = 30.0
 #: Seconds between two looks for an installation, or for a broker that does not answer.
 _LOOK_AGAIN = 0.05
 
 
 class Client:
-    """Sends commands over the broker of ``settings``; safe to keep, connects on first use."""
+    """Sends commands over the broker of ``settings``. Connects on first use, and may be kept."""
 
     def __init__(self, settings: Settings, *, patience: float = PATIENCE) -> None:
         self._url = broker_url(settings)
@@ -43,9 +43,9 @@ class Client:
         self._dropped = Dropped()
 
     def submit(self, spec: StudySpec, enqueued: Sequence[Params] = ()) -> None:
-        """Have the scheduler take on a study; ``enqueued`` configurations are tried first.
+        """Submit a study to the scheduler. ``enqueued`` configurations are tried first.
 
-        Raises UsageError when it refuses, BackendError when it does not answer.
+        Raises UsageError if the scheduler refuses, BackendError if it does not answer.
         """
         study = json.loads(spec_to_json(spec))
         self.send("submit", study=study, enqueued=[dict(params) for params in enqueued])
@@ -55,15 +55,15 @@ class Client:
         self.send("cancel", study=study)
 
     def pause(self, study: str) -> None:
-        """Have a study take no new segment. Errors as ``submit``."""
+        """Pause a study: it starts no new segment. Errors as ``submit``."""
         self.send("pause", study=study)
 
     def resume(self, study: str) -> None:
-        """Have a paused study go on. Errors as ``submit``."""
+        """Resume a paused study. Errors as ``submit``."""
         self.send("resume", study=study)
 
     def weigh(self, study: str, weight: float, priority: int) -> None:
-        """Have a study share devices by these from now on. Errors as ``submit``."""
+        """Set the weight and priority by which a study shares devices. Errors as ``submit``."""
         self.send("weigh", study=study, weight=weight, priority=priority)
 
     def extend(
@@ -74,9 +74,10 @@ class Client:
         to: int | None = None,
         code: Code | None = None,
     ) -> int:
-        """Have a study, over or not, go on to more trials; how many it then has in all.
+        """Let a study, over or not, have more trials; returns how many it then has in total.
 
-        ``by`` so many more, or up to ``to``. ``code``: as it is now. Errors as ``submit``.
+        ``by`` that many more, or up to ``to``. ``code``: the code's present version. Errors as
+        ``submit``.
         """
         given = None if code is None else asdict(code)
         answer = self.send("extend", study=study, by=by, to=to, code=given)
@@ -88,11 +89,11 @@ class Client:
         return int(_said(answer, "number", int)), dict(_said(answer, "params", dict))
 
     def tell(self, study: str, number: int, value: float | None, reason: str = "") -> None:
-        """What a trial came to; None: it failed. Errors as ``submit``."""
+        """Report a trial's result. None: the trial failed. Errors as ``submit``."""
         self.send("tell", study=study, number=number, value=value, reason=reason)
 
     def close(self, study: str) -> None:
-        """End a study that was asked. Errors as ``submit``."""
+        """End an ask-and-tell study. Errors as ``submit``."""
         self.send("close", study=study)
 
     def plan(self) -> dict[str, Any]:
@@ -100,38 +101,39 @@ class Client:
         return dict(_said(self.send("plan"), "plan", dict))
 
     def import_study(self, study: StudyImported) -> None:
-        """Have a study that is over taken into the ledger. Errors as ``submit``."""
+        """Import a study that is over into the ledger. Errors as ``submit``."""
         # As text: metrics may be NaN, which a message's own JSON cannot hold.
         self.send("import", imported=encode(study)[1])
 
     def remember(self, entries: Sequence[HistoryEntry]) -> None:
-        """Have the history of tuned system parameters take in ``entries``. Errors as ``submit``."""
+        """Add ``entries`` to the history of tuned system parameters. Errors as ``submit``."""
         self.send("remember", entries=entries_to_bodies(entries))
 
     def enqueue(self, study: str, params: Params) -> None:
-        """Have a configuration tried next. Errors as ``submit``."""
+        """Enqueue a configuration to be tried next. Errors as ``submit``."""
         self.send("enqueue", study=study, params=dict(params))
 
     def drain(self, devices: Sequence[str], within: float | None = None) -> list[str]:
-        """Take devices out, named by unique prefixes; their names. Errors as ``submit``.
+        """Drain devices, given by unique prefixes of their names; returns the names.
 
-        What still runs there ``within`` seconds is revoked; None: it may end its epoch.
+        What still runs there after ``within`` seconds is revoked. None: it may finish its epoch.
+        Errors as ``submit``.
         """
         return _names(self.send("drain", devices=list(devices), within=within))
 
     def undrain(self, devices: Sequence[str]) -> list[str]:
-        """Give devices back, named by unique prefixes; their names. Errors as ``submit``."""
+        """Undrain devices, given by unique prefixes; returns their names. Errors as ``submit``."""
         return _names(self.send("undrain", devices=list(devices)))
 
     def free(self, n: int, within: float) -> list[str]:
-        """Take ``n`` devices of the scheduler's choice out, as ``drain``; their names."""
+        """Drain ``n`` devices of the scheduler's choice, as ``drain``; returns their names."""
         return _names(self.send("free", n=n, within=within))
 
     def send(self, kind: str, **body: Any) -> dict[str, Any]:
         """Send one command and return the scheduler's answer. Errors as ``submit``.
 
-        A scheduler that says, since it was sent, that only a person can mend what keeps it from
-        serving is not waited for.
+        The wait ends early if, after the command was sent, a scheduler says that it cannot serve
+        until a person does something.
         """
         command = uuid.uuid4().hex
         text = dumps({"id": command, "kind": kind, **body})
@@ -151,7 +153,7 @@ class Client:
         )
 
     def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
-        """The answer, or None within ``wait`` seconds, who is silent, and whether it was sent."""
+        """The answer (None: not within ``wait`` seconds), who is silent, whether it was sent."""
         until, sent = time.monotonic() + wait, False
         try:
             installation = protocol.fetch_installation(self._redis, self._url)
@@ -165,7 +167,7 @@ class Client:
             trouble = protocol.trouble(self._redis, self._url)
             if trouble is not None:
                 silence = f"the scheduler cannot serve: {trouble}"
-        except BackendError as error:  # the broker is away or takes nothing: that may pass
+        except BackendError as error:  # the broker is away or refuses writes: that may pass
             silence = str(error)
         time.sleep(max(0.0, min(until - time.monotonic(), _LOOK_AGAIN)))
         return None, silence, sent
@@ -177,7 +179,7 @@ class Client:
             return None  # the next try says why
 
     def _exchange(self, command: str, text: str, key: bytes, wait: float) -> dict[str, Any] | None:
-        """The answer, or None within ``wait`` seconds; what else lies in its place is dropped."""
+        """The answer, or None after ``wait`` seconds. Anything else in its place is dropped."""
         name = protocol.reply_name(command)
         until = time.monotonic() + wait
         with protocol.answering(self._url):
@@ -195,7 +197,7 @@ class Client:
 
 
 def _yet_to_come(body: dict[str, Any]) -> str:
-    """What may come of a command that lies there unanswered: a scheduler finds it when it wakes."""
+    """What may become of an unanswered command that a scheduler will find when it starts."""
     study = body.get("study")
     if not isinstance(study, dict):
         return ". It may yet be carried out, once the scheduler is there"
@@ -210,7 +212,7 @@ def _names(answer: dict[str, Any]) -> list[str]:
 
 
 def _said(answer: dict[str, Any], name: str, kind: type) -> Any:
-    """What ``answer`` has under ``name``: whoever has the broker can put anything there."""
+    """The field ``name`` of ``answer``, checked: anyone with access to the broker may write it."""
     if not isinstance(answer.get(name), kind):
         shown = str(answer)[:80]
         raise BackendError(f"what came in the scheduler's place is no answer: {shown!r}")
@@ -218,7 +220,7 @@ def _said(answer: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def _opened(text: str) -> dict[str, Any]:
-    """The answer in ``text``. Raises ``Forged`` for what no scheduler answers."""
+    """The answer in ``text``. Raises ``Forged`` for what no scheduler would answer."""
     answer = parse(text)
     if not answer.get("ok") and not isinstance(answer.get("error"), str):
         raise Forged("form", "it neither accepts the command nor says why not")

@@ -1,7 +1,7 @@
-"""A device's record on the broker, as the scheduler reads it.
+"""Read a device's record on the broker, for the scheduler.
 
-Its worker writes it (``keeper``), and so may whoever else has the broker: what is no record is
-refused.
+The device's worker writes it (``app.worker.keeper``), and so may anyone with access to the broker.
+Anything else than a record is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...tasks.process.messages import Forged, parse
 from ..common.ports import Seen
 from ..common.validation import LARGEST
 
-#: What a device may have of anything: slots, cores.
+#: The most slots, and the most cores, that a device may have.
 MOST = 4096
 _DEVICE = TypeAdapter(Device)
 

@@ -1,8 +1,8 @@
-"""What the broker held and nobody could use: dropped, said a bounded number of times, and counted.
+"""Drop what the broker holds and nobody can use: log a bounded number of times, and count.
 
-Who drops something counts it in a hash on the broker, by where it lay and by the check that it
+Whoever drops something counts it in a hash on the broker, by its place and by the check that it
 failed. So the count outlives the process, and ``penstock doctor`` and ``penstock metrics`` read it
-from there.
+there.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from . import protocol
 
 log = logging.getLogger(__name__)
 
-#: So many of a kind are each said; after that every doubling of their number is.
+#: So many of a kind are logged one by one; after that, each time their number has doubled.
 EACH_SAID = 50
-#: Characters of a reason or a name that are logged: it may quote what was sent.
+#: The most characters of a reason or a name in the log, since it may quote what was sent.
 LONGEST = 300
 _CHECKS = get_args(Check)
 _COUNT = re.compile("[0-9]{1,18}")
@@ -38,7 +38,7 @@ class Dropped:
         self._lock = threading.Lock()
 
     def note(self, place: str, where: str, why: Forged) -> None:
-        """Something at ``place`` was dropped; ``where`` is which (an entry's id, a name)."""
+        """Note that something at ``place`` was dropped; ``where`` names it (an entry's id, say)."""
         with self._lock:
             self._uncounted[f"{place} {why.check}"] += 1
             self._said[place, why.check] += 1
@@ -50,22 +50,22 @@ class Dropped:
             log.warning("dropped %d %s so far, %s at last", n, what, _cut(where))
 
     def mend(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
-        """Remove what is of another type than belongs under its key, as ``protocol.mend``."""
+        """Remove values of another type than their key should have, as ``protocol.mend``."""
         for words in protocol.mend(client, also):
             self.note("keys", "a value", Forged("type", words))
 
     def counts(self) -> list[protocol.Command]:
-        """The commands that count what was noted and is not counted yet."""
+        """The commands that count what was noted and has not been counted."""
         with self._lock:
             return [("HINCRBY", protocol.DROPPED, *each) for each in self._uncounted.items()]
 
     def sent(self, counts: Sequence[protocol.Command]) -> None:
-        """The broker has carried out ``counts``."""
+        """Called when the broker has carried out ``counts``."""
         with self._lock:
             self._uncounted -= Counter({str(field): int(n) for _, _, field, n in counts})
 
     def count(self, client: redis.Redis) -> None:
-        """Count now, where the broker takes it; else at the next call."""
+        """Count now if the broker accepts it, otherwise at the next call."""
         counts = self.counts()
         try:
             answers = protocol.execute(client, counts)
@@ -78,9 +78,9 @@ class Dropped:
 
 
 def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
-    """How often what lay at a place failed a check, by (place, check).
+    """How often something was dropped, by (place, check).
 
-    Raises BackendError when the broker does not answer.
+    Raises BackendError if the broker does not answer.
     """
     with protocol.answering(url):
         try:
@@ -92,7 +92,7 @@ def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
     found = {}
     for field, n in fields.items():
         place, _, check = field.partition(" ")
-        # Anybody may have written there: what is no count of ours is not shown.
+        # Anybody may have written there. Only our own counts are shown.
         if place in protocol.PLACES and check in _CHECKS and _COUNT.fullmatch(n):
             found[place, check] = int(n)
     return found

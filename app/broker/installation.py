@@ -1,8 +1,8 @@
-"""What an installation is known by: the key that it signs with, and its mark in the store.
+"""Identify an installation: the key that it signs with, and its mark in the store.
 
-Every node can write to ``file:///somewhere``, yet on another machine that is another disk. So the
-scheduler leaves a mark in its store, and a node that does not find the mark there, or cannot write
-beside it, is refused before it takes work.
+Every node can write to ``file:///somewhere``, but on another machine that is another disk. So the
+scheduler leaves a mark in its store. A node that does not find the mark, or cannot write beside it,
+is refused before it takes work.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from . import protocol
 if TYPE_CHECKING:
     from ..host.settings import Settings
 
-#: A store that has not answered by then does not answer (seconds, all steps together; a library
-#: for one may take some of them to load).
+#: Seconds, for all steps together, after which a store counts as not answering. Loading the store's
+#: library may take some of them.
 ANSWER_LIMIT = 20.0
 
 
 def installation_key(settings: Settings) -> bytes:
-    """The key that signs this installation's messages, made on first use, readable by its owner.
+    """The key that signs this installation's messages: made on first use, readable by its owner.
 
-    UsageError where its file holds something else.
+    Raises UsageError if its file holds something else.
     """
     path = settings.home / "key"
     if not path.exists():
@@ -48,7 +48,7 @@ def installation_key(settings: Settings) -> bytes:
 
 
 def known_key(settings: Settings) -> bytes | None:
-    """The key that this installation has; None where it has none yet, or its file is damaged."""
+    """This installation's key. None if it has none yet, or if its file is damaged."""
     try:
         return protocol.key_of((settings.home / "key").read_text("ascii", "replace"))
     except FileNotFoundError:
@@ -58,18 +58,18 @@ def known_key(settings: Settings) -> bytes | None:
 def mark(url: str, key: bytes) -> None:
     """Leave the mark of the installation with signing key ``key`` in the store at ``url``.
 
-    Raises BackendError when the store cannot be written.
+    Raises BackendError if the store cannot be written.
     """
     try:
         files, root = open_store(url)
         make_folder(files, root)
         files.pipe_file(_mark(root, key), b"the checkpoint store of a Penstock installation\n")
-    except Exception as error:  # whatever the store's library raises
+    except Exception as error:  # anything the store's library may raise
         raise unusable(url, error) from error
 
 
 def check(url: str, key: bytes) -> None:
-    """See that the store at ``url`` has the installation's mark and takes and gives data.
+    """Check that the store at ``url`` has the installation's mark and can be written and read.
 
     Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
     """
@@ -83,7 +83,7 @@ def check(url: str, key: bytes) -> None:
 
     try:
         marked = within(ANSWER_LIMIT, "store-check", attempt)
-    except Exception as error:  # whatever the store's library raises
+    except Exception as error:  # anything the store's library may raise
         raise unusable(url, error) from error
     if not marked:
         raise BackendError(
@@ -94,10 +94,10 @@ def check(url: str, key: bytes) -> None:
 
 
 def probe(url: str) -> bool:
-    """See that the store at ``url`` takes and gives data; whether its folder is there already.
+    """Check that the store at ``url`` can be written and read. Returns whether its folder exists.
 
-    Where it is not, the nearest one above it is tried, in which it will be made. Nothing is left
-    behind. Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
+    If it does not, the nearest existing folder above it is tried, in which it will be made. Nothing
+    is left behind. Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
     """
 
     def attempt() -> bool:
@@ -116,15 +116,15 @@ def probe(url: str) -> bool:
 
     try:
         return within(ANSWER_LIMIT, "store-probe", attempt)
-    except Exception as error:  # whatever the store's library raises
+    except Exception as error:  # anything the store's library may raise
         raise unusable(url, error) from error
 
 
 def checkpoints(url: str, key: bytes) -> str:
-    """Where in the store at ``url`` the installation with this key has its checkpoints.
+    """Where in the store at ``url`` the installation with this key keeps its checkpoints.
 
-    A folder of its own: what its ledger does not name is deleted there, so it must not hold what
-    another installation has stored at the same URL.
+    This is a folder of its own. Files there that the ledger does not name are deleted, so it must
+    not contain what another installation has stored at the same URL.
     """
     return f"{url.rstrip('/')}/checkpoints-{_name(key)}"
 
@@ -134,7 +134,7 @@ def _mark(root: str, key: bytes) -> str:
 
 
 def _name(key: bytes) -> str:
-    # Not the key itself: whoever reads checkpoints may not sign tasks.
+    # Not the key itself: those who read checkpoints may not sign tasks.
     return sha256(b"mark" + key).hexdigest()[:16]
 
 

@@ -1,6 +1,6 @@
-"""The message of a segment on its way through the broker: as Celery would write it, and checked.
+"""A segment's message on the broker: built as Celery would build it, and checked.
 
-Celery itself is not needed here: the scheduler builds messages without it.
+Celery itself is not needed: the scheduler builds messages without it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from ...tasks.process.messages import Forged, SegmentTask
 
 TASK = "penstock.segment"
-#: Parameters that are spelt out in Flower's list of tasks.
+#: How many parameters are shown in Flower's list of tasks.
 SHOWN_PARAMS = 8
 
 _EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -22,17 +22,17 @@ _ORIGIN = f"penstock{os.getpid()}@{platform.node()}"
 
 
 def message(task: SegmentTask, text: str, seal: str, queue: str) -> str:
-    """What Celery would push on ``queue`` for a segment; ``text`` is the task's sealed JSON."""
+    """What Celery would push on ``queue`` for a segment. ``text`` is the task's sealed JSON."""
     body = json.dumps([[], {"text": text, "seal": seal}, _EMBED])
     encoded = b64encode(body.encode()).decode()
     return json.dumps(_element(task.task_id, _words(task), _ORIGIN, encoded, queue))
 
 
 def check_element(element: Any, queue: str) -> None:
-    """Raise ``Forged`` unless ``element`` is one that ``message`` makes; its seal is not looked at.
+    """Raise ``Forged`` unless ``element`` is one that ``message`` makes. The seal is not checked.
 
-    So Celery is never shown one that asks for another task, a later time, callbacks, or a way to
-    decode that is not ours.
+    So Celery never sees an element that asks for another task, a later time, callbacks, or another
+    way to decode it.
     """
     try:
         headers = element["headers"]
@@ -45,7 +45,7 @@ def check_element(element: Any, queue: str) -> None:
             {"args": [], "kwargs": texts, "embed": _EMBED},
             {"args": args, "kwargs": kwargs, "embed": embed},
         )
-    except Exception as error:  # whatever is raised by looking at a value of another kind
+    except Exception as error:  # an unexpected value can raise anything
         raise Forged("form", f"it is no message of ours: {error!r}") from error
 
 
@@ -106,7 +106,8 @@ def _element(name: str, words: str, origin: str, body: str, queue: str) -> dict[
 def _words(task: SegmentTask) -> str:
     """``lr=0.0003 trial=s-0042 epochs=7-9 fence=19``: what an operator searches for in Flower.
 
-    The parameters come first: Flower shows the beginning, and the task's id says the rest as well.
+    The parameters come first, because Flower shows the beginning, and the task's id says the rest
+    as well.
     """
     epochs = str(task.first) if task.n == 1 else f"{task.first}-{task.last}"
     params = list(task.params.items())

@@ -1,8 +1,8 @@
-"""Whose scheduler serves a broker, and whose alone may.
+"""Decide whose scheduler may serve a broker; only one owner's may.
 
-A scheduler leaves its owner in the broker beside the signing key, and both outlive it. Another
-owner's is refused from then on, for it has another ledger: what was promised would be forgotten.
-The same key, in a copy of its file, is the same installation on another machine.
+A scheduler leaves its owner in the broker beside the signing key, and both outlive it. From then
+on another owner's scheduler is refused, because it has another ledger: what was promised would be
+forgotten. An installation with a copy of the key file is the same installation on another machine.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 
 class Taken(BackendError):
-    """A broker is another owner's."""
+    """The broker belongs to another owner."""
 
 
 def owner(settings: Settings) -> str:
-    """Whose scheduler one of these settings is, as a broker is told."""
+    """The owner of a scheduler with these settings, as the broker is told."""
     return f"{settings.home} on {node_name()}"
 
 
 def served_by(settings: Settings, client: redis.Redis) -> str | None:
-    """The other owner whose scheduler serves the broker now. BackendError as ``is_served``."""
+    """Another owner whose scheduler serves the broker now. BackendError as ``is_served``."""
     holder = protocol.holder(client, broker_url(settings))
     return None if holder == owner(settings) else holder
 
 
 def left_to(settings: Settings, client: redis.Redis) -> str | None:
-    """The other owner whose scheduler was the last to serve the broker. Errors as ``served_by``.
+    """Another owner whose scheduler was the last to serve the broker. Errors as ``served_by``.
 
-    None where these settings are of the same installation, and may serve it.
+    None if these settings belong to the same installation, which may serve it.
     """
     found = protocol.fetch_installation(client, broker_url(settings))
     if found is None or found.owner in ("", owner(settings)):
@@ -48,12 +48,12 @@ def left_to(settings: Settings, client: redis.Redis) -> str | None:
 
 
 def check_free(settings: Settings, client: redis.Redis) -> None:
-    """Raise Taken where a scheduler of these settings may not serve the broker, nor wait for it."""
+    """Raise Taken if a scheduler with these settings may neither serve the broker nor wait."""
     if settings.broker is None:
-        return  # a private one is its state folder's, wherever that was moved to
+        return  # a private broker belongs to its state folder, wherever that was moved
     url = broker_url(settings)
     last, now = left_to(settings, client), served_by(settings, client)
-    # One with a copy of the key and a ledger that both reach stands by.
+    # A scheduler with a copy of the key, and a ledger that both can reach, stands by.
     if now is not None and (last is not None or settings.ledger is None):
         raise held(url, now)
     if last is not None:
@@ -61,7 +61,7 @@ def check_free(settings: Settings, client: redis.Redis) -> None:
 
 
 def held(url: str, holder: str) -> Taken:
-    """That the broker at ``url`` is served by ``holder``, and what to do."""
+    """The error that ``holder`` serves the broker at ``url``, with advice."""
     return Taken(
         f"the broker at {hide_password(url)} is served by another scheduler: {holder}."
         " `penstock worker` serves this machine's devices to it; a second scheduler needs a broker"
@@ -70,7 +70,7 @@ def held(url: str, holder: str) -> Taken:
 
 
 def left(url: str, last: str) -> Taken:
-    """That the broker at ``url`` was left to ``last``, and what to do."""
+    """The error that the broker at ``url`` was last served by ``last``, with advice."""
     shown = hide_password(url)
     return Taken(
         f"the broker at {shown} is that of another scheduler, which does not run now: {last}."

@@ -1,9 +1,9 @@
 """The protocol in Redis: key names, the atomic scripts, and how a client calls them.
 
 Theory of operation. The ledger is the truth; what is in Redis can be rebuilt from it. An attempt is
-one hash per trial that holds the *fence* of the only attempt that counts. A worker may act only
-while fence and owner are its own, and each of these checks happens inside one script together with
-the write that it guards:
+one hash a trial, which holds the *fence* of the only attempt that counts. A worker may act only
+while fence and owner are its own. Each of these checks happens in one script, together with the
+write that it guards:
 
     dispatch   hash := (fence, dispatched), and the Celery message is on its queue
     claim      owner := this execution, lease := lease_ms; the last rank's: dispatched -> running
@@ -12,7 +12,7 @@ the write that it guards:
     cut        running -> running, closes at the end of its epoch
     revoke     fence := fence + 1: every copy, queued or running, is stale
 
-Leases expire by the broker's clock, so clocks of nodes never matter. Reports and commands are
+Leases expire by the broker's clock, so the nodes' clocks do not matter. Reports and commands are
 sealed texts in two streams: field ``p`` is JSON, ``s`` its HMAC by the installation's key.
 """
 
@@ -40,48 +40,48 @@ REPORTS = f"{PREFIX}reports"
 COMMANDS = f"{PREFIX}commands"
 DEVICES = f"{PREFIX}devices"
 INSTALLATION = f"{PREFIX}installation"
-#: Whose scheduler serves this broker; expires when it no longer renews it.
+#: Whose scheduler serves this broker. Expires when the scheduler no longer renews it.
 SCHEDULER = f"{PREFIX}scheduler"
-#: What keeps a scheduler from serving this broker, in words; expires when it no longer says so.
+#: What keeps a scheduler from serving this broker, in words. Expires unless it is repeated.
 TROUBLE = f"{PREFIX}trouble"
-#: The same where only a person can change that.
+#: The same, for what only a person can change.
 REFUSAL = f"{PREFIX}refusal"
-#: Why a worker ends each time that it is started; whichever node's agent said so last.
+#: Why a worker ends each time it is started, as some node's agent said last.
 ENDING = f"{PREFIX}ending"
-#: Trials that will not run again; every worker reads along and drops what it kept warm for them.
+#: Trials that will not run again. Every worker reads this and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
 GROUP = "scheduler"
-#: Where an answer may be put (``reply_name``).
+#: The keys at which an answer may be put (``reply_name``).
 REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")
-#: How often what lay in the broker was dropped, by ``place check``; see ``dropped``.
+#: How often something on the broker was dropped, by ``place check``; see ``dropped``.
 DROPPED = f"{PREFIX}dropped"
-#: Where something can lie that is no message of ours.
+#: The places where something can lie that is no message of ours.
 PLACES = (
     *("reports", "commands", "devices", "installation", "attempts", "replies", "queues", "keys"),
 )
-#: The kind of value behind each key of ours, by the beginning of its name: the first that fits.
+#: The type of value under each of our keys, by the beginning of its name. The first match counts.
 _TYPES = {
     **dict.fromkeys((REPORTS, COMMANDS, RELEASES), "stream"),
     **dict.fromkeys((DEVICES, INSTALLATION, DROPPED, f"{PREFIX}attempt:"), "hash"),
     **dict.fromkeys((f"{PREFIX}meeting:", f"{PREFIX}reply:"), "list"),
     PREFIX: "string",
-    # What has not our prefix is a queue.
+    # A key without our prefix is a queue.
     "": "list",
 }
 
-#: Seconds until a command is given up as unanswered by the broker.
+#: Seconds after which a command counts as unanswered by the broker.
 SOCKET_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 2.0
-#: Milliseconds that what keeps a scheduler is known after it was said.
+#: Milliseconds for which a scheduler's trouble is known after it was reported.
 TROUBLE_MS = 5000
-#: The same of workers that end: longer than an agent waits before it starts one again.
+#: The same for workers that end; longer than an agent waits before it starts one again.
 ENDING_MS = 30_000
-#: Milliseconds that a meeting waits for its ranks.
+#: Milliseconds that a meeting is kept for its ranks.
 MEETING_EXPIRES = 60_000
-#: Seconds that an answer waits for its asker.
+#: Seconds that an answer is kept for its asker.
 REPLY_EXPIRES = 3600
 
-#: What to do about a value that is not what belongs under its key.
+#: What to do about a value of the wrong type under a key.
 MISPLACED_ADVICE = (
     "a running scheduler puts that right; `penstock up` starts one. Something else writes to this"
     " broker: give Penstock one of its own"
@@ -99,7 +99,7 @@ def lease_key(trial: str, rank: int) -> str:
 
 
 def meeting_key(trial: str, fence: int, rank: int) -> str:
-    """Where a rank finds who the trainers of its gang are, once all have claimed."""
+    """The key at which a rank finds its gang's trainers, once all ranks have claimed."""
     return f"{PREFIX}meeting:{trial}:{fence}:{rank}"
 
 
@@ -108,17 +108,17 @@ def alive_key(device: str) -> str:
 
 
 def reply_name(asker: str) -> str:
-    """Where an answer for ``asker`` is put, as it stands in a message: without the prefix."""
+    """The key of an answer for ``asker`` as messages contain it: without the prefix."""
     return f"reply:{asker}"
 
 
 def queue_name(device: str, slot: int) -> str:
-    """As ``Device.queue``, for those who have only the device's name."""
+    """As ``Device.queue``, for callers that have only the device's name."""
     return f"{device}.s{slot}"
 
 
 class Script:
-    """One Lua script, called by its digest; the text travels only when the server lacks it."""
+    """One Lua script, called by its digest. The text is sent only if the server lacks it."""
 
     def __init__(self, name: str) -> None:
         self.text = (Path(__file__).parent / "scripts" / f"{name}.lua").read_text("utf-8")
@@ -140,30 +140,30 @@ DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY, OPEN, LEAVE = SCRIPTS = tupl
 def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
     """A client of the broker at ``url`` (``redis://``, ``rediss://`` or ``redis+socket://``).
 
-    Connects on first use. ``timeout`` in seconds bounds every answer. Safe between threads.
-    UsageError where the URL names a file of certificates that is not here.
+    Connects on first use. ``timeout`` (seconds) bounds every answer. Safe to share between threads.
+    Raises UsageError if the URL names a file of certificates that does not exist here.
     """
     query = parse_qs(urlsplit(url).query)
     for path in query.get("ssl_ca_certs", ()):
-        # The library would say "No such file", and of the broker.
-        # And services have working folders of their own.
+        # The library would say "No such file", as if of the broker. The path must be absolute,
+        # because services have working folders of their own.
         if not Path(path).is_file() or not Path(path).is_absolute():
             allowed = "an absolute path of a file on this machine, in PEM format"
             raise UsageError.refuse("ssl_ca_certs", path, allowed)
     options: dict[str, Any] = {
         "decode_responses": True,
-        # Bytes that are no UTF-8 become texts that no seal fits: one of them in an answer would
-        # otherwise hide all that is good in it.
+        # Invalid UTF-8 becomes text that matches no seal. Otherwise one such value in an answer
+        # would hide all that is good in it.
         "encoding_errors": "surrogateescape",
         "socket_timeout": timeout,
         "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
-        # Once, at once: for the connection that the server's restart has closed. Longer outages
-        # are waited for by the callers, who know how long it makes sense to.
+        # One immediate retry, for a connection that the server's restart has closed. Longer outages
+        # are for the callers, who know how long waiting makes sense.
         "retry": Retry(NoBackoff(), 1),
     }
     if not url.startswith("redis+socket://"):
         return redis.Redis.from_url(url, socket_keepalive=True, **options)
-    # kombu's form of a Unix socket's address, which redis-py does not read.
+    # kombu's form of a Unix socket's address, which redis-py does not accept.
     parts = urlsplit(url)
     database = query.get("virtual_host", ["0"])[0]
     if not database.isdecimal():
@@ -179,10 +179,10 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
 
 @contextmanager
 def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
-    """Turn what the broker does not do into BackendError: which one, why, and what to do.
+    """Turn errors of the broker into BackendError: which broker, why, and what to do.
 
-    Either it does not answer (the password is not in the text), or it refuses. ``key`` is what a
-    value of another type than ours lies under.
+    Either the broker does not answer (the text contains no password), or it refuses. ``key`` is
+    the key that may hold a value of the wrong type.
     """
     try:
         yield
@@ -198,8 +198,8 @@ def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
 
 
 def silent(url: str, error: Exception) -> BackendError:
-    """That the broker does not answer, and why: without a password, and with what to do."""
-    # The library's own text may hold the address as it was given.
+    """The error that the broker does not answer, with the reason and advice. No password."""
+    # The library's own text may contain the address as it was given.
     why = re.sub(r"//\S*@", "//***@", str(error)) or type(error).__name__
     if "mismatch, certificate is not valid for" in why:
         why += ": call the broker by a name that is in its certificate"
@@ -212,12 +212,12 @@ def silent(url: str, error: Exception) -> BackendError:
 
 
 def is_wrong_type(answer: object) -> bool:
-    """Whether a command failed over the type of what lies under its key."""
+    """Whether a command failed because of the type of the value under its key."""
     return isinstance(answer, redis.ResponseError) and "WRONGTYPE" in str(answer)
 
 
 def refusal(error: redis.ResponseError) -> str:
-    """That the broker does not do what it is asked for, why, and what to do."""
+    """Say that the broker refuses a command, why, and what to do."""
     if isinstance(error, redis.exceptions.NoPermissionError):
         return f"the broker refuses a command ({error}): give its user the right to it"
     if isinstance(error, redis.exceptions.OutOfMemoryError):
@@ -232,10 +232,10 @@ def refusal(error: redis.ResponseError) -> str:
 
 
 def execute(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
-    """Send ``commands`` in one round trip and return their answers, errors of the server included.
+    """Send ``commands`` in one round trip. Returns the answers, the server's errors included.
 
-    A server that lacks a script (it was restarted) is given all of them, and only the calls that it
-    could not make are sent again.
+    A restarted server lacks the scripts. It is then sent all of them, and only the calls that
+    failed for that reason are repeated.
     """
     answers = _send(client, commands)
     missed = [i for i, a in enumerate(answers) if isinstance(a, redis.exceptions.NoScriptError)]
@@ -255,14 +255,14 @@ def _send(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
 
 
 def command(client: redis.Redis, *words: str | bytes | int) -> Any:
-    """One command in one round trip; redis-py leaves the type of this door open."""
+    """One command in one round trip; redis-py leaves this call untyped."""
     return client.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 def mend(client: redis.Redis, also: Sequence[str] = ()) -> list[str]:
-    """Remove what is of another type than belongs under its key; what each was, in words.
+    """Remove values of another type than their key should have. Returns a description of each.
 
-    Keys are looked at as in ``misplaced``. What is lost with them is found out as if the broker had
+    Checks the keys that ``misplaced`` checks. The loss of a value is detected as if the broker had
     lost it.
     """
     found = misplaced(client, also)
@@ -271,9 +271,9 @@ def mend(client: redis.Redis, also: Sequence[str] = ()) -> list[str]:
 
 
 def misplaced(client: redis.Redis, also: Sequence[str] = ()) -> dict[str, str]:
-    """Keys whose values are of another type than belongs there, each with what is so, in words.
+    """Keys whose values have the wrong type, each with a description.
 
-    Keys under our prefix are looked at, and ``also`` those.
+    Checks all keys under our prefix, and the keys in ``also``.
     """
     names = dict.fromkeys([*client.scan_iter(match=f"{PREFIX}*", count=1000), *also])
     found = {}
@@ -292,7 +292,7 @@ def keys_of(commands: Sequence[Command]) -> list[str]:
 
 
 def call(client: redis.Redis, script: Script, keys: Sequence[str], *args: str | int) -> Any:
-    """One script in one round trip. Cheaper than a pipeline of one."""
+    """One script in one round trip. Cheaper than a pipeline with one command."""
     words = script.command(keys, args)
     try:
         return command(client, *words)
@@ -314,19 +314,19 @@ class Installation:
     store: str
     boot: str
     version: str
-    #: Whose scheduler wrote it; empty where an older one did.
+    #: Whose scheduler wrote it; empty if an older version did.
     owner: str
 
 
 def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
-    """The installation served by this broker, or None while no scheduler has opened it.
+    """The installation that this broker serves. None until a scheduler has opened the broker.
 
-    It outlives its scheduler (``is_served``). Raises BackendError when the broker does not answer.
+    It outlives its scheduler (``is_served``). Raises BackendError if the broker does not answer.
     """
     with answering(url, INSTALLATION):
         fields: Any = client.hgetall(INSTALLATION)
     key = key_of(fields.get("key"))
-    # One that is damaged is written anew by the scheduler, at its next look.
+    # A damaged one is written anew by the scheduler at its next look.
     if key is None or not fields.get("boot"):
         return None
     return Installation(
@@ -339,7 +339,7 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
 
 
 def key_of(text: str | None) -> bytes | None:
-    """The signing key as the broker has it; None where that is none."""
+    """The signing key as the broker has it; None if it is not a key."""
     try:
         return bytes.fromhex(text or "") or None
     except ValueError:
@@ -354,18 +354,18 @@ def holder(client: redis.Redis, url: str) -> str | None:
 
 
 def is_served(client: redis.Redis, url: str) -> bool:
-    """Whether a scheduler is there now; what ``fetch_installation`` says from then on is its word.
+    """Whether a scheduler serves now. ``fetch_installation`` is up to date from then on.
 
-    Raises BackendError when the broker does not answer.
+    Raises BackendError if the broker does not answer.
     """
     with answering(url):
         return bool(client.exists(SCHEDULER))
 
 
 def tell_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) -> None:
-    """Let clients know why a scheduler does not serve. To be said again within ``TROUBLE_MS``.
+    """Tell clients why a scheduler does not serve. To be repeated within ``TROUBLE_MS``.
 
-    ``lasts``: until a person does something. Raises BackendError when the broker does not answer.
+    ``lasts``: only a person can end this. Raises BackendError if the broker does not answer.
     """
     with answering(url):
         client.set(TROUBLE, words, px=TROUBLE_MS)
@@ -376,9 +376,9 @@ def tell_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) -> N
 def trouble(
     client: redis.Redis, url: str, *, within: float = TROUBLE_MS / 1000, lasting: bool = False
 ) -> str | None:
-    """What keeps a scheduler from serving, as said ``within`` the last seconds; else None.
+    """What keeps a scheduler from serving, as reported in the last ``within`` seconds, or None.
 
-    ``lasting``: only what a person has to mend. Errors as ``tell_trouble``.
+    ``lasting``: only what a person must change. Errors as ``tell_trouble``.
     """
     key = REFUSAL if lasting else TROUBLE
     with answering(url, key):
@@ -388,22 +388,22 @@ def trouble(
 
 
 def tell_ending(client: redis.Redis, url: str, words: str) -> None:
-    """Let clients know that a worker ends each time that it is started. Errors as ``is_served``."""
+    """Tell clients that a worker ends each time it is started. Errors as ``is_served``."""
     with answering(url):
         client.set(ENDING, words, px=ENDING_MS)
 
 
 def ending(client: redis.Redis, url: str) -> str | None:
-    """Why workers do not stay; None while no agent says that. Errors as ``is_served``."""
+    """Why workers do not stay. None if no agent reports that. Errors as ``is_served``."""
     with answering(url, ENDING):
         found: Any = client.get(ENDING)
     return None if found is None else str(found)
 
 
 def pairs(fields: Any) -> dict[str, str]:
-    """The fields of a stream's entry, in whichever form the client gives them.
+    """The fields of a stream's entry, in whichever form the client returns them.
 
-    None when the entry was deleted while it was pending.
+    Empty if the entry was deleted while it was pending.
     """
     if isinstance(fields, dict):
         return fields

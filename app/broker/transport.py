@@ -21,17 +21,18 @@ from .sending import command_of
 
 log = logging.getLogger(__name__)
 
-#: Releases that are kept for workers which have not read them yet.
+#: How many releases are kept for workers that have not read them yet.
 RELEASES_KEPT = 10_000
-#: How long a broker is held for a scheduler that does not renew its hold (ms).
+#: Milliseconds after which a hold on the broker expires if the scheduler does not renew it.
 HOLD_MS = 10_000
 _STREAMS = (protocol.REPORTS, protocol.COMMANDS)
 _NUMBER = re.compile("[0-9]{1,18}")
 
 
 class RedisTransport:
-    """The runner's transport on Redis or Valkey. Every method raises BackendError when the broker
-    does not answer, and may then be called again.
+    """The runner's transport on Redis or Valkey.
+
+    Every method raises BackendError if the broker does not answer, and may then be called again.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class RedisTransport:
         version: str = "",
         owner: str = "a scheduler",
     ) -> None:
-        """``key`` signs what is sent where the broker holds no key yet; ``store`` is the
-        checkpoints' URL, ``lease_ms`` the life of a lease without a beat, and ``owner`` says whose
-        scheduler this is: a broker serves one owner at a time.
+        """``key`` signs what is sent if the broker holds no key yet.
+
+        ``store`` is the checkpoints' URL. ``lease_ms`` is the life of a lease without a beat.
+        ``owner`` says whose scheduler this is: a broker serves one owner at a time.
         """
         self._url = url
-        #: By which the installation is known as ours; another one may have been found to sign by.
+        #: The key that proves the installation to be ours; signing may use another that was found.
         self._own_key = key.hex()
         self._key = key
         self._store = store
@@ -59,14 +61,14 @@ class RedisTransport:
         self._client = protocol.connect(url)
         self._boot = token_hex(8)
         self._dropped = Dropped()
-        # Where each stream goes on reading: our own pending entries first (those that an earlier
-        # scheduler received and did not acknowledge), then what is new.
+        # Where the reading of each stream continues: first at our own pending entries (received by
+        # an earlier scheduler and not acknowledged), then at new ones.
         self._after = dict.fromkeys(_STREAMS, "0")
 
     def open(self) -> None:
-        """Make streams, group and installation hash where they are missing. Repeatable.
+        """Make streams, group and installation hash where they are missing. May be repeated.
 
-        ``Taken`` where another owner's scheduler serves this broker, or may come back to it.
+        Raises ``Taken`` if another owner's scheduler serves this broker, or may come back to it.
         """
         said = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
         taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), said)
@@ -87,9 +89,9 @@ class RedisTransport:
         self._after = dict.fromkeys(_STREAMS, "0")
 
     def receive(self, timeout: float, limit: int = 512) -> list[Message]:
-        """Entries of both streams in their order; forged and malformed ones are dropped here.
+        """Entries of both streams in their order. Forged and malformed ones are dropped.
 
-        Returns at once when there are some, else after ``timeout`` seconds with none.
+        Returns at once if there are any, otherwise after ``timeout`` seconds with none.
         """
         while True:
             catching_up = any(after != ">" for after in self._after.values())
@@ -113,7 +115,7 @@ class RedisTransport:
                 return received
 
     def carry_out(self, orders: Orders) -> None:
-        """All of ``orders``, in one round trip; repeating it harms nothing."""
+        """Carry out all of ``orders`` in one round trip. Repeating this is harmless."""
         commands: list[protocol.Command] = []
         for cut in orders.cuts:
             attempt = protocol.attempt_key(cut.trial)
@@ -128,13 +130,13 @@ class RedisTransport:
                     dispatch, spec, key=self._key, store=self._store, lease_ms=self._lease_ms
                 )
             )
-        # A ledger that was restored releases more at once than are kept of old ones.
+        # A ledger that was restored may release more trials at once than are usually kept.
         kept = max(RELEASES_KEPT, 2 * len(orders.releases))
         for release in orders.releases:
             commands.append(
                 ("XADD", protocol.RELEASES, "MAXLEN", "~", kept, "*", "t", release.trial)
             )
-            # A copy of an old message finds no attempt, and is stale.
+            # A copy of an old message then finds no attempt, and is stale.
             commands.append(("DEL", protocol.attempt_key(release.trial)))
         for name, text in orders.answers:
             key = protocol.PREFIX + name
@@ -147,11 +149,11 @@ class RedisTransport:
             self._execute(commands)
 
     def drop(self, message: Message, why: Forged) -> None:
-        """Say that ``message`` could not be used; it is counted with the next round trip."""
+        """Log that ``message`` could not be used. It is counted with the next round trip."""
         self._dropped.note(message.stream, message.id, why)
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
-        """Devices that answer, and how each of ``attempts`` stands, in one round trip."""
+        """The devices that answer, and the state of each of ``attempts``, in one round trip."""
         pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
         keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)
         arguments = (protocol.PREFIX, self._owner, HOLD_MS, *pairs)
@@ -170,7 +172,7 @@ class RedisTransport:
         return Survey(alive, states, boot, stopped)
 
     def close(self) -> None:
-        """Leave the broker to the next scheduler; one that does not answer is left as it is."""
+        """Leave the broker to the next scheduler. If it does not answer, nothing is done."""
         with suppress(BackendError):
             self._execute([protocol.LEAVE.command((protocol.SCHEDULER,), (self._owner,))])
         self._client.close()
@@ -181,7 +183,7 @@ class RedisTransport:
         bad: dict[str, list[str]] = {stream: [] for stream in _STREAMS}
         for stream, entries in streams:
             if self._after[stream] != ">":
-                # The pending ones are read page by page, until a page is empty.
+                # Pending entries are read page by page, until a page is empty.
                 self._after[stream] = entries[-1][0] if entries else ">"
             name = stream.removeprefix(protocol.PREFIX)
             for entry, raw in entries:
@@ -198,7 +200,7 @@ class RedisTransport:
             self._execute(dropped)
 
     def _keep_key(self) -> None:
-        """Put the key that is signed by back on the broker, where another one or none lies."""
+        """Restore our signing key on the broker if another key, or none, is found there."""
         why = Forged("form", "it was not the key of this installation: it is written anew")
         self._dropped.note("installation", "key", why)
         self._execute([("HSET", protocol.INSTALLATION, "key", self._key.hex())])
@@ -213,7 +215,7 @@ class RedisTransport:
         return None
 
     def _records(self, known: Sequence[str]) -> list[Seen]:
-        """Devices by their records; what is no record is taken off the broker's list."""
+        """Devices by their records. What is no record is removed from the broker's list."""
         found, bad = [], []
         for name, text in zip(known[::2], known[1::2], strict=True):
             try:
@@ -227,9 +229,9 @@ class RedisTransport:
 
     @contextmanager
     def _mending(self, commands: Sequence[protocol.Command] = ()) -> Iterator[None]:
-        """Where a key of ours holds a value of another type: remove it, and make what is lacking.
+        """If one of our keys holds a value of the wrong type, remove it and create what is missing.
 
-        The error is raised all the same: what was asked for has not been done.
+        The error is raised nevertheless, since the request has not been carried out.
         """
         try:
             yield
@@ -239,9 +241,9 @@ class RedisTransport:
             raise
 
     def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:
-        """The answers to ``commands``. An error of the server is ours or its state's: raised.
+        """The answers to ``commands``. Raises the server's errors, which are ours or its state's.
 
-        What was dropped meanwhile is counted by the way.
+        What was dropped meanwhile is counted along with them.
         """
         counts = self._dropped.counts()
         with protocol.answering(self._url), self._mending(commands):
@@ -257,14 +259,14 @@ class RedisTransport:
 
 
 def _by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """(stream, entries) in either form of the answer: RESP2 gives lists, RESP3 a map."""
+    """(stream, entries) from either form of the answer: RESP2 has lists, RESP3 a map."""
     if not found:
         return []
     return list(found.items()) if isinstance(found, dict) else list(found)
 
 
 def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
-    """Acknowledge and delete entries: what is not needed by the scheduler is needed by nobody."""
+    """Acknowledge and delete entries: nobody but the scheduler needs them."""
     if not ids:
         return []
     return [("XACK", stream, protocol.GROUP, *ids), ("XDEL", stream, *ids)]

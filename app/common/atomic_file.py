@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: what a reader finds under a name is never half of it."""
+"""Write files that appear whole or not at all: a reader never finds half a file."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ...profiling.base.errors import UsageError
 
 
 def write_whole(path: Path, content: str | bytes, what: str) -> None:
-    """Write ``content`` to ``path``, whose folder is made. UsageError where that cannot be done."""
+    """Write ``content`` to ``path``, and make its folder. Raises UsageError where it cannot."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
-            # mkstemp makes files for their owner alone; this one others may read.
-            umask = os.umask(0o077)  # the narrow one, for what another thread makes meanwhile
+            # mkstemp makes files readable only by their owner; others may read this one.
+            umask = os.umask(0o077)  # the narrow one, in case another thread makes a file meanwhile
             os.umask(umask)
             Path(draft).chmod(0o644 & ~umask)
             Path(draft).replace(path)

@@ -1,4 +1,4 @@
-"""Time for the runner: the wall's, or a simulation's. Nothing below app/ reads a clock."""
+"""Time for the runner: wall time or simulated time. Nothing below app/ reads a clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """Wall time, held still where the machine's clock is set back."""
+    """Wall time. It stands still while the machine's clock, set back, is behind it."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -23,7 +23,7 @@ class WallClock:
 
 
 class SimulatedClock:
-    """A clock that only moves when it is told to."""
+    """A clock that moves only when it is told to."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start
@@ -32,7 +32,7 @@ class SimulatedClock:
         return self._now
 
     def advance_to(self, moment: float) -> None:
-        """Move to ``moment`` (seconds). ValueError when that lies in the past."""
+        """Move to ``moment`` (seconds). Raises ValueError if that lies in the past."""
         if moment < self._now:
             raise ValueError(f"time cannot go back from {self._now} to {moment}")
         self._now = moment

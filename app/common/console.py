@@ -1,7 +1,8 @@
-"""The one kind of console that the project prints to: what others wrote cannot steer a terminal.
+"""The only console that the project prints to: text from others cannot steer the terminal.
 
-Names, parameters and messages of users' code are cleaned as they become text to be laid out, so a
-table's columns have the width of what is seen. Our own colours are styles, not text, and stay.
+Names, parameters and messages of users' code are cleaned when they become text to be laid out, so
+the columns of a table have the width of what is visible. Our own colours are styles, not text, and
+remain.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .plain import plain
 
 
 class PlainConsole(console.Console):
-    """As rich's, of which it changes no more than the text that is drawn."""
+    """rich's console, except that the drawn text is cleaned."""
 
     def render(self, *given: Any, **more: Any) -> Iterator[Segment]:
         """As rich's, cleaned."""

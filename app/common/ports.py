@@ -1,7 +1,7 @@
 """What the runner needs from outside: a broker to talk through, and samplers to ask.
 
-The live ones are ``transport.RedisTransport`` and ``samplers.SamplerHost``; the simulator brings a
-transport of its own.
+The real ones are ``app.broker.transport.RedisTransport`` and
+``app.optuna_bridge.samplers.SamplerHost``. The simulator has a transport of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...tasks.process.messages import Forged
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of ``stream`` (``reports`` or ``commands``); ``body`` has passed its seal."""
+    """One entry of ``stream`` (``reports`` or ``commands``). The seal of ``body`` is verified."""
 
     id: str
     stream: str
@@ -29,7 +29,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class OpenAttempt:
-    """An attempt that the ledger holds open, and how many members it has."""
+    """An attempt that is open in the ledger, and its number of members (``ranks``)."""
 
     trial: str
     fence: int
@@ -47,85 +47,86 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSeen:
-    """An attempt as the broker has it: both None when it knows nothing of the trial.
+    """An attempt as the broker has it."""
 
-    ``state`` is ``dispatched``, ``running`` (all ranks have claimed), ``done`` or ``revoked``;
-    ``absent`` are the ranks without a lease.
-    """
-
+    #: None if the broker knows nothing of the trial.
     fence: int | None
+    #: ``dispatched``, ``running`` (all ranks have claimed), ``done`` or ``revoked``; None as above.
     state: str | None
+    #: The ranks without a lease.
     absent: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the broker shows at one instant. ``boot`` None: it has lost its data.
+    """What the broker shows at one instant."""
 
-    ``stopped`` are the devices that are gone since the last one and had drained.
-    """
-
+    #: By name.
     devices: dict[str, Seen]
+    #: By trial.
     states: dict[str, AttemptSeen]
+    #: None if the broker has lost its data.
     boot: str | None
+    #: Devices that were drained and have gone since the last survey.
     stopped: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Orders:
-    """What a turn decided, and what it is done with.
+    """What one turn of the runner decided, and the messages it has dealt with.
 
-    ``answers`` are (where, JSON text), where without the prefix of our keys. ``revokes`` count
-    before ``dispatches``, so a trial may be fenced off and sent out anew in one go.
+    ``revokes`` come before ``dispatches``, so a trial can be fenced off and dispatched anew at
+    once.
     """
 
     dispatches: list[tuple[Dispatch, StudySpec]] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     revokes: list[Revoke] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
+    #: (name, JSON text). The name is a key without our prefix.
     answers: list[tuple[str, str]] = field(default_factory=list)
+    #: Messages to acknowledge.
     acks: Sequence[Message] = ()
 
 
 class Transport(Protocol):
-    """The broker as the runner sees it. Every call raises BackendError when it does not answer."""
+    """The broker as the runner sees it. Every call raises BackendError if it does not answer."""
 
     def open(self) -> None:
         """Make streams, group and installation hash where they are missing."""
 
     def receive(self, timeout: float) -> Sequence[Message]:
-        """Messages that arrived, at once; or after at most ``timeout`` seconds, perhaps none."""
+        """Messages, as soon as there are any; after ``timeout`` seconds perhaps none."""
 
     def carry_out(self, orders: Orders) -> None:
-        """All of ``orders``, in one round trip; repeating it harms nothing."""
+        """Carry out all of ``orders`` in one round trip. Repeating this is harmless."""
 
     def drop(self, message: Message, why: Forged) -> None:
-        """``message`` could not be used: have it said and counted. It is acknowledged as others."""
+        """Log and count ``message``, which could not be used. It is acknowledged as usual."""
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
-        """Devices that answer, and how each open attempt stands."""
+        """The devices that answer, and the state of each open attempt."""
 
 
 class Answer(NamedTuple):
-    """Configurations for new trials, and whether there are no more after them.
-
-    ``notes``: what the sampler keeps with each of them (JSON); empty where it keeps nothing.
-    """
+    """Configurations for new trials, and whether these are the last."""
 
     trials: tuple[Params, ...]
+    #: No configurations follow these.
     exhausted: bool
+    #: What the sampler keeps with each of them (JSON); empty if it keeps nothing.
     notes: tuple[str, ...] = ()
 
 
 class Policies(Protocol):
-    """Who asks policies of the user's."""
+    """Asks the user's policies."""
 
     def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
-        """A plan for each snapshot, that may be. UsageError says what the policy did instead."""
+        """A valid plan for each snapshot. UsageError says what the policy did instead."""
 
 
 class Samplers(Protocol):
-    """Who proposes configurations. Its answers depend on the arguments alone."""
+    """Proposes configurations. Its answers depend only on the arguments."""
 
     def ask(
         self,
@@ -148,7 +149,7 @@ class Samplers(Protocol):
         distribution: str,
         trials: Sequence[Trial],
     ) -> Scalar:
-        """One parameter of a define-by-run trial."""
+        """A value for one parameter of a define-by-run trial."""
 
     def forget(self, study: str) -> None:
-        """The study is over."""
+        """Forget a study that is over."""

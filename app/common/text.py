@@ -1,4 +1,4 @@
-"""Values as people read them: counts, seconds, numbers and names, and what several places say."""
+"""Format values for people: counts, seconds, numbers and names, and shared phrases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def count(n: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
+    """Seconds as text: ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
     if seconds < 1:
         return f"{seconds:.2f} s"
     if seconds < 60:
@@ -28,14 +28,14 @@ def duration(seconds: float) -> str:
 
 
 def number(value: object, digits: int = 4) -> str:
-    """A parameter or metric as people write it: floats to ``digits`` significant ones."""
+    """A parameter or metric as text; floats have ``digits`` significant digits."""
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
     return f"{value:.{digits}g}"
 
 
 def label(name: str) -> str:
-    """A sampler's or strategy's name as people write it; one's own name stays as it is."""
+    """The readable name of a sampler or strategy. A user's own name is unchanged."""
     return {
         "full": "full budget",
         "halving": "successive halving",
@@ -63,13 +63,13 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
 
 
 def share_words(weight: float, priority: int) -> str:
-    """What of both is not the default, as *weight 2, priority 1*; nothing where all is."""
+    """Weight and priority where not the default, as *weight 2, priority 1*; else empty."""
     words = [f"weight {weight:g}"] if weight != 1.0 else []
     return ", ".join(words + ([f"priority {priority}"] if priority else []))
 
 
 def instead(seconds: float = ASIDE) -> str:
-    """What follows where a policy gave no plan and is asked again after so long; what to do."""
+    """Say what follows from a failed policy, which is asked again after ``seconds``; and advise."""
     return (
         "the plan before stands, and who is not in it goes in order of arrival, on one device;"
         f" correct it: after {duration(seconds)} it is asked again, a changed file imported anew"

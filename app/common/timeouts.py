@@ -1,4 +1,4 @@
-"""Calls that may hang, and an end to waiting for them."""
+"""Call functions that may hang, and stop waiting for them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def patiently(every: float, name: str, call: Callable[[], T], tell: Callable[[], object]) -> T:
-    """What ``call`` returns or raises, however long it takes; every so many seconds, ``tell``.
+    """Return or raise what ``call`` does, however long it takes. Every ``every`` seconds, ``tell``.
 
-    ``call`` runs in a thread called ``name``, ``tell`` in this one.
+    ``call`` runs in a thread called ``name``, ``tell`` in the calling thread.
     """
     done = _begun(name, call)
     while not wait([done], every).done:
@@ -22,10 +22,11 @@ def patiently(every: float, name: str, call: Callable[[], T], tell: Callable[[],
 
 
 def within(seconds: float, name: str, call: Callable[[], T]) -> T:
-    """What ``call`` returns or raises; TimeoutError where it does neither in ``seconds``.
+    """Return or raise what ``call`` does. Raises TimeoutError after ``seconds``.
 
-    It runs in a thread called ``name``, because no timeout of a socket covers a name lookup, and
-    none at all a disk. One that hangs is left behind: it does not keep the process.
+    ``call`` runs in a thread called ``name``, because socket timeouts do not cover name lookups,
+    and disks have none at all. A thread that hangs is abandoned; it does not keep the process
+    alive.
     """
     done = _begun(name, call)
     if not wait([done], seconds).done:
@@ -39,7 +40,7 @@ def _begun(name: str, call: Callable[[], T]) -> Future[T]:
     def attempt() -> None:
         try:
             done.set_result(call())
-        except Exception as error:  # handed to who waits
+        except Exception as error:  # handed to the waiting thread
             done.set_exception(error)
 
     threading.Thread(target=attempt, name=name, daemon=True).start()

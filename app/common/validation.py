@@ -1,4 +1,4 @@
-"""Numbers as users give them, refused by the field's name where they cannot be."""
+"""Check numbers that users give. An error names the field."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from ...profiling.base.errors import UsageError
 
-#: The largest whole number that every ledger can keep.
+#: The largest whole number that every ledger can store.
 LARGEST = 2**63 - 1
 
 
 def whole(field: str, value: Any, low: int | None = None) -> int:
-    """``value`` if it is a whole number (of at least ``low``), else UsageError naming ``field``."""
+    """``value`` as a whole number of at least ``low``. Raises UsageError naming ``field``."""
     allowed = "a whole number" if low is None else f"a whole number >= {low}"
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise UsageError.refuse(field, value, allowed)
@@ -25,7 +25,7 @@ def whole(field: str, value: Any, low: int | None = None) -> int:
 
 
 def finite(field: str, value: Any, allowed: str = "a finite number") -> float:
-    """``value`` as a finite number, NumPy's and torch's too; else UsageError naming ``field``."""
+    """``value`` (also NumPy's or torch's) as a finite float. Raises UsageError naming ``field``."""
     try:
         number = math.nan if isinstance(value, (bool, str)) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -36,7 +36,7 @@ def finite(field: str, value: Any, allowed: str = "a finite number") -> float:
 
 
 def seconds(field: str, value: Any) -> float:
-    """``value`` as seconds above 0; UsageError else."""
+    """``value`` as seconds above 0. Raises UsageError naming ``field``."""
     allowed = "seconds above 0, or None"
     number = finite(field, value, allowed)
     if number <= 0:

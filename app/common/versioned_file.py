@@ -1,7 +1,7 @@
-"""JSON files that one installation writes and another one reads.
+"""Read and write JSON files that move between installations.
 
-Such a file has a key that says what it is, whose value is the number of its format; one of another
-format is refused whole. ``penstock_version`` says who wrote it.
+Such a file has a key that says what it is; the key's value is the number of the file's format. A
+file of another format is refused as a whole. ``penstock_version`` says which version wrote it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...profiling.base.errors import UsageError
 
 
 class Kind(NamedTuple):
-    """What a file is, the key that marks it, the only format that is read, and what writes one."""
+    """A kind of file: its name, the key that marks it, its format's number, what writes it."""
 
     name: str
     mark: str
@@ -38,7 +38,7 @@ File = TypeVar("File", bound=Body)
 def to_text(content: Body) -> str:
     """The file's text: JSON that a version control system can compare line by line.
 
-    Raises UsageError where a text in it is no UTF-8: older ledgers may hold one.
+    Raises UsageError if a text in it is not valid UTF-8, which older ledgers may hold.
     """
     try:
         return content.model_dump_json(indent=1) + "\n"
@@ -48,7 +48,7 @@ def to_text(content: Body) -> str:
 
 
 def read_own(file: Path, kind: Kind, form: type[File]) -> File:
-    """What ``file`` holds. Raises UsageError for any other file, and for another format."""
+    """The contents of ``file``. Raises UsageError for another kind of file or another format."""
     try:
         text = file.read_text(encoding="utf-8-sig")
         content = json.loads(text, parse_constant=_no_json)
@@ -72,7 +72,7 @@ def read_own(file: Path, kind: Kind, form: type[File]) -> File:
 
 
 def wrong(error: ValidationError) -> str:
-    """The first field that is wrong, and how."""
+    """The first wrong field, and what is wrong with it."""
     problem = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
 

@@ -1,10 +1,10 @@
-"""A YAML file as plain values, with the line of each: what is wrong is said with its place.
+"""Read a YAML file as plain values, with the line of each, so that errors name the place.
 
-YAML 1.2: ``1e-4`` is a number and ``no`` is a word. Only its plain types are read; a tag that asks
-for an object is refused.
+YAML 1.2: ``1e-4`` is a number and ``no`` is a word. Only plain types are read. A tag that asks for
+an object is refused.
 
-A file of a few lines can stand for billions of values, by aliases of aliases. So what is read is
-bounded before it is: bytes, values (each time that an alias stands for one) and how deep they lie.
+With aliases of aliases, a file of a few lines can stand for billions of values. So there are bounds
+before anything is read: on bytes, on values (counted again for each alias) and on depth.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from ...profiling.base.errors import UsageError
 from ...profiling.base.wording import worded
 
-#: The longest file (bytes), the most names and values in it, and how deep one may lie. So much is
-#: read within a second.
+#: The longest file (bytes), the most names and values in it, and the greatest depth. A file at
+#: these limits is read within a second.
 MOST_BYTES = 1 << 20
 MOST_VALUES = 20_000
 DEEPEST = 32
 ALLOWED = f"at most {MOST_BYTES >> 20} MiB, {MOST_VALUES} names and values, and {DEEPEST} levels"
 
-#: Where a value is: the keys and indices that lead to it.
+#: The place of a value: the keys and indices that lead to it.
 Place = tuple[str | int, ...]
 
 
 class _TooMuch(Exception):
-    """More values than ``MOST_VALUES``, or deeper ones than ``DEEPEST``."""
+    """There are more values than ``MOST_VALUES``, or deeper ones than ``DEEPEST``."""
 
 
 class _Bounded(Composer):
-    """Composes no more nodes than are allowed, and none that lies too deep."""
+    """Composes at most the allowed number of nodes, at most to the allowed depth."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -56,10 +56,10 @@ class _Bounded(Composer):
 
 
 class YamlFile:
-    """``values`` is what ``file`` holds: mappings, lists, strings, numbers, booleans, None.
+    """``values`` are the contents of ``file``: mappings, lists, strings, numbers, booleans, None.
 
-    Raises UsageError for what cannot be read or is no YAML, for more than is ``ALLOWED``, and for a
-    key that is no text or is there twice.
+    Raises UsageError for a file that cannot be read or is not YAML, that exceeds what is
+    ``ALLOWED``, or in which a key is not text or is repeated.
     """
 
     def __init__(self, file: Path) -> None:
@@ -85,18 +85,18 @@ class YamlFile:
             ) from error
 
     def error(self, place: Place, words: str) -> UsageError:
-        """That ``words`` are wrong at ``place``, or in the nearest thing around it with a line."""
+        """The error that ``words`` describe, with the line of ``place`` or of what encloses it."""
         while place and place not in self._lines:
             place = place[:-1]
         at = f", line {self._lines[place]}" if place else ""
         return UsageError(f"{self._file}{at}: {words}")
 
     def has(self, place: Place) -> bool:
-        """Whether something is written at ``place``."""
+        """Whether the file has a value at ``place``."""
         return place in self._lines
 
     def mapping(self, place: Place, what: str, value: Any = ...) -> dict[str, Any]:
-        """``value`` (else the whole file), where it is a mapping; else UsageError of ``what``."""
+        """``value`` (default: the whole file) as a mapping. Raises UsageError naming ``what``."""
         value = self.values if value is ... else value
         if not isinstance(value, dict):
             raise self.error(place, f"{what} is a mapping of names to values, not {worded(value)}")
@@ -105,7 +105,7 @@ class YamlFile:
     def check_keys(
         self, place: Place, given: Mapping[str, Any], known: Sequence[str], what: str
     ) -> None:
-        """Raise UsageError, with its line, for a key of ``what`` that is not ``known``."""
+        """Raise UsageError, with its line, for a key of ``what`` that is not in ``known``."""
         for name in given:
             if name not in known:
                 words = f"{name} is no key of {what}{near(name, known)}"
@@ -158,6 +158,6 @@ def _text(file: Path) -> str:
 
 
 def near(name: str, known: Sequence[str]) -> str:
-    """``: did you mean ...?`` where one of ``known`` is close to ``name``, else nothing."""
+    """``: did you mean ...?`` if ``name`` is close to one of ``known``, else empty."""
     close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
     return f": did you mean {next(e for e in known if e.lower() == close[0])}?" if close else ""

@@ -1,4 +1,4 @@
-"""This machine's devices, as the settings and the user's own CUDA_VISIBLE_DEVICES have them."""
+"""Find this machine's devices, given the settings and the user's own CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .settings import Settings
 
 
 def machine(settings: Settings, nvml: Nvml) -> Machine:
-    """What there is here to make devices of."""
+    """What this machine has of which devices can be made."""
     return look(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...]:
-    """The devices that ``spec`` (by default the settings') means here. UsageError for none such."""
+    """The devices that ``spec`` (default: the settings') denotes here. Raises UsageError."""
     spec = settings.devices if spec is None else spec
     if not isinstance(spec, str):
         raise UsageError.refuse("devices", spec, "auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1")
@@ -31,8 +31,8 @@ def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...
 
 
 def metered(devices: Iterable[Device], powercap: Path) -> tuple[Device, ...]:
-    """``devices`` of this machine, each with what is known of its meters (``unmetered``)."""
-    # Here, because it brings the driver's library.
+    """This machine's ``devices``, each with what is known of its meters (``unmetered``)."""
+    # Imported here because it loads the driver's library.
     from ...profiling.counters.energy import device_energy
 
     now = time.monotonic()

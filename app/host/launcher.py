@@ -1,18 +1,18 @@
-"""Starts processes that run users' code, and ends each of them with all that it started.
+"""Start processes that run users' code, and end each of them with all that it started.
 
 Theory of operation. The end of such a process is known from the process itself, by its *pidfd*, and
-never from the end of a pipe or socket alone: a child of the user's code may hold those open for
-ever. What it started is found although it may have left every group it was in:
+never only from the end of a pipe or socket: a child of the user's code may hold those open forever.
+What the process started is found even if it has left every group it was in:
 
-- The launcher's process is the *subreaper* of all below it: whoever loses its parent becomes our
-  child, daemons included. So all that was ever started here is below us, however it was started.
-- Each process leads a session of its own, and its *mark* stands in the environment that its
-  children inherit. An orphan that is in the session of one that lives, or bears its mark, is left
-  alone. Any other goes at the next end.
+- The launcher's process is the *subreaper* of everything below it: any descendant that loses its
+  parent becomes our child, daemons included. So all that was ever started here stays below us.
+- Each process leads a session of its own, and its *mark* is in the environment that its children
+  inherit. An orphan in the session of a living process, or with its mark, is left alone. All other
+  orphans are ended when the next process ends.
 
-A trainer whose launcher is killed ends its group by itself (``tasks.process.lifeline``). One that
-cannot, and what has left the group, are found by their marks (``end_strays``): a mark tells the
-launcher's process id and when that process was started, so it can be told whether it still lives.
+A trainer whose launcher is killed ends its group by itself (``tasks.process.lifeline``). A trainer
+that cannot, and descendants that have left the group, are found by their marks (``end_strays``). A
+mark holds the launcher's process id and start time, so it is known whether the launcher still runs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ...tasks.process.lifeline import MARK_VARIABLE
 
 log = logging.getLogger(__name__)
 
-#: Seconds until what was killed must be gone; only a process in an uninterruptible call takes long.
+#: Seconds until a killed process must be gone. Only an uninterruptible call takes long.
 KILL_LIMIT = 5.0
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -54,7 +54,7 @@ class Process:
         self._left: list[str] | None = None
 
     def fileno(self) -> int:
-        """Readable once the process has ended (a pidfd)."""
+        """A descriptor that becomes readable when the process has ended (a pidfd)."""
         return self._pidfd
 
     @property
@@ -62,7 +62,7 @@ class Process:
         return not self.wait(0.0)
 
     def wait(self, timeout: float) -> bool:
-        """Whether it ends within ``timeout`` seconds."""
+        """Whether the process ends within ``timeout`` seconds."""
         if self._left is not None:
             return True
         poll = select.poll()
@@ -70,14 +70,15 @@ class Process:
         return bool(poll.poll(timeout * 1000))
 
     def end(self) -> list[str]:
-        """End it and all that it started; which of its children still ran, as ``name (pid)``."""
+        """End it and all that it started. Returns the children still running, as ``name (pid)``."""
         with self._ending:
             if self._left is None:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
                 if not self.wait(KILL_LIMIT):
                     log.error("process %d does not die", self.pid)
-                # Reaped here before others may take it for an orphan: its status would be lost.
+                # Reap it here before others take it for an orphan, which would lose its exit
+                # status.
                 with suppress(subprocess.TimeoutExpired):
                     self._popen.wait(KILL_LIMIT)
                 # Its children are ours now.
@@ -90,15 +91,15 @@ class Process:
 
     @property
     def status(self) -> int | None:
-        """Its exit status, or minus the signal's number; None until ``end``."""
+        """The exit status, or minus the signal's number. None until ``end``."""
         return self._popen.returncode
 
     def children(self) -> int:
-        """How many processes it has started that still run."""
+        """The number of processes that it has started and that still run."""
         return sum(map(_runs, _children(self.pid)))
 
     def close(self) -> None:
-        """End it, and give back what is held of it here. Nothing the second time."""
+        """End the process, and release what is held for it. A second call does nothing."""
         self.end()
         with self._ending:
             pidfd, self._pidfd = self._pidfd, -1
@@ -107,7 +108,7 @@ class Process:
 
 
 class Launcher:
-    """Starts processes; one a process of ours, because orphans come to the process."""
+    """Starts processes. One launcher a process, because orphans come to the process."""
 
     def __init__(self) -> None:
         self._mark = f"{os.getpid()}:{_started(os.getpid())}"
@@ -127,10 +128,10 @@ class Launcher:
     ) -> Process:
         """Start ``command`` with ``variables`` as its environment, bound to ``cores`` (() for any).
 
-        It inherits ``descriptors``, and writes to the file ``output``. OSError where it cannot be.
+        It inherits ``descriptors``, and writes to the file ``output``. Raises OSError.
         """
         mark = f"{self._mark}:{next(self._count)}"
-        # Over start and registration: what is a child of ours and not known is taken for an orphan.
+        # Held over start and registration: an unknown child would be taken for an orphan.
         with self._lock:
             popen = subprocess.Popen(
                 command,
@@ -147,7 +148,7 @@ class Launcher:
         return process
 
     def end_orphans(self, of: Process) -> list[str]:
-        """End whoever is below us and of no process that lives; their names and numbers.
+        """End all descendants that belong to no living process. Returns their names and numbers.
 
         ``of`` has ended, so what it had started is among them.
         """
@@ -165,12 +166,12 @@ class Launcher:
                     break
                 time.sleep(0.002)
             self._reap()
-            if self._processes.get(of.pid) is of:  # its number may be another one's by now
+            if self._processes.get(of.pid) is of:  # the number may belong to another process by now
                 del self._processes[of.pid]
         return list(found.values())
 
     def _orphans(self) -> Iterator[psutil.Process]:
-        """Processes that run below us and belong to no process of ours that lives."""
+        """Descendants that belong to no living process of ours."""
         living = {pid: process.mark for pid, process in self._processes.items() if process.alive}
         ours = os.getsid(0)
         for child in psutil.Process().children():
@@ -179,13 +180,13 @@ class Launcher:
             with suppress(psutil.Error, OSError):
                 session = os.getsid(child.pid)
                 if session == ours or session in living or _mark_of(child) in living.values():
-                    continue  # a helper of our own, or a daemon of one that lives
+                    continue  # a helper of our own, or a daemon of a living process
                 if child.status() != psutil.STATUS_ZOMBIE:
                     yield child
                 yield from child.children(recursive=True)
 
     def reap(self) -> None:
-        """Take note of adopted processes that have ended: nobody else will. Cheap, and no wait."""
+        """Reap adopted processes that have ended, since nobody else will. Cheap; never waits."""
         if self._lock.acquire(blocking=False):  # else at the next call: an end may take seconds
             try:
                 self._reap()
@@ -201,9 +202,10 @@ class Launcher:
 
 
 def end_strays(home: str) -> list[str]:
-    """End what trainers of the state folder ``home`` left whose worker is gone; names and numbers.
+    """End what trainers of the state folder ``home`` left behind. Returns names and numbers.
 
-    Only processes of our user and of our process id namespace, because marks mean numbers there.
+    Only trainers whose worker is gone count, and only processes of our user and process id
+    namespace, where the numbers in marks are valid.
     """
     found = []
     namespace = Path("/proc/self/ns/pid").readlink()
@@ -232,19 +234,19 @@ def _lives(mark: str) -> bool:
 
 
 def _started(pid: int) -> int:
-    """When it was started, in ticks since the machine's start. OSError where it is gone."""
+    """Its start time, in ticks since the machine's start. Raises OSError if it is gone."""
     return int(_stat(pid)[19])
 
 
 def _runs(pid: int) -> bool:
     try:
-        return _stat(pid)[0] not in "ZX"  # not even where its parent has not waited for it yet
+        return _stat(pid)[0] not in "ZX"  # not even if its parent has not waited for it yet
     except OSError:
         return False
 
 
 def _stat(pid: int) -> list[str]:
-    """What the kernel says of it, from its state on. OSError where it is gone."""
+    """The kernel's fields of a process, from its state on. Raises OSError if it is gone."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
@@ -253,9 +255,9 @@ def _mark_of(process: psutil.Process) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """The process ids of the children of ``pid``; one that ends just now may hide others.
+    """The process ids of the children of ``pid``. One that is just ending may hide others.
 
-    Empty where the kernel does not tell them (it lacks CONFIG_PROC_CHILDREN).
+    Empty if the kernel does not list them (it lacks CONFIG_PROC_CHILDREN).
     """
     found: list[int] = []
     with suppress(OSError):

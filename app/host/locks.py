@@ -1,22 +1,22 @@
-"""Who is alive on this machine: a service lives exactly as long as its lock is held.
+"""Know which services live on this machine: a service lives exactly as long as its lock is held.
 
-Theory of operation. Each service has a file ``<run>/<name>.lock``. Whoever starts it takes the
-kernel's lock on the open file and lets the child inherit that file, then closes its own copy. The
-lock is then the child's: the kernel frees it at the very moment the child dies, however it dies,
-and nothing that anyone forgot to clean up can keep it held. A process id alone would not do: ids
-are reused, and a file that holds one outlives its process.
+Theory of operation. Each service has a file ``<run>/<name>.lock``. Whoever starts the service takes
+the kernel's lock on the open file, lets the child inherit that file, and closes its own copy. The
+lock then belongs to the child: the kernel frees it at the moment the child dies, however it dies,
+and nothing that was not cleaned up can keep it held. A process id alone would not do: ids are
+reused, and a file that contains one outlives its process.
 
 The file's text is the holder's process id. The child writes it before it becomes the service, so
-there is no moment in which a running service has a wrong id in its file. Signals go through a
-pidfd, and the lock is looked at once more after it was opened: a process that happens to get a dead
-service's id is never hit.
+the file of a running service never holds a wrong id. Signals go through a pidfd, and the lock is
+checked once more after the pidfd was opened. So a process that gets a dead service's id is never
+hit.
 
-It is an open-file-description lock: like flock it belongs to the open file and passes to a child
-with it, and unlike flock one can ask who has it without taking it, so those who look (four times a
-second, from several processes) never stand in the way of one who takes.
+It is an open-file-description lock. Like flock it belongs to the open file and passes to a child
+with it. Unlike flock, its holder can be asked for without taking it. So those who look (four times
+a second, from several processes) never get in the way of one who takes the lock.
 
-A service adopts the lock that it inherited (``hold``), which also keeps it from its own children.
-Started by hand, it takes the lock itself.
+A service adopts the lock that it inherited (``hold``), and keeps it from its own children. A
+service started by hand takes the lock itself.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from .logs import open_log
 
 log = logging.getLogger(__name__)
 
-#: Seconds in which a process that was just started has written its id.
+#: Seconds in which a process that was just started writes its id.
 PATIENCE = 1.0
-#: A kernel's ids of processes are below it (PID_MAX_LIMIT): no service has written a larger one.
+#: Process ids are below this (the kernel's PID_MAX_LIMIT): no service has written a larger one.
 MOST_PIDS = 1 << 22
 FD_VARIABLE = "PENSTOCK_LOCK_FD"
 # struct flock, for the whole file.
 _FLOCK = "hhqqi0q"
 
-# Writes its own id into the lock's file, then becomes the service: same process, same id.
+# A shell that writes its own id into the lock's file, then becomes the service with the same id.
 _BECOME = 'echo $$ > "$0" && exec "$@"'
 
 
-# Our own children, kept so that they are reaped once they end (and Python does not complain).
+# Our own children, kept so that they are reaped when they end (and Python does not complain).
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -64,7 +64,7 @@ def spawn_service(
     cwd: Path | None = None,
     stdin: int | None = None,
 ) -> subprocess.Popen[bytes] | None:
-    """Start ``argv`` detached, owning the lock ``name``; None where it is running already.
+    """Start ``argv`` detached, owning the lock ``name``. None if the service already runs.
 
     Output is appended to ``log``. ``stdin`` is a file descriptor, by default nothing.
     """
@@ -108,9 +108,9 @@ class Held:
 
 @contextlib.contextmanager
 def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[Held]:
-    """Own the lock ``name`` for the time of the block: the inherited one, or one taken now.
+    """Own the lock ``name`` during the block: the inherited one, or one taken now.
 
-    With ``wait`` a held lock is waited for; without, UsageError names the holder.
+    With ``wait``, waits for a lock that is held. Without, UsageError names the holder.
     """
     inherited = _inherited(run, name)
     fd = _open(run, name) if inherited is None else inherited
@@ -156,7 +156,7 @@ def is_running(run: Path, name: str) -> bool:
 
 
 def pid_of(run: Path, name: str) -> int | None:
-    """The holder's process id; None where nobody holds the lock."""
+    """The holder's process id. None if nobody holds the lock."""
     deadline = time.monotonic() + PATIENCE
     while is_running(run, name) and time.monotonic() < deadline:
         try:
@@ -170,7 +170,7 @@ def pid_of(run: Path, name: str) -> int | None:
 
 
 def send_signal(run: Path, name: str, signum: signal.Signals) -> bool:
-    """Send ``signum`` to the holder of ``name`` and to nobody else; False where there is none."""
+    """Send ``signum`` to the holder of ``name`` and nobody else. False if there is none."""
     pid = pid_of(run, name)
     if pid is None:
         return False
@@ -190,13 +190,13 @@ def send_signal(run: Path, name: str, signum: signal.Signals) -> bool:
 
 
 def stop(run: Path, name: str, *, grace: float) -> bool:
-    """End the holder of ``name``: SIGTERM, and SIGKILL after ``grace`` seconds.
+    """End the holder of ``name``: SIGTERM, then SIGKILL after ``grace`` seconds.
 
-    Returns False where there was none. The lock is free afterwards.
+    Returns False if there was none. The lock is free afterwards.
     """
     if not is_running(run, name):
         return False
-    # Just started, it may not have said its id yet.
+    # If it was just started, it may not have written its id yet.
     while not send_signal(run, name, signal.SIGTERM) and not wait_gone(run, name, 0.01):
         pass
     if not wait_gone(run, name, grace):
@@ -207,14 +207,14 @@ def stop(run: Path, name: str, *, grace: float) -> bool:
 
 
 def wait_gone(run: Path, name: str, timeout: float) -> bool:
-    """Wait until nobody holds ``name``, at most ``timeout`` seconds; whether that came true."""
+    """Wait at most ``timeout`` seconds until nobody holds ``name``. Returns whether that is so."""
     deadline = time.monotonic() + timeout
     while is_running(run, name):
         left = deadline - time.monotonic()
         if left <= 0:
             return False
-        # The holder's end wakes us; the short waits are for ids not yet written, and for a holder
-        # that is dead but whose lock some other process still shares.
+        # The holder's end wakes us. The short waits are for ids not yet written, and for a dead
+        # holder whose lock some other process still shares.
         _wait_for_end(pid_of(run, name), min(left, 0.5))
     return True
 
@@ -277,7 +277,7 @@ def _whole_file() -> bytes:
 
 
 def _inherited(run: Path, name: str) -> int | None:
-    """The descriptor of this very lock, if our starter left us one; it is then ours alone."""
+    """The descriptor of this very lock, if our starter left us one. It is then ours alone."""
     text = os.environ.get(FD_VARIABLE)
     if text is None:
         return None

@@ -1,22 +1,24 @@
-"""The logs of a state folder: opened, kept small while they are written, and read for last words.
+"""The logs of a state folder: open them, keep them small while they are written, read their end.
 
 Theory of operation. What a service, a worker or a trainer prints goes straight into a file that was
-opened for appending: nobody stands between, so a writer never waits and outlives whoever reads. A
-log that has outgrown its limit is cut in place, under its writers: its middle goes, and a line says
-how much that was. Its end is copied to behind its beginning, then what was written meanwhile, again
-and again until nothing was; then the file is cut off there. Their next line goes to the new end,
-wherever that is, since they append. So only what is written in the instant of the cut is lost.
+opened for appending. No process is in between, so a writer never waits, and outlives any reader.
 
-The file's beginning stays (why it began), and its end (how it ended); the mark between them lies
-always at the same place, so that the next cut finds it and adds up.
+A log that has outgrown its limit is cut in place, while it is being written. Its middle is removed,
+and a line says how much that was. To do so, its end is copied to behind its beginning, then what
+was written meanwhile, again and again until there is nothing new; then the file is truncated there.
+The writers' next lines go to the new end, wherever that is, since they append. So only what is
+written in the instant of the truncation is lost. The file keeps its beginning (why it began) and
+its end (how it ended). The mark between them is always at the same place, so that the next cut
+finds it and adds up.
 
-A ``LogKeeper`` in the scheduler and in the node agent looks four times a second, and a hundred
-times while a log grows fast: a flood takes what it writes in a quarter of a second, once, and then
-what it writes in some hundredths of one. Two that look at once are kept apart by a lock.
+A ``LogKeeper`` in the scheduler and one in the node agent look four times a second, and a hundred
+times a second while a log grows fast. A flood thus takes the space of what it writes in a quarter
+of a second, once, and then of what it writes in some hundredths of one. A lock keeps two keepers
+that look at once apart.
 
-Writers hold a shared lock on the file that they write to (it passes to a child with the open file,
-and ends with the last who has it). So a log that is old, and that nobody can write to any more, is
-known and removed. Old ones that are open are emptied.
+Writers hold a shared lock on the file that they write to. It passes to a child with the open file,
+and ends with the last holder. So a log that is old and that nobody can write to any more is
+recognised and removed. Old logs that are open are emptied.
 """
 
 from __future__ import annotations
@@ -39,58 +41,58 @@ from .settings import Settings
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks, and while a log grows by a tenth of its limit from one to the next.
+#: Seconds between two looks: usually, and while a log grows by a tenth of its limit in between.
 PERIOD, FAST = 0.25, 0.01
-#: Seconds without such growth until looks are rare again.
+#: Seconds without such growth until looks become rare again.
 CALM = 1.0
 #: Seconds between two looks at the logs' ages.
 AGE_PERIOD = 600.0
-#: Seconds that a log's removal takes at most. Who holds its lock for longer is no keeper.
+#: The most seconds that a log's removal takes. Whoever holds its lock for longer is no keeper.
 REMOVAL = 1.0
-#: Of a log that is cut, so much of the limit stays of its beginning, and of its end.
+#: A log that is cut keeps its beginning and its end, each the limit divided by this.
 SHARE = 4
-#: How often in a row that is copied which was written meanwhile; in pieces of so many bytes.
+#: How often what was written meanwhile is copied, at most; the size of a piece (bytes).
 ROUNDS, CHUNK = 64, 1 << 20
 _MARK = re.compile(rb"\n\[penstock: about +(\d+) bytes were cut here[^\n]*\]\n")
 #: The line of a traceback that names the exception.
 _EXCEPTION = re.compile(r"[\w.]+(Error|Warning|Exception|Interrupt|Exit)(: |$)")
 
-#: Where a traceback begins.
+#: The beginning of a traceback.
 _TRACEBACK = "Traceback (most recent call last):"
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """``path`` to be appended to, for its owner's eyes alone; made where it is not there.
+    """Open ``path`` for appending; it is made if needed, readable only by its owner.
 
-    It is to be a child's output: the child's hold on it keeps it from being removed.
+    It is meant as a child's output: while the child has it open, it is not removed.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = time.monotonic() + REMOVAL
     while True:
-        # To be read as well: some file systems lock nothing else.
+        # Open for reading too: some file systems cannot lock other files.
         how = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         file = os.fdopen(os.open(path, how, 0o600), "ab", buffering=0)
         if (_hold(file) and _is_at(path, file.fileno())) or time.monotonic() > deadline:
             return file
-        file.close()  # a keeper removes it, or has removed it before the lock was ours
+        file.close()  # a keeper removes it, or removed it before the lock was ours
         time.sleep(0.001)
 
 
 def _hold(file: IO[bytes]) -> bool:
-    """Keep ``file`` from being removed; False where somebody is just about to."""
+    """Keep ``file`` from being removed. False if somebody is just doing that."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without such locks: it is never removed
+    except OSError:  # a file system without such locks: the file is never removed
         pass
     return True
 
 
 def tail(path: Path, lines: int = 12) -> str:
-    """The end of a log: last words, for messages. Empty where there is none."""
+    """The last lines of a log, for messages. Empty if there is none."""
     try:
-        # Not waiting: user code may have put a pipe in its place.
+        # Never waits: user code may have put a pipe in its place.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
             text = file.read(8192).decode(errors="replace")
@@ -100,18 +102,18 @@ def tail(path: Path, lines: int = 12) -> str:
 
 
 def last_error(path: Path) -> str:
-    """The line of a log's end that names an exception, the last one; else the last that says any.
+    """The last line at a log's end that names an exception, or else the last line of all.
 
-    Empty where there is none.
+    Empty if there is none.
     """
     lines = [line for line in tail(path, lines=60).splitlines() if line.strip()]
     return next(filter(_EXCEPTION.match, reversed(lines)), "") or (lines[-1] if lines else "")
 
 
 def uncaught(path: Path, since: int) -> str:
-    """The exception of a traceback that a log ends with; empty where it ends otherwise.
+    """The exception of a traceback with which a log ends. Empty if it ends otherwise.
 
-    Only what is behind the first ``since`` bytes counts, unless the log was cut meanwhile.
+    Only what follows the first ``since`` bytes counts, unless the log was cut meanwhile.
     """
     try:
         if path.stat().st_size == since:
@@ -119,15 +121,15 @@ def uncaught(path: Path, since: int) -> str:
     except OSError:
         return ""
     _, found, traced = tail(path, lines=200).rpartition(_TRACEBACK)
-    # What is indented are the places, and in Python's own way nothing follows the exception.
+    # Indented lines are the places. In Python's own format nothing follows the exception.
     lines = [line for line in traced.splitlines()[1:] if line.strip() and line[0] != " "]
     return lines[0] if found and len(lines) == 1 else ""
 
 
 class LogKeeper(threading.Thread):
-    """Keeps the logs of a state folder as small and as young as its settings say.
+    """Keeps the logs of a state folder within the size and age that its settings allow.
 
-    Use as a context. It never raises: what it cannot do is logged once.
+    Used as a context manager. It never raises: what it cannot do is logged once.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -156,7 +158,7 @@ class LogKeeper(threading.Thread):
                 pause = self._look()
 
     def _look(self) -> float:
-        """Cut what is too long; seconds until the next look."""
+        """Cut logs that are too long. Returns the seconds until the next look."""
         before, self._sizes = self._sizes, dict(_sizes(self._folder))
         grown = [size - before[path] for path, size in self._sizes.items() if path in before]
         long = [path for path, size in self._sizes.items() if size > self._limit]
@@ -172,7 +174,8 @@ class LogKeeper(threading.Thread):
                         with self._noting():
                             _expire(Path(path), self._age)
         if max(grown, default=0) * 10 > self._limit:
-            # The other keeper may have cut it when we look next: that is not its writer's end.
+            # The other keeper may have cut the log before the next look; its writer need not have
+            # ended.
             self._fast_until = time.monotonic() + CALM
         return FAST if time.monotonic() < self._fast_until else PERIOD
 
@@ -187,16 +190,16 @@ class LogKeeper(threading.Thread):
 
 
 def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
-    """The logs in ``folder``, and how many bytes each has."""
+    """The logs in ``folder`` with their sizes (bytes)."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".log") and entry.is_file(follow_symlinks=False):
-                with suppress(FileNotFoundError):  # it is gone since it was listed
+                with suppress(FileNotFoundError):  # removed since it was listed
                     yield entry.path, entry.stat(follow_symlinks=False).st_size
 
 
 def trim(path: Path, limit: int) -> int:
-    """Cut the middle out of a log of more than ``limit`` bytes; how many it has afterwards."""
+    """Cut the middle out of a log of more than ``limit`` bytes. Returns its new size, or 0."""
     with _opened(path) as fd:
         if fd is None or (size := os.fstat(fd).st_size) <= limit:
             return 0
@@ -220,19 +223,19 @@ def trim(path: Path, limit: int) -> int:
 
 
 def _mark(cut: int) -> bytes:
-    """Of the same length always."""
+    """The line that marks a cut; its length is always the same."""
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"\n[penstock: about {cut:>20} bytes were cut here, the last at {at}]\n".encode()
 
 
 def _line_after(fd: int, place: int) -> int:
-    """Where the first line behind ``place`` begins; ``place`` where that is far."""
+    """Where the first line after ``place`` begins; ``place`` itself if that is far."""
     head, found, _ = os.pread(fd, 4096, place).partition(b"\n")
     return place + len(head) + 1 if found else place
 
 
 def _copy(fd: int, first: int, last: int, to: int) -> int:
-    """Copy the bytes from ``first`` up to ``last`` to ``to``, which is before; how many it were."""
+    """Copy the bytes from ``first`` up to ``last`` to the earlier place ``to``; return how many."""
     done = 0
     while data := os.pread(fd, min(CHUNK, last - first - done), first + done):
         done += os.pwrite(fd, data, to + done)
@@ -240,13 +243,13 @@ def _copy(fd: int, first: int, last: int, to: int) -> int:
 
 
 def _expire(path: Path, age: float) -> None:
-    """Remove a log that nobody has written to for ``age`` seconds, or empty it where one may."""
+    """Remove a log to which nothing was written for ``age`` seconds, or empty it if it is open."""
     with _opened(path) as fd:
         if fd is None or time.time() - os.fstat(fd).st_mtime <= age:
             return
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # it is open, or nobody can say
+        except OSError:  # it is open, or the file system cannot tell
             if os.fstat(fd).st_size:
                 os.ftruncate(fd, 0)
         else:
@@ -256,7 +259,7 @@ def _expire(path: Path, age: float) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int | None]:
-    """The log, to read and write; None where it is gone or is no plain file."""
+    """Open the log for reading and writing. None if it is gone or not a plain file."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""Folders and files of an installation's own: who can write to them, and what is not as it was.
+"""Permissions of an installation's folders and files: protect them, and report what was open.
 
-Their owner alone can write to them, whatever the umask. What is ours by its name he alone reads.
+Only their owner can write to them, whatever the umask. What has one of our names, only the owner
+can read.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import os
 import stat
 from pathlib import Path
 
-#: The bits of a mode that let others than its owner write.
+#: The bits of a mode that let users other than the owner write.
 OTHERS_WRITE = 0o022
-#: Those that let others do anything.
+#: The bits that let users other than the owner do anything.
 OTHERS = 0o077
-#: What is ours in a state folder, besides the ledger's files.
+#: Our names in a state folder, besides the ledger's files.
 OWN = ("backups", "broker", "checkpoints", "flower.password", "key", "reports")
-#: Files of which it matters that others may have read them, and what to do then.
+#: Files for which it matters that others may have read them, and what to do then.
 SECRETS = {
     "key": "who has read it can sign tasks, which workers run. To change it take all services down,"
     " remove it and the key penstock:installation in the broker (of the private one the folder"
@@ -28,13 +29,14 @@ SECRETS = {
 
 
 class NotOurs(Exception):
-    """A folder, or a link on the way to it, is another user's."""
+    """A folder, or a link on the way to it, belongs to another user."""
 
 
 def close(home: Path, *inner: Path) -> str | None:
-    """Let nobody else write to the folder ``home``, nor enter those ``inner`` ones in it.
+    """Let nobody else write to the folder ``home``, or enter the ``inner`` folders in it.
 
-    Nor read what is ours in it by its name. What was wrong, in words. Raises NotOurs as ``check``.
+    Nor may others read what has one of our names there. Returns what was wrong, in words. Raises
+    NotOurs as ``check`` does.
     """
     check(home, *inner)
     for folder in inner:
@@ -44,7 +46,7 @@ def close(home: Path, *inner: Path) -> str | None:
     loose = [path for path in (home, *inside) if path.name not in SECRETS and _is_loose(path)]
     said = []
     if home.stat().st_uid != os.geteuid():
-        # A volume of a container: its group is ours.
+        # A container's volume: its group is ours.
         if _mode(home) & 0o002:
             said = [f"others can write to {home}: its owner, root, has to forbid it"]
     elif loose:
@@ -62,7 +64,7 @@ def close(home: Path, *inner: Path) -> str | None:
 
 
 def check(home: Path, *inner: Path) -> None:
-    """Raise NotOurs where another user has made a folder that is there, or a link to ``home``."""
+    """Raise NotOurs if an existing folder, or a link to ``home``, belongs to another user."""
     for path in (home, *home.parents):
         if path.is_symlink():
             _check_owner(path, path.lstat())
@@ -72,7 +74,7 @@ def check(home: Path, *inner: Path) -> None:
 
 
 def unusable(error: OSError, home: Path) -> str | None:
-    """What to do about a file in ``home`` that ``error`` names; None for any other file."""
+    """What to do about a file in ``home`` that ``error`` names. None for any other file."""
     named = error.filename2 or error.filename
     if not isinstance(named, (str, bytes, os.PathLike)):
         return None
@@ -88,12 +90,12 @@ def unusable(error: OSError, home: Path) -> str | None:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether there is no room, or none for this user."""
+    """Whether the disk is full, or this user's quota is."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def forbid_others_to_write() -> None:
-    """Let no file that this process or a child makes be writable by others, whatever its umask."""
+    """Keep files that this process or a child makes from being writable by others."""
     os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
 
 
@@ -102,7 +104,7 @@ def _mode(path: Path) -> int:
 
 
 def _closed(path: Path) -> int | None:
-    """Leave ``path`` to its owner alone, where he is this user; its mode where it was not so."""
+    """Let only the owner access ``path``, if that is this user. Its mode if it was open before."""
     try:
         found = path.lstat()
         folder = stat.S_ISDIR(found.st_mode)
@@ -110,16 +112,16 @@ def _closed(path: Path) -> int | None:
         if not mine or not found.st_mode & OTHERS:
             return None
         path.chmod(0o700 if folder else 0o600)
-    except FileNotFoundError:  # it is gone since it was listed
+    except FileNotFoundError:  # removed since it was listed
         return None
     return stat.S_IMODE(found.st_mode)
 
 
 def _is_loose(path: Path) -> bool:
-    """Whether others can write to ``path``, which is ours; a link is not followed."""
+    """Whether others can write to ``path``, which is ours. A link is not followed."""
     try:
         found = path.lstat()
-    except FileNotFoundError:  # it is gone since it was listed
+    except FileNotFoundError:  # removed since it was listed
         return False
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         return False
@@ -136,6 +138,6 @@ def _tighten(home: Path) -> None:
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Root may do all things anyway: what is root's is as good as ours."""
+    """Raise NotOurs for another user's file. Root's counts as ours: root can do anything."""
     if found.st_uid not in (os.geteuid(), 0):
         raise NotOurs(f"{path} belongs to user {found.st_uid}")

@@ -1,7 +1,7 @@
-"""Settings: read once from arguments and ``PENSTOCK_*`` variables; nobody else reads them.
+"""Settings: read once from arguments and ``PENSTOCK_*`` variables; no other module reads them.
 
-A process that starts another hands its settings on with ``Settings.environment()``, so that every
-process of an installation sees the same ones.
+A process that starts another passes its settings on with ``Settings.environment()``, so that all
+processes of an installation have the same ones.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from . import permissions
 PREFIX = "PENSTOCK_"
 BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
 LEDGER_SCHEMES = ("sqlite", "postgresql")
-#: Written to a new state folder to see that it takes data (bytes). Less free space than this is
-#: as good as none: the ledger and the broker's log grow past it within a minute.
+#: Bytes written to a new state folder to check that it takes data. Less free space than this is as
+#: good as none: the ledger and the broker's log outgrow it within a minute.
 PROBE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -36,13 +36,13 @@ def _broker(url: str) -> str:
     if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a broker URL")
     if scheme == "rediss" and "ssl_cert_reqs=" not in rest:
-        # Where nothing is said of it Celery's library takes any certificate.
+        # Without this option, Celery's library accepts any certificate.
         url += f"{'&' if '?' in rest else '?'}ssl_cert_reqs=required"
     return url
 
 
 def _ledger(url: str) -> str:
-    """A ledger's URL: what is wrong in the rest of it is found where it is opened."""
+    """A ledger's URL. Errors in the rest of it are found when the ledger is opened."""
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in LEDGER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a ledger's URL")
@@ -50,10 +50,10 @@ def _ledger(url: str) -> str:
 
 
 def _store(url: str) -> str:
-    """A checkpoint store's URL; an absolute path as one.
+    """A checkpoint store's URL. An absolute path is turned into a URL.
 
-    Services run in the state folder, so a relative path would be another one there. What is in one
-    process's memory no other process sees.
+    Services run in the state folder, so a relative path would be another one there. A store in one
+    process's memory is invisible to all others.
     """
     if url.startswith("/"):
         url = f"file://{url}"
@@ -77,7 +77,7 @@ def _default_home() -> Path:
 
 
 class Settings(BaseSettings):
-    """What a process of Penstock needs to know. A field's description is what it allows."""
+    """What a process of Penstock needs to know. A field's description says what is allowed."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
@@ -157,7 +157,7 @@ class Settings(BaseSettings):
 
     @property
     def restored(self) -> Path:
-        """A file that is there from when an older ledger was restored until a scheduler knows."""
+        """A file that exists from the restore of an older ledger until a scheduler knows of it."""
         return self.home / "restored"
 
     @property
@@ -166,14 +166,14 @@ class Settings(BaseSettings):
 
     @property
     def run(self) -> Path:
-        """Locks, sockets and the desired state of the services: what only lives while they do."""
+        """Locks, sockets and the services' desired state: what is of use only while they run."""
         return self.home / "run"
 
     def ensure_home(self) -> None:
-        """Make the state folder, private to this user, and see that it takes data.
+        """Make the state folder, private to this user, and check that it takes data.
 
-        Raises UsageError naming ``PENSTOCK_HOME`` when it is read-only, full, not a folder or
-        another user's. What others could write to until now is logged.
+        Raises UsageError naming ``PENSTOCK_HOME`` if it is read-only, full, not a folder or another
+        user's. What others could write to until now is logged.
         """
         if (open_to := self.close_home()) is not None:
             log.warning("%s", open_to)
@@ -181,19 +181,19 @@ class Settings(BaseSettings):
             _probe(self.run / f"probe.{os.getpid()}")
 
     def close_home(self) -> str | None:
-        """Make the state folder, and let nobody else write to it; what was wrong in words.
+        """Make the state folder, and let nobody else write to it. Returns what was wrong, in words.
 
-        Raises UsageError as ``ensure_home``.
+        Raises UsageError as ``ensure_home`` does.
         """
         with self._of_home():
-            permissions.check(self.home)  # nothing is put into another one's
+            permissions.check(self.home)  # nothing is put into another user's folder
             self.home.parent.mkdir(parents=True, exist_ok=True)
             for folder in (self.home, self.run, self.logs):
                 folder.mkdir(mode=0o700, exist_ok=True)
             return permissions.close(self.home, self.run, self.logs)
 
     def check_home(self) -> None:
-        """See that the state folder, where there is one, is this user's. UsageError else."""
+        """Check that the state folder, if it exists, is this user's. Raises UsageError."""
         with self._of_home():
             permissions.check(self.home)
 
@@ -211,12 +211,12 @@ class Settings(BaseSettings):
             raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None
 
     def unusable(self, error: OSError) -> BackendError | None:
-        """``error`` for the user where it is about a file of the state folder; None for others."""
+        """``error`` for the user if it concerns a file of the state folder, else None."""
         words = permissions.unusable(error, self.home)
         return None if words is None else BackendError(words)
 
     def environment(self) -> dict[str, str]:
-        """These settings as variables, for a process that we start."""
+        """These settings as environment variables, for a process that we start."""
         given = self.model_dump(exclude_none=True)
         return {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
 
@@ -232,7 +232,7 @@ def _probe(path: Path) -> None:
 
 
 def load(**overrides: Any) -> Settings:
-    """The settings of this process; an override that is None counts as not given.
+    """The settings of this process. An override that is None counts as not given.
 
     Raises UsageError with the field (or its variable), the value, and what is allowed.
     """

@@ -1,9 +1,9 @@
-"""Where the user's code calls ours: what is meant for the user arrives without our frames.
+"""Hand errors that are meant for the user on to them without our own frames.
 
-A refused argument is the caller's to put right, a broker that is away the operator's, and our own
-frames help neither. So the public functions hand their errors on with a traceback that ends at the
-call. The whole of it is in the log at level DEBUG. What of their text is others' cannot steer the
-terminal that a traceback is printed on.
+A refused argument is for the caller to correct and an absent broker for the operator. Our own
+frames help neither. So the public functions raise their errors with a traceback that ends at the
+call. The whole traceback is in the log at level DEBUG. Foreign text in an error cannot steer the
+terminal on which the traceback is printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import settings
 
 log = logging.getLogger(__name__)
 
-#: Bugs of ours are not among them: those need every frame. Ctrl-C is: it ends the waiting.
+#: Not our own bugs, which need every frame. Ctrl-C is included: it ends the waiting.
 MEANT = (UsageError, TrialFailed, BackendError, KeyboardInterrupt)
 
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, with the errors that are meant for its caller cut to the caller's frames."""
+    """``function``, with the errors meant for its caller cut to the caller's frames."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -66,7 +66,7 @@ def _clean(error: BaseException) -> None:
 
 
 def _beyond_ours(trace: TracebackType | None) -> TracebackType | None:
-    """What is left of a traceback after our frames; a callback of the user's is, for one."""
+    """The rest of a traceback after our frames, such as a callback of the user's."""
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__"))
         # Our context managers pass through contextlib.

@@ -1,8 +1,8 @@
-"""What the history says of a workload, asked in a process of its own.
+"""Ask the history about a workload, in a process of its own.
 
-A service is fitted to the history for each question, which takes two seconds of a core and
-libraries that a scheduler does without otherwise. So its process has what trials leave of the
-cores, and a history in which nothing was faster than the default is answered for at once.
+Each question fits a service to the history. That takes two seconds of a core, and libraries that a
+scheduler does not need otherwise. So the process runs only on what trials leave of the cores. A
+history in which nothing was faster than the default is answered for at once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..ledger.history import entries_from_bodies, entries_to_bodies
 
 log = logging.getLogger(__name__)
 
-#: Seconds that an answer may take.
+#: The most seconds that an answer may take.
 PATIENCE = 600.0
 
 
 class Advice(NamedTuple):
-    """The answer to the ``Consult`` of this id: what to try, () for nothing, and why."""
+    """The answer to the ``Consult`` with this id: what to try (() for nothing), and why."""
 
     consult: str
     workload: str
@@ -40,14 +40,14 @@ class Advice(NamedTuple):
 
 
 class Advisor:
-    """Answers in the background, one question after the other."""
+    """Answers questions in the background, one after the other."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._asked: list[Future[Advice]] = []
 
     def consult(self, question: Consult, entries: Sequence[HistoryEntry]) -> None:
-        """Have ``entries`` asked; ``answers`` has it when it is there."""
+        """Ask ``entries``. ``answers`` returns the answer when it is there."""
         if not any(_worth_having(entry) for entry in entries):
             done: Future[Advice] = Future()
             why = f"the history of {question.machine} knows nothing to reuse"
@@ -59,7 +59,7 @@ class Advisor:
         self._asked.append(self._pool.submit(_ask, question, entries))
 
     def answers(self) -> list[Advice]:
-        """What was answered since the last call."""
+        """The answers that have come since the last call."""
         done = [each for each in self._asked if each.done()]
         self._asked = [each for each in self._asked if not each.done()]
         return [each.result() for each in done]
@@ -91,7 +91,7 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
 
 
 def main() -> None:
-    """The process: one question on its standard input, one answer on its output."""
+    """The process: reads one question from standard input, writes one answer to its output."""
     os.nice(19)
     from ...profiling.similarity.service import Similarity
 

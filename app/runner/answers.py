@@ -1,6 +1,6 @@
-"""What the engine asks of samplers, models, users' policies and the history, answered as events.
+"""Turn the answers of samplers, models, users' policies and the history into events.
 
-None of them is part of the engine, so that a replay needs none: what they said is in the ledger.
+None of these is part of the engine, so a replay needs none: their answers are in the ledger.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Event | None:
-    """The sampler's answer; None where the study is over. One that raises ends its study."""
+    """The sampler's answer. None if the study is over. A sampler that raises ends its study."""
     study = state.studies.get(ask.study)
     if study is None:
         return None
@@ -40,7 +40,7 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
         else:
             source = state.trials[ask.fork.source].params
             answer = Answer((samplers.explore(study.spec, len(trials), source),), False)
-    except Exception as error:  # whatever a sampler raises; without one no study goes on
+    except Exception as error:  # anything a sampler may raise; without one no study goes on
         log.exception("the sampler of %s raised", ask.study)
         reason = f"the sampler {study.spec.sampler} raised {error!r}"
         return StudyFailed(at=at, cause=ask.id, study=ask.study, reason=reason)
@@ -56,7 +56,7 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
 
 
 def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
-    """The plans of a policy of the user's, or that it gave none."""
+    """The plans of a user's policy, or the event that it gave none."""
     try:
         found = policies.plan(ask.policy, [each for _, each in ask.snapshots])
     except UsageError as error:
@@ -66,7 +66,7 @@ def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
 
 
 def advice(advisor: Advisor, at: float) -> Iterator[Event]:
-    """What the history has answered since the last call."""
+    """The history's answers since the last call."""
     for each in advisor.answers():
         yield Advised(
             at=at, cause=each.consult, workload=each.workload, config=each.config, why=each.why
@@ -74,19 +74,19 @@ def advice(advisor: Advisor, at: float) -> Iterator[Event]:
 
 
 def configs(ask: AskConfigs, at: float) -> Event:
-    """Configurations to try; none where the model raises, and the study goes on with the others."""
+    """Configurations to try; () if the model raises. The study then goes on without new ones."""
     from ..optuna_bridge.system_sampler import (
         propose,  # here, since it brings Optuna and few studies ask
     )
 
     try:
         found = propose(ask)
-    except Exception:  # whatever Optuna raises: a study is not about its system parameters
+    except Exception:  # anything Optuna may raise: system parameters never end a study
         log.exception("no configurations were proposed for workload %s", ask.workload)
         found = ()
     return ConfigsProposed(at=at, cause=ask.id, workload=ask.workload, configs=found)
 
 
 def trials_of(state: EngineState, study: str) -> list[Trial]:
-    """A study's trials by number, as samplers are shown them."""
+    """A study's trials by number, as samplers see them."""
     return [state.trials[name] for name in state.studies[study].trials]

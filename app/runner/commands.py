@@ -1,8 +1,8 @@
-"""Clients' commands as events: checked against the engine's state before anything happens.
+"""Turn clients' commands into events, checked against the engine's state before anything happens.
 
-A sealed command can still be wrong, for its client may be of another version than this scheduler.
-All of it is checked here, for an event that was once written down is handled again at every start:
-one that cannot be handled would keep the scheduler down for ever.
+A sealed command can still be wrong, for example if its client has another version than this
+scheduler. All of it is checked here, because a recorded event is handled again at every start: one
+that cannot be handled would keep the scheduler down forever.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ KINDS = (
     "submit, cancel, pause, resume, weigh, extend, enqueue, ask, tell, close, import, drain,"
     " undrain, free, remember"
 )
-#: So many names of devices are listed where one is not found.
+#: How many names of devices are listed when one is not found.
 NAMED = 10
 
 
 def id_of(body: Mapping[str, Any]) -> str:
-    """The id of a command, by which its client is answered. Forged where it has none."""
+    """The id of a command, by which its client is answered. Raises Forged if there is none."""
     name = body.get("id")
     if not isinstance(name, str) or not REPLY.fullmatch(reply_name(name)):
         raise Forged("form", "a command without an id that can be answered")
     return name
 
 
-#: What the ledger has of a study that is over: its spec, its status, its trials.
+#: What the ledger has of a study that is over: its specification, status and trials.
 FindPast = Callable[[str], tuple[StudySpec, str, Past]]
 
 
 def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindPast) -> Event:
-    """The event that a command asks for. UsageError says what is wrong with it."""
+    """The event that a command asks for. UsageError says what is wrong with the command."""
     kind = body.get("kind")
     try:
         if kind == "submit":
@@ -91,15 +91,15 @@ def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindP
         return _of_study(body, state, at)
     except PenstockError:
         raise
-    except Exception as error:  # whatever a check raises over a value that it did not expect
+    except Exception as error:  # a check may raise anything for an unexpected value
         shown = kind if isinstance(kind, str) else type(kind).__name__
         raise UsageError(f"a malformed command of kind {shown!r} is refused: {error!r}") from error
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
-    """What a client is told of the command that became ``event``, besides that it was accepted.
+    """The reply to the command that became ``event``, besides that it was accepted.
 
-    UsageError where what it asked for is not there.
+    Raises UsageError if what it asked for does not exist.
     """
     if isinstance(event, TrialAsked):
         trial = state.trials.get(trial_id(event.study, event.number))
@@ -150,7 +150,7 @@ def _seconds(within: Any) -> float:
 
 
 def _devices(names: Any, known: Collection[str], what: str) -> tuple[str, ...]:
-    """The full names of devices named by unique prefixes, each once."""
+    """The full names of devices that are given by unique prefixes, each once."""
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         raise UsageError.refuse("devices", names, f"the names of {what}s")
     return tuple(dict.fromkeys(_device(name, sorted(known), what) for name in names))
@@ -186,7 +186,7 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
 
 
 def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: FindPast) -> Event:
-    """More trials: ``by`` so many, or up to so many (``to``), of which some may be there."""
+    """Extend a study: by ``by`` trials, or to a total of ``to``, some of which may exist."""
     name, past = str(body.get("study", "")), None
     if name in state.finished:
         spec, status, past = find(name)
@@ -294,7 +294,7 @@ def _check_name(spec: StudySpec, state: EngineState) -> None:
 
 
 def _check_plan(plan: StrategySpec) -> None:
-    """See that rungs rise and end: the engine counts them."""
+    """Check that rungs rise and end, since the engine counts them."""
     whole("strategy.min_epochs", plan.min_epochs, low=1)
     whole("strategy.eta", plan.eta, low=2)
     if plan.max_epochs is not None:
@@ -306,7 +306,7 @@ def _check_plan(plan: StrategySpec) -> None:
 
 
 def _check_known(spec: StudySpec) -> None:
-    """See that engine and sampler know all that ``spec`` names."""
+    """Check that engine and sampler know everything that ``spec`` names."""
     for field, value, known in (
         ("contract", spec.contract, CONTRACTS),
         ("exactness", spec.exactness, EXACTNESS),

@@ -1,7 +1,7 @@
-"""Is what an import brings a study as Penstock would have made it?
+"""Check that an imported study could be one of Penstock's own.
 
-An export is a text file, which anybody can edit. What does not fit together in it would be shown
-for ever as a study's result, so it is refused by the field's name before anything is written.
+An export is a text file, which anybody can edit. An inconsistency would be shown forever as a
+study's result. So it is refused, with the field's name, before anything is written.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ...scheduler.model.study import OVER, StudySpec, number_of, trial_id
 from ...scheduler.model.trial import FINAL, TrialState
 from ..spec.space import check_params
 
-#: An id is part of file names: of reports, of logs.
+#: A study's id is part of file names: those of reports and logs.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-#: Contracts whose trials have values without epochs.
+#: Contracts whose trials can have values without epochs.
 _OWN_VALUES = ("objective", "ask")
 
 
 def check_imported(event: StudyImported) -> None:
-    """Raise ``UsageError`` with the first field that does not fit the others."""
+    """Raise ``UsageError`` for the first field that does not agree with the others."""
     record, trials = event.record, event.trials
     spec = record.spec
     if not _ID.fullmatch(spec.id):
@@ -54,7 +54,7 @@ def _check_trial(spec: StudySpec, trial: PastTrial, n_trials: int) -> None:
             if not 0 <= number_of(name) < n_trials:
                 raise refuse("origin", number_of(name), "a trial that is in the file")
     epochs = [each.epoch for each in trial.epochs]
-    # Counted first: a list up to an epoch of some digits more would fill the memory.
+    # Counted first: a list up to a huge epoch number would fill the memory.
     if len(epochs) != max(0, trial.epoch - begin) or epochs != [*range(begin + 1, trial.epoch + 1)]:
         raise refuse("epochs", epochs, f"{begin + 1} to its epoch, {trial.epoch}, each once")
     for each in trial.epochs:
@@ -93,12 +93,12 @@ def _check_params(spec: StudySpec, trial: PastTrial, refuse: Any) -> None:
     for name, text in trial.drawn:
         try:
             json_to_distribution(text)
-        except Exception as error:  # whatever Optuna raises
+        except Exception as error:  # anything Optuna may raise
             raise refuse(f"drawn[{name!r}]", text, "a distribution of Optuna's") from error
 
 
 def _same(one: float | None, other: float | None) -> bool:
-    """Equal, or both no numbers."""
+    """Whether both are equal, or both NaN."""
     if one is None or other is None:
         return one is other
     return one == other or (math.isnan(one) and math.isnan(other))

@@ -1,11 +1,11 @@
-"""Policies of the user's, ``module:function``, in a process of their own that can be cut off.
+"""Run users' policies, ``module:function``, in a process that can be killed.
 
-Theory of operation. A policy is code that nobody here has read: it may raise, hang, or print. So it
-runs in a child process, one line of JSON for each question and each answer. The child limits itself
-to ``BUDGET`` seconds of CPU time a plan by a timer of the kernel's, whose signal ends it; for one
-that sleeps the caller waits no longer than ``PATIENCE``. What was cut off is started anew when it
-is asked again, and so is one that failed and whose file has changed since. Errors of the child are
-told in words; the engine decides what follows from them.
+Theory of operation. A policy is unknown code: it may raise, hang, or print. So it runs in a child
+process, with one line of JSON for each question and each answer. The child limits itself to
+``BUDGET`` seconds of CPU time for a plan. A timer of the kernel's sends the signal that ends it.
+For a policy that sleeps, the caller waits no longer than ``PATIENCE``. A child that was killed is
+started again for the next question. So is one whose policy failed and whose file has changed since.
+Errors of the child are reported in words; the engine decides what follows from them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ...scheduler.model.snapshot import Plan, Policy, Snapshot, fault
 from ...scheduler.policies.registry import find_policy, is_plugin
 from ..ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 
-#: CPU seconds that one plan may take.
+#: The most CPU seconds for one plan.
 BUDGET = 0.5
-#: Seconds that are waited for one plan: several times its budget, for the machine may be busy.
+#: Seconds to wait for one plan. Several times the budget, since the machine may be busy.
 PATIENCE = 3.0
-#: Seconds in which the child has to import the user's module.
+#: Seconds in which the child must import the user's module.
 START_WITHIN = 60.0
 
 
 def check_policy(policy: str) -> None:
-    """Raise UsageError where there is no policy of that name, or the user's cannot be imported."""
+    """Raise UsageError if no policy has that name, or if the user's cannot be imported."""
     if not is_plugin(policy):
         find_policy(policy)
         return
@@ -50,7 +50,7 @@ def check_policy(policy: str) -> None:
 
 
 class PluginHost:
-    """Asks policies of the user's. One at a time is loaded."""
+    """Asks users' policies. One is loaded at a time."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -61,13 +61,13 @@ class PluginHost:
         self._failed = False
 
     def load(self, policy: str) -> None:
-        """Import ``policy``. UsageError says why it cannot be had."""
+        """Import ``policy``. UsageError says why it cannot be imported."""
         if why := self._start(policy):
             allowed = f"module:function that can be imported ({why})"
             raise UsageError.refuse("policy", policy, allowed)
 
     def _start(self, policy: str) -> str:
-        """See to it that ``policy`` is at hand; why it is not, in words, else nothing."""
+        """Make sure that ``policy`` is loaded. Returns why it is not, in words, or nothing."""
         alive = self._child is not None and self._child.poll() is None
         if alive and self._name == policy and not (self._failed and self._changed()):
             return ""
@@ -90,7 +90,7 @@ class PluginHost:
         return self._written_at() != self._read_at
 
     def _written_at(self) -> int:
-        """When the file of the policy was last written (ns); 0 where there is none."""
+        """When the policy's file was last written (ns). 0 if there is no file."""
         if self._file is None:
             return 0
         with suppress(OSError):
@@ -126,7 +126,7 @@ class PluginHost:
         return plan
 
     def _read(self, seconds: float) -> dict[str, Any] | None:
-        """The child's next line; None where it ends, or says nothing within ``seconds``."""
+        """The child's next line. None if it ends, or says nothing within ``seconds``."""
         assert self._child is not None
         assert self._child.stdout is not None
         pipe = self._child.stdout.fileno()
@@ -143,7 +143,7 @@ class PluginHost:
             found = json.loads(line)
         except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict):  # its code has written where answers go
+        if not isinstance(found, dict):  # its code wrote to the pipe for answers
             raise UsageError(f"gave what is no answer: {line[:80]!r}")
         return found
 
@@ -156,7 +156,7 @@ class PluginHost:
 
 
 def _silence(status: int | None) -> str:
-    """Why a child that has this exit status (None: it has none) gave no answer."""
+    """Why a child with this exit status (None: it still runs) gave no answer."""
     if status is None:
         return f"gave no plan within {PATIENCE:g} s"
     if status == -signal.SIGPROF:
@@ -167,8 +167,8 @@ def _silence(status: int | None) -> str:
 
 
 def main() -> None:
-    """The child: import, then answer line by line until the caller is gone."""
-    # Beyond its budget the log has where it was.
+    """The child: import the policy, then answer line by line until the caller has gone."""
+    # When the budget is exceeded, the log shows where the policy was.
     faulthandler.register(signal.SIGPROF, chain=True)
     # What the policy prints goes to the log; answers have a pipe of their own.
     out = os.fdopen(os.dup(1), "w")
@@ -212,7 +212,7 @@ def main() -> None:
 
 
 def _where(error: Exception, file: str) -> str:
-    """The line that raised: the last one of the user's file, if that is on the way."""
+    """The line that raised: the last one in the user's file, if the traceback has any."""
     frames = traceback.extract_tb(error.__traceback__)
     last = next((each for each in reversed(frames) if each.filename == file), frames[-1])
     return f" ({last.filename}, line {last.lineno}, in {last.name})"
@@ -232,7 +232,7 @@ def _imported(policy: str) -> Policy:
 
 
 def _limited(policy: Policy, snapshot: Snapshot) -> object:
-    """What the policy returns; beyond its budget of CPU time this process ends."""
+    """What the policy returns. If it exceeds its budget of CPU time, this process ends."""
     signal.setitimer(signal.ITIMER_PROF, BUDGET)
     try:
         return policy(snapshot)

@@ -1,13 +1,17 @@
-"""What a look at the broker shows: devices that came or went, attempts that will never report.
+"""Compare the broker with the engine's state: new and missing devices, attempts that are lost.
 
-Leases expire on the broker's clock, so no clock of a worker matters. An attempt is lost when its
-fence is gone (the broker lost its data) or was never published (the scheduler died between the
-ledger's commit and the publication), when no worker claimed it in time (the message was lost, or
-its worker hangs), when its lease ran out (the worker died or was stopped), or when it says done and
-the report never came. Being wrong costs repeated work, never a wrong result: the fence moves on.
+Leases expire on the broker's clock, so the workers' clocks do not matter. An attempt is lost
 
-A worker that was told to stop waits for what it runs. Where no end of that is in sight, nothing is
-gained by waiting: the attempt is given up at once, so that the worker can leave.
+- when its fence is gone (the broker lost its data) or was never published (the scheduler died
+  between the ledger's commit and the publication),
+- when no worker claimed it in time (the message was lost, or its worker hangs),
+- when its lease expired (the worker died or was stopped), or
+- when it is marked done and its report never came.
+
+A wrong verdict costs repeated work, but never gives a wrong result: the fence moves on.
+
+A worker that was told to stop waits for what it runs. If the end of that is not in sight, nothing
+is gained by waiting. The attempt is given up at once, so that the worker can leave.
 """
 
 from __future__ import annotations
@@ -22,24 +26,24 @@ if TYPE_CHECKING:
     from ..common.ports import AttemptSeen, Survey
 
 #: Seconds after the ledger's commit in which a fence must be on the broker. It is published in the
-#: same turn of the loop, so this only has to tell an earlier turn's dispatch from this one's.
+#: same turn of the loop, so this need only tell an earlier turn's dispatch from this one's.
 PUBLISH_TIMEOUT = 0.2
 #: Seconds in which the report of an attempt that is done must have been read.
 REPORT_TIMEOUT = 10.0
-#: Seconds that a worker which was told to stop is given to end an epoch (its agent ends it then).
+#: Seconds that a worker that was told to stop may take to end an epoch (then its agent ends it).
 DRAIN_GRACE = 30.0
-#: The same where the end of what it runs is not in sight: no epoch of it was ever measured, one
-#: takes longer than the grace, or this one has taken twice its time.
+#: The same if the end of what it runs is not in sight: no epoch of it was ever measured, an epoch
+#: takes longer than the grace, or this epoch has taken twice the usual time.
 ENDLESS_GRACE = 2.0
 ENDLESS = "its worker was told to stop, and the end of what ran there was not in sight"
-#: Why a device left that had said before that it takes nothing more.
+#: Why a device left that had announced that it takes no more segments.
 STOPPED = "its worker was stopped"
 
 
 class Reaper:
     """Turns surveys into events.
 
-    It remembers only since when an attempt has said done, and since when a device drains.
+    It remembers only since when each attempt has been done, and since when each device has drained.
     """
 
     def __init__(self, claim_timeout: float) -> None:
@@ -50,10 +54,10 @@ class Reaper:
     def findings(
         self, survey: Survey, state: EngineState, at: float, *, blind: bool = False
     ) -> Iterator[Event]:
-        """Events for what differs between the broker and the engine's state.
+        """Events for the differences between the broker and the engine's state.
 
-        ``blind``: the broker was away just now, so that silence proves nothing yet: what expires
-        there could not be renewed. What never expires and is missing is lost all the same.
+        ``blind``: the broker was away just now, so silence proves nothing yet, because what expires
+        there could not be renewed. What never expires and is missing is lost nevertheless.
         """
         yield from _devices(survey, state, at, blind=blind)
         self._done_since = {f: t for f, t in self._done_since.items() if f in state.attempts}
@@ -87,7 +91,7 @@ class Reaper:
         return "its last report was lost" if at - since > REPORT_TIMEOUT else None
 
     def _endless(self, attempt: Attempt, state: EngineState, at: float) -> bool:
-        """Whether it runs where a worker was told to stop, and will not end before that must."""
+        """Whether its worker was told to stop, and it will not end before the worker must."""
         told = [self._draining_since.get(member.device, at) for member in attempt.segment.members]
         if at - min(told) <= ENDLESS_GRACE:
             return False
@@ -109,7 +113,8 @@ def _devices(survey: Survey, state: EngineState, at: float, *, blind: bool) -> I
     for name, known in list(state.devices.items()):
         if name not in survey.devices:
             if not blind:
-                # Who drains was told to stop; whoever else is gone died, or cannot be reached.
+                # A draining device was told to stop. Any other that has gone died or cannot be
+                # reached.
                 told = known.draining or name in survey.stopped
                 reason = STOPPED if told else f"{name} stopped answering"
                 yield DeviceLeft(at=at, device=name, reason=reason)

@@ -1,4 +1,4 @@
-"""Reports of workers as events: the border between the wire's JSON and the engine's values."""
+"""Turn workers' reports into events: from the JSON of messages to the engine's values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..common.validation import LARGEST
 class Question:
     """A running objective asks for ``name``, drawn from ``distribution`` (Optuna's JSON).
 
-    The answer belongs at ``reply``, a place without the prefix of our keys.
+    The answer belongs at ``reply``, a key without our prefix.
     """
 
     trial: str
@@ -42,7 +42,7 @@ class Question:
 
 
 def to_question(body: Mapping[str, Any]) -> Question:
-    """The question in a worker's report of kind ``suggest``. Forged when it is malformed."""
+    """The question in a worker's report of kind ``suggest``. Raises Forged if malformed."""
     try:
         texts = {name: body[name] for name in ("trial", "name", "distribution", "reply")}
         _check_reply(_text(texts, "reply"))
@@ -57,22 +57,22 @@ def _check_reply(place: str) -> None:
 
 
 def to_event(body: Mapping[str, Any], at: float) -> Event:
-    """The event that a worker's report means. Forged when the report is malformed."""
+    """The event that a worker's report means. Raises Forged if the report is malformed."""
     kind = body.get("kind")
     try:
         return _READERS[kind](body, at)  # type: ignore[index]  # whatever it is, it is looked up
-    except Exception as error:  # whatever a reader raises over a value that it did not expect
+    except Exception as error:  # a reader may raise anything for an unexpected value
         shown = kind if isinstance(kind, str) else type(kind).__name__
         raise Forged("form", f"a malformed report of kind {shown!r}: {error!r}") from error
 
 
 def _trial(body: Mapping[str, Any], at: float) -> dict[str, Any]:
-    """The fields of every event of a trial."""
+    """The fields that every event of a trial has."""
     return {"at": at, "cause": _text(body, "cause"), "trial": _text(body, "trial")}
 
 
 def _attempt(body: Mapping[str, Any], at: float) -> dict[str, Any]:
-    """The fields of every event of an attempt."""
+    """The fields that every event of an attempt has."""
     return {**_trial(body, at), "fence": _whole(body, "fence")}
 
 

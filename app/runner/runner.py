@@ -3,10 +3,11 @@
 Theory of operation. A turn takes what has arrived, turns it into events, and lets the engine handle
 each. The turn's events and all that they changed go into the ledger in one transaction (a group
 commit: under load many events share one sync). Only then are the decisions carried out and the
-messages acknowledged, in one round trip. A crash before the commit loses nothing, because the
-messages were not acknowledged and are read again; a crash after it loses decisions, which the
-reaper notices as attempts that were never published. Refused events (late, repeated) are not
-written.
+messages acknowledged, in one round trip.
+
+A crash before the commit loses nothing, because the messages were not acknowledged and are read
+again. A crash after it loses decisions, which the reaper notices as attempts that were never
+published. Refused events (late, repeated) are not written.
 
 The same loop runs live and simulated: transport, ledger, sampler host and clock are arguments.
 """
@@ -60,11 +61,11 @@ from .reports import Question, to_event, to_question
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at devices and leases.
+#: Seconds between two surveys of devices and leases.
 SURVEY_EVERY = 0.25
 #: Events between two snapshots of the engine's state.
 SNAPSHOT_EVERY = 2000
-#: After the broker was away: seconds in which silence of devices and leases proves nothing.
+#: Seconds after an outage of the broker in which silent devices and leases prove nothing.
 BLIND_AFTER_OUTAGE = 2.0
 
 
@@ -73,7 +74,7 @@ def _refusal(kind: str, why: str) -> str:
 
 
 def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
-    """What the client is told of a command over which the scheduler failed."""
+    """The reply to the client of a command on which the scheduler failed."""
     if message.stream != "commands":
         return []
     why = f"the scheduler failed over this command, which is a bug of Penstock: {error!r}"
@@ -84,11 +85,17 @@ def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
 class _Turn:
     """What one turn of the loop collects between receiving and acting."""
 
+    #: Accepted events with their sequence numbers.
     events: list[tuple[int, Event]] = field(default_factory=list)
+    #: What the transport is to carry out.
     orders: Orders = field(default_factory=Orders)
+    #: URIs of checkpoints to delete.
     discards: list[str] = field(default_factory=list)
+    #: (command id, JSON text) of the commands that were carried out or refused.
     replies: list[tuple[str, str]] = field(default_factory=list)
+    #: New entries of the history of tuned system parameters.
     history: list[HistoryEntry] = field(default_factory=list)
+    #: Questions to the history.
     consults: list[Consult] = field(default_factory=list)
 
 
@@ -110,7 +117,7 @@ class Runner:
     ) -> None:
         """``discard`` deletes checkpoints by their URIs, soon and in the background."""
         self.engine = engine
-        #: The ledger failed: the engine may be ahead of it, and must be rebuilt from it.
+        #: The ledger failed. The engine may be ahead of it, and must be rebuilt from it.
         self.broken = False
         self._ledger = ledger
         self._transport = transport
@@ -127,17 +134,17 @@ class Runner:
         self._turn = _Turn()
 
     def restored(self) -> None:
-        """The ledger is an older one, put back: to be said before ``start``. Errors as ``turn``."""
+        """Call before ``start`` if the ledger is a restored older one. Errors as ``turn``."""
         self._transport.open()
         now = self._clock.now()
         self._apply(LedgerRestored(at=now))
-        self._write(())  # before anything is sent out: trials are released by it
+        self._write(())  # before anything is sent out, since it releases trials
         self._apply(Tick(at=now))
         self._plan()
         self._write(())
 
     def start(self, *events: Event) -> None:
-        """Open the transport, take in ``events``, and ask again what was left unanswered."""
+        """Open the transport, apply ``events``, and repeat the questions that were not answered."""
         self._transport.open()
         for event in events:
             self._apply(event)
@@ -150,10 +157,12 @@ class Runner:
         self._write(())
 
     def turn(self, timeout: float) -> int:
-        """One turn of the loop, waiting at most ``timeout`` seconds; how many events counted.
+        """One turn of the loop, waiting at most ``timeout`` seconds.
 
-        BackendError where the broker or the ledger does not answer; ``broken`` then tells whether
-        it was the ledger. The broker may be asked again.
+        Returns the number of events that counted (were not refused).
+
+        Raises BackendError if the broker or the ledger does not answer; ``broken`` then says
+        whether it was the ledger. If it was the broker, ``turn`` may be called again.
         """
         messages = self._transport.receive(min(timeout, self._until_wake()))
         now = self._clock.now()
@@ -164,7 +173,7 @@ class Runner:
         return self._write(messages)
 
     def outage(self) -> None:
-        """The broker was away: what it says of leases is not to be believed for a while."""
+        """Call after an outage of the broker. What it says of leases is ignored for a while."""
         self._blind_until = self._clock.now() + BLIND_AFTER_OUTAGE
         self._transport.open()
 
@@ -189,8 +198,8 @@ class Runner:
         except PenstockError:
             raise
         except Exception as error:
-            # It is in form, and we failed over it. Read again at every start, it would keep the
-            # scheduler down for ever; and the engine may have handled half of it.
+            # The message has the right form, and handling it failed. If it were read again at every
+            # start, the scheduler could never run; and the engine may have handled half of it.
             log.exception("entry %s of %s cannot be handled", message.id, message.stream)
             self.broken = True
             self._transport.drop(message, Forged("handling", repr(error)))
@@ -199,7 +208,7 @@ class Runner:
             raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
 
     def _command(self, body: dict[str, Any], now: float) -> None:
-        """Carry out a client's command once; a repeated one gets the same reply again."""
+        """Carry out a client's command once. A repeated command gets the same reply again."""
         name = commands.id_of(body)
         if body.get("kind") == "plan":  # a question: nothing of it is kept
             plan = outlook(self.engine, now)
@@ -210,19 +219,19 @@ class Runner:
         reply = dict(self._turn.replies).get(name) or self._reply_to(name)
         if reply is None:
             if body.get("kind") == "extend":
-                self._write(())  # what is over is asked of the ledger
+                self._write(())  # the ledger is asked for studies that are over
             try:
                 reply = json.dumps({"ok": True} | self._carry_out(body, now))
             except LedgerDamaged:
-                raise  # nor is the refusal written to it
+                raise  # the refusal cannot be written to it either
             except PenstockError as error:
                 reply = _refusal(type(error).__name__, str(error))
             self._turn.replies.append((name, reply))
         self._turn.orders.answers.append((reply_name(name), reply))
 
     def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:
-        """Do what a command asks for, and what its client is told of it."""
-        if body.get("kind") == "remember":  # the engine keeps nothing of it: the ledger does
+        """Do what a command asks for. Returns the reply to its client."""
+        if body.get("kind") == "remember":  # the ledger keeps it, not the engine
             self._turn.history += entries_from_bodies(body.get("entries"))
             return {}
         event = commands.to_event(body, self.engine.state, now, self._ledger.past)
@@ -239,7 +248,7 @@ class Runner:
         return reply
 
     def _suggest(self, body: dict[str, Any], now: float) -> None:
-        """One parameter of a running objective: known already, or drawn now and written down."""
+        """One parameter of a running objective: known already, or drawn now and recorded."""
         question = to_question(body)
         trial = self.engine.state.trials.get(question.trial)
         if trial is None or trial.fence != question.fence:
@@ -259,8 +268,9 @@ class Runner:
             value = self._samplers.suggest(
                 spec, trial, name, text, answers.trials_of(self.engine.state, study)
             )
-        except Exception as error:  # whatever Optuna raises for a range that cannot be
-            # What an objective asks for is its author's: the trial fails, and this loop goes on.
+        except Exception as error:  # anything Optuna may raise for an impossible range
+            # The objective's author is responsible for what it asks: the trial fails, and the loop
+            # goes on.
             log.warning("no value for %s of %s: %r", name, trial.id, error)
             return {"error": str(error)}
         event = Suggested(at=now, trial=trial.id, name=name, value=value, distribution=text)
@@ -273,7 +283,7 @@ class Runner:
         return max(0.0, due - self._clock.now())
 
     def _timed(self, now: float) -> None:
-        """What only time brings: leases that ran out, devices that came and went, a due plan."""
+        """Events that time brings: expired leases, devices that came or went, a due plan."""
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every
             self._look(now)
@@ -300,7 +310,7 @@ class Runner:
     # -- deciding --------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> bool:
-        """Let the engine handle one event and keep what follows; False where it does not count."""
+        """Let the engine handle one event, and keep its decisions. False if it is refused."""
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:
@@ -345,7 +355,7 @@ class Runner:
             self._apply(answer)
 
     def _plan(self) -> None:
-        """Answer what the engine asks of a policy of the user's, until it asks no more."""
+        """Answer the engine's questions to users' policies, until it asks no more."""
         while (ask := self.engine.state.plan_asked) is not None:
             if not self._apply(answers.plans(self._policies, ask, self._clock.now())):
                 return

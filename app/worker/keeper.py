@@ -1,9 +1,9 @@
-"""The keeper: the one thread of a worker that sees to everything but segments.
+"""The keeper: the one thread of a worker that does everything except run segments.
 
-It keeps the device registered and the leases alive, one pipeline for all of them every third of a
-lease; passes on what the broker answers (a cut is wanted, fenced off); hears what trainers say
-while no segment runs in them (a checkpoint became durable, an end); reads which trials were
-released; and notices when the node agent is gone.
+It keeps the device registered and the leases alive, all in one pipeline every third of a lease. It
+passes on what the broker answers (a cut is wanted, fenced off). It reads what trainers say while no
+segment runs in them (a checkpoint became durable, the trainer ended). It reads which trials were
+released. And it notices when the node agent has gone.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .trainers import Slot, Trainer, TrainerGone
 log = logging.getLogger(__name__)
 
 AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
-#: An idle trainer that says so many messages without a pause is ended: no code of ours does.
+#: An idle trainer that says so many messages in a row is ended: none of our code does that.
 MOST_HEARD = 10_000
 
 
 class Listener(Protocol):
-    """Whom the keeper tells what it has seen. Called on the keeper's thread."""
+    """The keeper reports what it has seen to this. Called on the keeper's thread."""
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
 
@@ -51,7 +51,7 @@ class Listener(Protocol):
 
 
 class Keeper(threading.Thread):
-    """Sessions and idle trainers are given to it and taken back by the slots' threads."""
+    """The slots' threads hand it sessions and idle trainers, and take them back."""
 
     def __init__(self, device: Device, url: str, lease_ms: int, listener: Listener) -> None:
         super().__init__(name="keeper", daemon=True)
@@ -61,7 +61,7 @@ class Keeper(threading.Thread):
         self._url = url
         self._lease_ms = lease_ms
         self._listener = listener
-        # A broker that does not answer may hold up the keeper for one beat, not for more.
+        # A broker that does not answer may delay the keeper for one beat, not for more.
         self._client = protocol.connect(url, timeout=max(0.3, lease_ms / 3000))
         self._dropped = Dropped()
         self._sessions: dict[str, Session] = {}
@@ -81,7 +81,7 @@ class Keeper(threading.Thread):
     # -- for other threads -----------------------------------------------------------------------
 
     def add(self, session: Session) -> None:
-        """Keep this session's lease from now on; it was just claimed."""
+        """Keep this session's lease from now on. It was claimed just now."""
         self._sessions[session.owner] = session
         if time.monotonic() + session.task.lease_ms / 3000 < self._due:
             self._due = 0.0
@@ -95,24 +95,24 @@ class Keeper(threading.Thread):
         return len(self._sessions)
 
     def watch(self, slot: Slot, trainer: Trainer) -> None:
-        """No segment runs in ``trainer``: hear what it still has to say."""
+        """No segment runs in ``trainer`` now. The keeper reads what it still says."""
         for fd in trainer.descriptors:
             self._idle[fd] = (slot, trainer)
             self._epoll.register(fd, select.EPOLLIN)
 
     def leave(self, trainer: Trainer) -> None:
-        """A segment is about to run in ``trainer``: its lines are the session's."""
+        """A segment is about to run in ``trainer``. The session reads its lines."""
         for fd in trainer.descriptors:
             if self._idle.pop(fd, None):
                 self._epoll.unregister(fd)
 
     def post(self, command: protocol.Command) -> None:
-        """Send ``command`` to the broker soon, and again until it is there."""
+        """Send ``command`` to the broker soon, and repeat it until it has arrived."""
         self._outbox.append(command)
         self.wake()
 
     def drain(self) -> None:
-        """Tell the scheduler that this device takes nothing more. Safe in a signal handler."""
+        """Tell the scheduler that this device takes no more segments. Safe in a signal handler."""
         self.draining = True
         self._due = 0.0
         self.wake()
@@ -121,16 +121,16 @@ class Keeper(threading.Thread):
         os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
-        """End the thread, and say that the device is gone."""
+        """End the thread, and report that the device has gone."""
         self._over = True
         self.wake()
         self.join()
         self.sign_off()
 
     def sign_off(self) -> None:
-        """Say that the device is gone. On this thread, or once it has ended.
+        """Report that the device has gone. Called on this thread, or after it has ended.
 
-        Its record stays for the scheduler, which reads there whether it drained before.
+        The device's record remains: from it the scheduler learns whether the device drained before.
         """
         device = self._device.name
         try:
@@ -157,7 +157,7 @@ class Keeper(threading.Thread):
                 self._away = True
                 self._due = time.monotonic() + self._period()
             except Exception:
-                # Without its keeper a worker loses every lease: what is wrong is logged instead.
+                # A worker without its keeper loses every lease. So the error is logged instead.
                 log.exception("the keeper stumbled")
                 self._due = time.monotonic() + self._period()
 
@@ -174,7 +174,7 @@ class Keeper(threading.Thread):
                 self.hear(*found)
 
     def hear(self, slot: Slot, trainer: Trainer) -> None:
-        """Take what an idle trainer has said so far."""
+        """Read what an idle trainer has said so far."""
         if not trainer.reading.acquire(blocking=False):
             return  # a session has taken it meanwhile
         gone = ""
@@ -184,7 +184,7 @@ class Keeper(threading.Thread):
                 if line.get("op") in ("durable", "undurable"):
                     self._listener.durable(trainer, line)
                 heard += 1
-                if heard == MOST_HEARD:  # the leases wait
+                if heard == MOST_HEARD:  # the leases must not wait
                     trainer.kill()
                     gone = f"it said {heard:,} messages in a row"
                     break
@@ -202,7 +202,7 @@ class Keeper(threading.Thread):
         return min([self._lease_ms, *leases]) / 3000
 
     def _send(self) -> None:
-        """The outbox, and when it is time the beat, in one round trip."""
+        """Send the outbox, and the beat if it is due, in one round trip."""
         posted = len(self._outbox)
         commands = [self._outbox[i] for i in range(posted)]
         beat = time.monotonic() >= self._due

@@ -1,4 +1,4 @@
-"""What a worker says to the broker: claims, reports, questions; patient while it is away."""
+"""A worker's side of the broker: claims, reports, questions; repeated while it is away."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ..broker.dropped import Dropped
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which a report is tried again while the broker is away. By then the lease has long
-#: run out, and the trial stays warm in its trainer.
+#: Seconds for which a report is repeated while the broker is away. By then the lease expired long
+#: ago, and the trial stays warm in its trainer.
 REPORT_PATIENCE = 60.0
-#: The same for a claim: an unclaimed message is soon sent anew by the scheduler.
+#: The same for a claim: the scheduler soon sends an unclaimed message anew.
 CLAIM_PATIENCE = 5.0
-#: Seconds between two looks at whether a meeting is still wanted.
+#: Seconds between two checks that a meeting is still wanted.
 MEET_LOOK = 0.25
-#: Seconds after which an unanswered question is asked again (the scheduler may have been killed).
+#: Seconds after which an unanswered question is repeated (the scheduler may have been killed).
 ASK_AGAIN = 2.0
 
-#: The trainers of a gang, as its ranks find them.
+#: The trainers of a gang, as its ranks receive them.
 _IDENTITIES = TypeAdapter(tuple[str, ...])
 
 _T = TypeVar("_T")
 
 
 class Link:
-    """A worker's connection to the broker; its methods may be called from any thread."""
+    """A worker's connection to the broker. Its methods may be called from any thread."""
 
     def __init__(self, url: str) -> None:
         self.client = protocol.connect(url)
@@ -47,11 +47,11 @@ class Link:
         self._dropped = Dropped()
 
     def open(self, text: object, mark: object) -> SegmentTask:
-        """The task in a message. Raises Forged; BackendError when there is no key to be had."""
+        """The task in a message. Raises Forged, and BackendError if no key can be obtained."""
         try:
             return open_task(self._key, text, mark)
         except Forged:
-            # The installation may have been made anew since: look once, then believe it.
+            # The installation may have been made anew. Look once; after that the message is forged.
             known = self._key
             self._key = self.installation_key()
             if self._key == known:
@@ -65,9 +65,9 @@ class Link:
         return installation.key
 
     def address(self) -> str:
-        """This node's address on the way to the broker: other nodes' trainers find ours there.
+        """This node's address on the way to the broker, where other nodes' trainers reach ours.
 
-        Not as the broker sees it: behind a NAT or a proxy that is another machine's.
+        Not the address that the broker sees: behind a NAT or a proxy that is another machine's.
         """
         if self.url.startswith("redis+socket://"):
             return "127.0.0.1"
@@ -84,7 +84,7 @@ class Link:
         return self._patiently(REPORT_PATIENCE, look)
 
     def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
-        """``ok``, or why not: ``stale``, ``done``, ``dup``. Raises BackendError.
+        """Claim a segment: ``ok``, or why not (``stale``, ``done``, ``dup``). Raises BackendError.
 
         ``trainer`` is the identity of the trainer that will be this rank of a gang.
         """
@@ -102,7 +102,7 @@ class Link:
     def meet(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
         """The identities of the gang's trainers by rank, once all ranks have claimed.
 
-        None when it is not ``still`` of interest before that.
+        None if ``still`` becomes false before that.
         """
         key = protocol.meeting_key(task.trial, task.fence, task.rank)
         while still() and not self.closing.is_set():
@@ -118,8 +118,9 @@ class Link:
         return None
 
     def report(self, task: SegmentTask, owner: str, body: dict[str, Any], *, closes: bool) -> str:
-        """``ok``, ``cut`` (accepted, and close soon), ``done`` or ``stale``. Raises BackendError
-        when the broker stays away, ValueError when ``body`` is not JSON.
+        """Report under the fence: ``ok``, ``cut`` (accepted; close soon), ``done`` or ``stale``.
+
+        Raises BackendError if the broker stays away, ValueError if ``body`` is not JSON.
         """
         text = dumps(body)
         keys = (*self._keys(task), protocol.REPORTS)
@@ -136,8 +137,9 @@ class Link:
         *,
         still: Callable[[], bool],
     ) -> dict[str, Any] | None:
-        """The scheduler's answer to the question ``body``; None when fenced off, or not ``still``
-        of interest. The question is repeated until it is answered.
+        """The scheduler's answer to the question ``body``, which is repeated until it is answered.
+
+        None if fenced off, or if ``still`` becomes false.
         """
         name = protocol.reply_name(uuid4().hex)
         question = {**body, "reply": name}
@@ -151,13 +153,13 @@ class Link:
             if found:
                 try:
                     return parse(found[1])
-                except Forged as error:  # it is asked again
+                except Forged as error:  # the question is repeated
                     self._dropped.note("replies", name, error)
                     self._dropped.count(self.client)
         return None
 
     def durable(self, body: dict[str, Any]) -> protocol.Command:
-        """The command that records a durable state. No fence: it is checked by its content."""
+        """The command that records a durable state. It needs no fence: its content is verified."""
         return ("XADD", protocol.REPORTS, "*", *protocol.sealed(self._key, dumps(body)))
 
     def _keys(self, task: SegmentTask) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""How a worker's Celery reads its queues: without acknowledgements, and past whatever lies in them.
+"""How a worker's Celery reads its queues: without acknowledgements, and whatever lies in them.
 
-An element is looked at before Celery sees it. What is no message of ours is dropped, and so is what
-Celery fails over all the same: it was taken from its queue before, so it never comes again.
+An element is checked before Celery sees it. What is no message of ours is dropped. So is an element
+on which Celery fails nevertheless: it was already taken from its queue, so it never comes again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ..broker.dropped import Dropped
 
 log = logging.getLogger(__name__)
 
-#: A queue of a slot; Celery has others, for what operators ask and are answered.
+#: The name of a slot's queue. Celery has other queues, for operators' requests and the replies.
 _SLOT = re.compile(rf"(?:{'|'.join(KINDS)})\..+\.s[0-9]+")
 
 
 def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
     """Celery's messaging for the broker at ``url``.
 
-    ``check`` raises Forged for an element that is no message for the queue of a slot.
+    ``check`` raises Forged for an element that is no message for a slot's queue.
     """
-    # By name, because they ship half of their types.
+    # Imported by name, because these packages ship only half of their types.
     kombu: Any = import_module("kombu")
     transport: Any = import_module("kombu.transport.redis")
     amqp: Any = import_module("celery.app.amqp")
@@ -43,7 +43,7 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
             return super().basic_consume(queue, True, *args, **options)
 
         def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-            """Nothing was recorded when the message came, so nothing is to be removed."""
+            """Nothing was recorded when the message came, so there is nothing to remove."""
 
         def _brpop_read(self, **options: Any) -> Any:
             with self._dropping("an element"):
@@ -57,7 +57,7 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
 
         @contextmanager
         def _dropping(self, where: str) -> Iterator[None]:
-            """One element that is no message would end the worker, and the next one as well."""
+            """Drop an element that is no message: it would end this worker and the next one."""
             try:
                 yield
             except (Empty, *self.connection_errors):
@@ -95,7 +95,7 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
             return Transport
 
         def ensure_connection(self, *args: Any, **options: Any) -> Any:
-            # A broker that was restarted is back in a moment; kombu's first wait is 2 s.
+            # A restarted broker is back at once; kombu's first wait would be 2 s.
             waits = {"interval_start": 0.1, "interval_step": 0.2, "interval_max": 5.0}
             return super().ensure_connection(*args, **waits | options)
 

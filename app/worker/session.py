@@ -1,9 +1,9 @@
-"""One segment in one trainer: the conversation, from the claim to the report that closes it.
+"""One segment in one trainer: the conversation from the claim to the report that closes it.
 
-A session ends in one of these ways: its closing epoch, ``returned``, ``failed`` or ``refused`` as
-the trainer says it; the death of the trainer; an epoch over its time limit; or *fenced off*, when
-the attempt no longer counts. A trainer that is fenced off is told to stop, and is killed when it
-has not stopped by ``STOP_GRACE`` and the time of one step.
+A session ends in one of these ways: the trainer says the closing epoch, ``returned``, ``failed`` or
+``refused``; the trainer dies; an epoch exceeds its time limit; or the session is *fenced off*,
+because the attempt no longer counts. The trainer of such a session is told to stop. It is killed if
+it has not stopped after ``STOP_GRACE`` and the time of one step.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .trainers import Trainer, TrainerGone
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a trainer is given up that was told to stop (and the time of a step).
+#: Seconds (plus the time of a step) after which a trainer that was told to stop is killed.
 STOP_GRACE = 2.0
-#: Seconds in which a new trainer must be there, and in which the user's code and data are loaded
-#: where epochs have a time limit (that limit where it is longer).
+#: Seconds in which a new trainer must start. The user's code and data must be loaded in as much
+#: time if epochs have a time limit (in that limit if it is longer).
 START_LIMIT = 120.0
-#: Seconds in which a member of a broken gang may say what happened before the others do.
+#: Seconds in which a member of a broken gang may say what happened, before the others do.
 BROKEN_GRACE = 0.5
-#: The longest time (seconds) without a look at the clock.
+#: The most seconds without a look at the clock.
 LOOK = 0.5
 
 Result = dict[str, Any]
 
 
 class Session:
-    """``run`` belongs to the slot's thread, ``heard`` to the keeper's."""
+    """One segment's session. The slot's thread calls ``run``, the keeper's ``heard``."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Session:
         self.owner = owner
         self.trainer: Trainer | None = None
         self.fenced_off = False
-        #: The identities of a gang's trainers by rank; empty where there is only one.
+        #: The identities of a gang's trainers by rank; empty without a gang.
         self.members: tuple[str, ...] = ()
         #: When the claim was granted (monotonic seconds).
         self.claimed_at = time.monotonic()
@@ -59,8 +59,8 @@ class Session:
         self._link = link
         self._show = show
         self._durable = durable
-        # Over what the keeper may say to the trainer: nothing, once the segment is over, since the
-        # trainer may already be at the next one.
+        # Guards what the keeper says to the trainer. Once the segment is over it must say nothing,
+        # since the trainer may already run the next one.
         self._lock = threading.Lock()
         self._over = False
         self._cut = False
@@ -74,7 +74,7 @@ class Session:
         self._trying: list[Any] = []
 
     def heard(self, beat: int) -> None:
-        """What the broker said of the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
+        """The broker's answer about the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
         with self._lock:
             if self._over or self.fenced_off:
                 return
@@ -90,7 +90,7 @@ class Session:
                     self.trainer.send({"op": "cut"})
 
     def run(self, trainer: Trainer) -> Result:
-        """Run the segment in ``trainer``, whose lines are ours to read; what Flower shows of it."""
+        """Run the segment in ``trainer``, whose lines it reads. Returns what Flower shows of it."""
         try:
             return self._run(trainer)
         except TrainerGone as error:
@@ -113,7 +113,7 @@ class Session:
         while True:
             line = trainer.receive(self._patience())
             result = None if line is None else self._hear(trainer, line)
-            # One that talks without a pause is ended, too, when it is fenced off.
+            # A trainer that talks without a pause is ended as well when it is fenced off.
             if result is None and (line is None or self.fenced_off):
                 result = self._overdue(trainer)
             if result is not None:
@@ -133,7 +133,7 @@ class Session:
         now = time.monotonic()
         if self.fenced_off:
             if trainer.starting:
-                # Its successor would only import the same again: it reads the stop when it has.
+                # Its successor would only repeat the imports. It reads the stop when they are done.
                 return {"dropped": "fenced off"}
             if now < self._stop_by:
                 return None
@@ -158,7 +158,7 @@ class Session:
             self._durable(trainer, line)
             return None
         if line.get("trial") != self.task.trial or line.get("fence") != self.task.fence:
-            return None  # the end of a segment that was fenced off before ours
+            return None  # the end of an earlier segment that was fenced off
         try:
             return self._HEARD[str(op)](self, trainer, line)
         except _MALFORMED as error:
@@ -185,7 +185,7 @@ class Session:
             before, earlier = self._progress
             self._step_seconds = (now - before) / (step - earlier)
         self._progress = (now, step)
-        if epoch != self._epoch:  # an epoch that is replayed has its own time
+        if epoch != self._epoch:  # a replayed epoch has its own time
             self._epoch = epoch
             self._preparing = False
             self._set_due()
@@ -208,7 +208,7 @@ class Session:
         self._report({"kind": "profiled", **body}, closes=False)
 
     def _hear_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        self._set_due()  # nothing that the code does takes this long
+        self._set_due()  # the user's code does not cause this wait
         self._show(str(line["text"]))
 
     def _hear_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
@@ -263,7 +263,7 @@ class Session:
         )
 
     def _hear_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        """The gang broke apart: by a member who can say why, if it is given the time to."""
+        """The gang broke up. Gives the member that can say why the time to do so."""
         self._link.closing.wait(BROKEN_GRACE)
         return self._lost(str(line["reason"]), blamed=False)
 
@@ -311,7 +311,7 @@ class Session:
     def _lost(
         self, reason: str, *, refused: bool = False, blamed: bool = True, **signatures: str
     ) -> Result:
-        """Say that the attempt is lost; ``blamed``: by this rank's fault, for all that is known."""
+        """Report that the attempt is lost. ``blamed``: as far as is known by this rank's fault."""
         ranks = [self.task.rank] if blamed else []
         body = {"kind": "lost", "reason": reason, "refused": refused, "ranks": ranks}
         self._report(body | signatures, closes=True)
@@ -322,13 +322,13 @@ class Session:
         return {"trial": task.trial, "fence": task.fence, "cause": task.id, **body}
 
     def _report(self, body: dict[str, Any], *, closes: bool) -> None:
-        """Report under the fence; a report that does not count fences the session off."""
+        """Report under the fence. A report that does not count fences the session off."""
         if self.fenced_off:
             return
         try:
             answer = self._link.report(self.task, self.owner, self._body(body), closes=closes)
         except BackendError as error:
-            # The lease is long over: another attempt will come. What ran stays warm, though.
+            # The lease expired long ago, and another attempt will come. But what ran stays warm.
             log.warning("%s was given up: %s", self.task.task_id, error)
             answer = "stale"
         if answer == "cut":
@@ -338,10 +338,10 @@ class Session:
             self.heard(-1)
 
 
-#: What is raised over a message with other fields, or values of other kinds, than it should have.
+#: What is raised by a message whose fields, or their types, are not as they should be.
 _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
-    RecursionError,  # written as it was read, but deeper in the stack
+    RecursionError,  # it is written as it was read, but deeper in the stack
 )
 _EPOCH_FIELDS = (
     *("epoch", "metrics", "state_hash", "signature", "seconds", "closes", "uri", "joules"),

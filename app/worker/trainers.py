@@ -1,11 +1,11 @@
 """Trainer processes: the children of a worker in which training runs.
 
 A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Each slot
-has one for all torch trials, and one for each of the last few studies of objectives and epoch
-functions (they are paused in the middle of the user's code, so that code must stay as it is):
-trials share them and stay warm in them. A trainer is bound to its device before it is started: no
-library has been loaded by then. Other trainers reach it at its *identity*, ``address:port:token``:
-the worker makes the socket, so that the identity is known before the process is up.
+has one trainer for all torch trials, and one for each of the last few studies of objectives and
+epoch functions. (These are suspended inside the user's code, so that code must not change.) Trials
+share trainers and stay warm in them. A trainer is bound to its device before it starts, so before
+any library is loaded. Other trainers reach it at its *identity*, ``address:port:token``. The worker
+makes the socket, so that the identity is known before the process runs.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ log = logging.getLogger(__name__)
 FD_VARIABLE = "PENSTOCK_TRAINER_FD"
 LISTEN_VARIABLE = "PENSTOCK_TRAINER_LISTEN"
 IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
-#: The exit status of Python after an exception that nobody caught.
+#: The exit status of Python after an uncaught exception.
 UNCAUGHT = 1
-#: Where powercap zones are; not there where the device's energy is not measured.
+#: The folder of powercap zones; not set if the device's energy is not measured.
 POWERCAP_VARIABLE = "PENSTOCK_TRAINER_POWERCAP"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
-#: Studies of functions that keep a trainer in a slot; the least recently used one is closed.
+#: How many studies of functions keep a trainer in a slot. The least recently used is closed.
 STUDIES_KEPT = 4
 #: Seconds after which a trainer that has done nothing yet no longer counts as starting.
 STARTING = 60.0
-#: Seconds that a study's trainer stays idle when none of its trials will run again. The study's
-#: next trial may be on its way.
+#: Seconds for which a study's trainer stays idle after the last of its trials has ended. The
+#: study's next trial may be on its way.
 LINGER = 5.0
-#: Seconds until a trainer is given up that does not take what is sent to it.
+#: Seconds after which a trainer that does not read what is sent to it is ended.
 SEND_LIMIT = 10.0
-#: Seconds that one whose socket is closed has to end by itself.
+#: Seconds in which a trainer whose socket is closed may end by itself.
 LAST_WORDS = 1.0
 #: The kernel's ``struct ucred``: process, user, group.
 _UCRED = struct.Struct("iII")
-#: The trainer that no study has for itself goes by this name.
+#: The name of the trainer that belongs to no single study.
 SHARED = ""
-#: How a trainer's C library (glibc; others do not read it) gets memory: large blocks too from the
-#: heap, which keeps what is freed for the next step, in huge pages. Else a tensor of more than
-#: 32 MiB is made of fresh pages each time: 140 MB of state trained 30 % slower.
+#: How a trainer's C library (glibc; others ignore it) allocates memory. Large blocks come from the
+#: heap too, which keeps what is freed for the next step, and uses huge pages. Otherwise a tensor of
+#: more than 32 MiB would get fresh pages each time: 140 MB of state trained 30 % slower.
 ALLOCATOR = ":".join(
     (
         "glibc.malloc.mmap_threshold=1099511627776",
@@ -69,9 +69,10 @@ ALLOCATOR = ":".join(
 
 
 class TrainerGone(Exception):
-    """The trainer's process has ended, or speaks what is no message; the text says how.
+    """The trainer's process has ended, or sent what is no message. The text says how.
 
-    ``code`` is its exit status where it ended itself, ``error`` the exception that it ended with.
+    ``code`` is the exit status if the process ended itself. ``error`` is the exception with which
+    it ended.
     """
 
     def __init__(self, how: str, code: int | None = None, error: str = "") -> None:
@@ -81,7 +82,7 @@ class TrainerGone(Exception):
 
 
 def environment(device: Device) -> dict[str, str]:
-    """The variables that bind a process to one slot of ``device``, over its user's."""
+    """The variables that bind a process to one slot of ``device``, on top of the user's."""
     threads = str(max(1, len(device.cores) // device.slots))
     return {
         "GLIBC_TUNABLES": ALLOCATOR,
@@ -95,7 +96,7 @@ def environment(device: Device) -> dict[str, str]:
 
 
 class Trainer:
-    """One trainer process. One thread at a time reads (``reading``), any thread may send."""
+    """One trainer process. One thread at a time reads (``reading``); any thread may send."""
 
     def __init__(
         self,
@@ -105,9 +106,9 @@ class Trainer:
         address: str,
         powercap: Path | None = None,
     ) -> None:
-        """It measures its energy with the meters in ``powercap``; not at all where that is None."""
+        """The trainer measures its energy with the meters in ``powercap``. None: not at all."""
         ours, theirs = socket.socketpair()
-        # The kernel says with each message which process sent it.
+        # With each message the kernel says which process sent it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_LIMIT))
         with theirs, listen(address) as listening, open_log(output) as file:
@@ -132,9 +133,9 @@ class Trainer:
         self.ready = False
         self._began = time.monotonic()
         self._worked = False
-        #: Trials that it keeps, and the decision behind each one's last segment.
+        #: The trials that it keeps, each with the decision behind its last segment.
         self.causes: dict[str, str] = {}
-        #: When its last segment ended (monotonic).
+        #: When its last segment ended (monotonic seconds).
         self.idle_since = time.monotonic()
         self._socket = ours
         self._sending = threading.Lock()
@@ -151,7 +152,7 @@ class Trainer:
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """One of them is readable when it has said something or has ended."""
+        """Descriptors of which one is readable when the trainer has said something or has ended."""
         return self._socket.fileno(), self._process.fileno()
 
     @property
@@ -160,11 +161,11 @@ class Trainer:
 
     @property
     def children(self) -> int:
-        """How many processes the user's code has started in it that still run."""
+        """The number of processes that the user's code has started in it and that still run."""
         return self._process.children()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message; a trainer that is gone is noticed by who reads."""
+        """Send one message. Whoever reads notices a trainer that has gone."""
         self.send_text(dumps(message))
 
     def send_text(self, text: str) -> None:
@@ -172,20 +173,20 @@ class Trainer:
             try:
                 self._socket.sendall(f"{text}\n".encode())
             except BlockingIOError:
-                # Half a message may be there: nothing that follows it could be understood.
+                # Half a message may have been sent: nothing after it could be understood.
                 log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_LIMIT)
                 self.kill()
             except OSError as error:
                 log.debug("trainer %d does not listen: %s", self.pid, error)
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
-        """The next message, or None after ``timeout`` seconds without one. Raises TrainerGone."""
+        """The next message, or None after ``timeout`` seconds. Raises TrainerGone."""
         while not self._lines:
             ready = [fd for fd, _ in self._poll.poll(max(0.0, timeout * 1000))]
             if not ready:
                 return None
-            # What it said before it ended comes first. Its end alone counts, not the socket's: a
-            # child of it may have that.
+            # What it said before its end comes first. Only its own end counts, not the socket's: a
+            # child of it may hold the socket open.
             if self._socket.fileno() not in ready:
                 raise self._gone()
             *lines, self._rest = (self._rest + self._read()).split(b"\n")
@@ -204,7 +205,7 @@ class Trainer:
         return message
 
     def _read(self) -> bytes:
-        """What the process itself has said; nothing where somebody else did. Raises TrainerGone."""
+        """What the process itself has said; empty if another process did. Raises TrainerGone."""
         try:
             data, about, _, _ = self._socket.recvmsg(1 << 16, socket.CMSG_SPACE(_UCRED.size))
         except OSError as error:
@@ -221,17 +222,17 @@ class Trainer:
 
     @property
     def starting(self) -> bool:
-        """Whether it is new and imports what its first work needs."""
+        """Whether it is new and still imports what its first work needs."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
     def nonsense(self, said: object) -> TrainerGone:
-        """``said`` is no message: the process is ended, for what follows could mean anything."""
+        """``said`` is no message. Ends the process, since what follows could mean anything."""
         self.kill()
         words = f"its process told the worker what is no message: {ascii(said)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:
-        """How the process ended, ``signal 11 (SIGSEGV)``; what it left is ended, and named."""
+        """How the process ended, as ``signal 11 (SIGSEGV)``. Ends and names what it left behind."""
         ended = self._process.wait(LAST_WORDS)
         left = self._process.end()
         status = self._process.status
@@ -249,13 +250,13 @@ class Trainer:
         return TrainerGone(how, code, error)
 
     def kill(self) -> None:
-        """End the process and all that it started at once, stopped or not."""
+        """End the process and all that it started at once, even if it is stopped."""
         self._process.end()
 
     def close(self) -> None:
-        """End the process and give back what it held here. Nothing the second time."""
+        """End the process and release what it held here. A second call does nothing."""
         self.kill()
-        with self.reading:  # who reads hears of the end before its numbers are another file's
+        with self.reading:  # a reader must notice the end before other files reuse the descriptors
             self._process.close()
             self._socket.close()
 
@@ -284,9 +285,9 @@ class Slot:
         *,
         powercap: Path | None = None,
     ) -> None:
-        """``address`` is where this node's trainers listen to those of other slots and nodes.
+        """``address`` is where trainers of other slots and nodes reach this node's.
 
-        ``powercap``: as of ``Trainer``.
+        ``powercap``: as for ``Trainer``.
         """
         self._launcher = launcher
         self._powercap = powercap
@@ -298,7 +299,7 @@ class Slot:
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
     def warm(self, name: str = SHARED) -> Trainer:
-        """The trainer of a study, or the shared one; a new one where there is none."""
+        """The trainer of a study, or the shared one. It is started if there is none."""
         trainer = self._trainers.get(name)
         if trainer is None:
             trainer = Trainer(
@@ -313,14 +314,14 @@ class Slot:
         return self.warm(task.study if task.contract in STAND_STILL else SHARED)
 
     def unneeded(self) -> list[Trainer]:
-        """The trainers of studies that are over or surplus."""
+        """The trainers of studies that are over or too many."""
         studies = [name for name in self._trainers if name != SHARED]
         names = {name for name in studies if _is_over(self._trainers[name])}
         names.update(studies[:-STUDIES_KEPT])
         return [self._trainers[name] for name in names]
 
     def release(self, trial: str) -> None:
-        """The trial is over: whoever keeps it may drop it."""
+        """The trial is over. The trainers that keep it may drop it."""
         for trainer in self.trainers():
             if trainer.causes.pop(trial, None) is not None:
                 trainer.send({"op": "release", "trial": trial})
@@ -334,7 +335,7 @@ class Slot:
         return [trainer for trainer in self.trainers() if not trainer.alive]
 
     def take_out(self, trainer: Trainer) -> None:
-        """Forget a trainer; the caller closes it."""
+        """Forget a trainer. The caller closes it."""
         for name, known in list(self._trainers.items()):
             if known is trainer:
                 del self._trainers[name]

@@ -1,9 +1,9 @@
 """The segment proxy: what a Celery worker of Penstock does with a task.
 
-It never trains. A message is opened (seal, form), claimed on the broker, and handed to the trainer
-of its slot; what the trainer says is reported under the fence. A message that is wrong is dropped,
-logged and counted: a worker outlives every message. Its threads are Celery's (one a running
-segment) and one keeper; nothing here loads torch.
+It never trains. It opens a message (checks seal and form), claims it on the broker, and hands it to
+the trainer of its slot. What the trainer says is reported under the fence. A wrong message is
+dropped, logged and counted: a worker survives every message. Its threads are Celery's (one for each
+running segment) and one keeper. Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from .trainers import Slot, Trainer
 
 log = logging.getLogger(__name__)
 
-#: What a trainer says of a state that it wrote, or could not write.
+#: The fields of a trainer's message about a state that it wrote, or could not write.
 _STATE_FIELDS = {
     "durable": ("trial", "epoch", "state_hash", "uri"),
     "undurable": ("trial", "reason"),
 }
-#: Seconds for the last words of a worker whose agent is gone.
+#: Seconds for the last reports of a worker whose agent has gone.
 LAST_WORDS = 2.0
 
 
 class Worker:
-    """The proxy of one device. ``show(task id, words)`` puts progress before an operator's eyes."""
+    """The proxy of one device. ``show(task id, words)`` shows progress to operators."""
 
     def __init__(
         self, device: Device, settings: Settings, show: Callable[[str, str], None]
@@ -68,23 +68,23 @@ class Worker:
         self._sharing = threading.Lock()
 
     def start(self) -> None:
-        """Register the device and start the shared trainers: they load while nothing waits."""
+        """Register the device and start the shared trainers, which load while nothing waits."""
         self._keeper.start()
         for slot in self._slots.values():
             self._keeper.watch(slot, slot.warm())
 
     def drain(self) -> None:
-        """Take nothing more; what runs is cut by the scheduler. Safe in a signal handler."""
+        """Take no more segments. The scheduler cuts what runs. Safe in a signal handler."""
         self._keeper.drain()
 
     def close(self) -> None:
-        """Wait for running segments, then take the device off and end the trainers."""
+        """Wait for running segments, then deregister the device and end the trainers."""
         with self._idle:
             self._idle.wait_for(lambda: not self._keeper.sessions)
         self.end()
 
     def end(self) -> None:
-        """End the trainers now; what still ran is reported as lost."""
+        """End the trainers now. What still ran is reported as lost."""
         self._link.closing.set()
         for slot in self._slots.values():
             for trainer in slot.trainers():
@@ -93,7 +93,7 @@ class Worker:
             self._keeper.stop()
 
     def run(self, text: object, mark: object) -> Result:
-        """One Celery task. Returns what Flower shows as its result."""
+        """Run one Celery task. Returns what Flower shows as its result."""
         try:
             task = self._link.open(text, mark)
         except Forged as error:
@@ -121,7 +121,7 @@ class Worker:
         return {"dropped": str(why)}
 
     def _claim(self, session: Session, trainer: str = "") -> Result | None:
-        """None when the segment is the session's, else what Flower shows."""
+        """Claim the segment. None if the session has it, else what Flower shows."""
         try:
             answer = self._link.claim(session.task, session.owner, trainer)
         except BackendError as error:
@@ -133,7 +133,7 @@ class Worker:
         return {"dropped": answer}
 
     def _kept(self, session: Session, work: Callable[[], Result]) -> Result:
-        """What ``work`` gives, its lease kept meanwhile."""
+        """Return ``work()``, keeping the lease meanwhile."""
         self._keeper.add(session)
         try:
             return work()
@@ -152,7 +152,7 @@ class Worker:
             slot.lock.release()
 
     def _as_member(self, session: Session, slot: Slot) -> Result:
-        """A rank of a gang. It claims for a trainer, whose neighbours then are told of it."""
+        """Run a rank of a gang. Its claim names its trainer, of which the other ranks are told."""
         trainer = self._trainer_for(session.task, slot)
 
         def work() -> Result:
@@ -177,7 +177,7 @@ class Worker:
         finally:
             self._shares(trainer, at_work=False)
         trainer.idle_since = time.monotonic()
-        # What it has said after its last word is read already, so that no event will tell of it.
+        # What it said after its last message was read already, so no event will report it.
         self._keeper.hear(slot, trainer)
         if trainer.alive:
             self._keeper.watch(slot, trainer)
@@ -185,7 +185,7 @@ class Worker:
         return result
 
     def _shares(self, trainer: Trainer, *, at_work: bool) -> None:
-        """Tell the trainers at work how many they are: a GPU's joules are shared by that."""
+        """Tell the running trainers their number, by which a GPU's joules are divided."""
         if self._device.kind != "cuda" or self._device.unmetered:
             return
         with self._sharing:
@@ -194,12 +194,12 @@ class Worker:
                 each.send({"op": "share", "trials": len(self._at_work)})
 
     def _tidy(self, slot: Slot) -> None:
-        """Close the trainers that have ended, or that nothing needs. Under the slot's lock."""
+        """Close the trainers that have ended or that nothing needs. Requires the slot's lock."""
         self._close(slot, slot.ended())
         self._close(slot, slot.unneeded())
 
     def _close(self, slot: Slot, trainers: list[Trainer]) -> None:
-        """Close ``trainers``; a shared one is replaced, unless it never came up."""
+        """Close ``trainers``. A shared one is replaced, unless it never came up."""
         shared = slot.shared
         for trainer in trainers:
             slot.take_out(trainer)
@@ -209,7 +209,7 @@ class Worker:
             self._keeper.watch(slot, slot.warm())
 
     def _tidy_if_free(self, slot: Slot) -> None:
-        if slot.lock.acquire(blocking=False):  # else the segment that has it does it
+        if slot.lock.acquire(blocking=False):  # otherwise the segment that has it does it
             try:
                 self._tidy(slot)
             finally:
@@ -218,7 +218,7 @@ class Worker:
     # -- what the keeper hears -------------------------------------------------------------------
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """A state is in the store, or could not be written: say so, whoever runs now."""
+        """Report that a state is in the store, or could not be written, whatever runs now."""
         kind = str(line.get("op"))
         try:
             body = {name: line[name] for name in _STATE_FIELDS[kind]}
@@ -230,7 +230,7 @@ class Worker:
         self._keeper.post(command)
 
     def ended(self, slot: Slot, how: str) -> None:
-        """An idle trainer is gone. Only time was lost: its trials are replayed."""
+        """An idle trainer has gone. Only time is lost: its trials are replayed."""
         if self._link.closing.is_set():
             return
         log.warning("an idle trainer of %s ended: %s", slot.queue, how)
@@ -242,15 +242,15 @@ class Worker:
             slot.release(trial)
 
     def beat(self) -> None:
-        """Time has passed: an idle slot closes the trainers that nothing needs any more."""
+        """Time has passed. Idle slots close the trainers that nothing needs any more."""
         self._launcher.reap()
         for slot in self._slots.values():
             self._tidy_if_free(slot)
 
     def agent_gone(self) -> None:
-        """The node agent was killed: its successor starts another worker, so this one makes room.
+        """The node agent was killed. Its successor starts another worker, so this one ends.
 
-        At once, without Celery's leave: a warm shutdown would wait for the segments.
+        It ends at once, without asking Celery: a warm shutdown would wait for the segments.
         """
         log.warning("the node agent is gone: %s ends", self._device.name)
         # Before its segments are lost, so that none of them is sent here again.

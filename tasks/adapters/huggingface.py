@@ -1,9 +1,9 @@
 """The Trainer of Hugging Face's transformers in an epoch function.
 
-What goes into the store is the checkpoint folder that the Trainer itself writes after each epoch,
-file by file, and what it goes on from is that folder again. Left out are ``training_args.bin``,
-which is a pickle that resuming does not read, and the states of the random generators: Penstock
-seeds these for each epoch.
+The store keeps the checkpoint folder that the Trainer itself writes after each epoch, file by file,
+and the Trainer resumes from that folder. Two things are left out: ``training_args.bin``, which is a
+pickle that resuming does not read, and the states of the random generators, since Penstock seeds
+these for each epoch.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class HuggingFaceCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         self._passes.begin()
-        # What was trained so far, in epochs; None and 0 before the first step.
+        # The epochs trained so far; None and 0 before the first step.
         self._passes.check(
             round(state.epoch or 0) + 1,
             "call trainer.train(resume_from_checkpoint=report.checkpoint)",
@@ -104,7 +104,7 @@ class HuggingFaceCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         """Report the epoch: the Trainer has evaluated and saved it."""
-        assert args.output_dir is not None  # where it has just saved
+        assert args.output_dir is not None  # it has just saved there
         saved = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         files = {
             file.name: file.read_bytes() for file in saved.iterdir() if file.name not in _LEFT_OUT

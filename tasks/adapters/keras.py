@@ -37,7 +37,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras sh
     def __init__(self, trial: EpochTrial) -> None:
         super().__init__()
         self._passes = Passes(trial)
-        #: How many epochs the trial has behind it.
+        #: The number of epochs that the trial has already trained.
         self.initial_epoch = self._passes.epoch
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -62,7 +62,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras sh
         self._passes.report(logs or {}, values)
 
     def _variables(self) -> list[Any]:
-        """All that training changes and metrics do not count; in the order of their making."""
+        """The variables that training changes, except for metrics; in the order of creation."""
         metrics = {id(variable) for variable in self.model.metrics_variables}
         own = [variable for variable in self.model.variables if id(variable) not in metrics]
         return own + list(self.model.optimizer.variables)

@@ -1,9 +1,10 @@
 """A LightningModule as a ``TorchTrainable``: Penstock owns the loop.
 
-Theory of operation. The module is taken apart into what a ``TorchTrainable`` is made of, so its
-epochs repeat bit by bit, at any width. Of Lightning only what has a place in Penstock's loop is
-served (``SERVED``). What else a module overrides, uses or returns is refused by its name before the
-first epoch, or when it is used: nothing is left out in silence. ``lightning_loop`` is for the rest.
+Theory of operation. The module is taken apart into the parts of a ``TorchTrainable``, so its epochs
+repeat bit by bit, at any width. Only those of Lightning's features are served that have a place in
+Penstock's loop (``SERVED``). Anything else that a module overrides, uses or returns is refused by
+name, before the first epoch or when it is used; nothing is silently left out. For those modules
+there is ``lightning_loop``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ try:
 except ImportError as error:
     raise missing("lightning", error) from error
 
-#: What a module may define: Penstock's loop calls it, or no fit ever does.
+#: The names that a module may define: Penstock's loop calls them, or no fit ever does.
 SERVED = {
     "configure_optimizers",
     "example_input_array",
@@ -75,7 +76,7 @@ class LightningTrainable(TorchTrainable):
     _schedule: Any = None
 
     def __init_subclass__(cls) -> None:
-        """Refuse at once what the classes alone show."""
+        """Refuse at once what can be seen from the classes alone."""
         for field, base in (("module", LightningModule), ("datamodule", LightningDataModule)):
             made = getattr(cls, field, None)
             if not isinstance(made, type):
@@ -88,14 +89,14 @@ class LightningTrainable(TorchTrainable):
                 raise UsageError(f"{made.__name__}.{name}: {_ADVICE}")
 
     def data(self) -> Data:
-        """The data sets of the dataloaders; Penstock reads them, in an order of its own."""
+        """The data sets of the dataloaders. Penstock reads them, in an order of its own."""
         source: LightningModule | LightningDataModule
         source = self._module() if self.datamodule is None else self._datamodule()
         source.prepare_data()
         source.setup("fit")
         train = _loader("train_dataloader", source.train_dataloader(), RandomSampler)
         validation = _loader("val_dataloader", source.val_dataloader(), SequentialSampler)
-        assert train.batch_size is not None  # _loader has seen to it
+        assert train.batch_size is not None  # _loader has checked it
         assert validation.batch_size is not None
         self.batch_size, self.eval_batch_size = train.batch_size, validation.batch_size
         return Data(train.dataset, validation.dataset)
@@ -136,7 +137,7 @@ class LightningTrainable(TorchTrainable):
         if self._monitor is not None and self._monitor not in values:
             there = ", ".join(sorted(values))
             raise TrialFailed("metric", f"no monitor {self._monitor!r}; those there are: {there}")
-        # What a plateau schedule is given. Not a number where the module has none: not reported.
+        # The value for a plateau schedule. NaN if the module has none, which is not reported.
         found = values.get(self._monitor or "loss", values.get("val_loss", out))
         if not isinstance(found, torch.Tensor | float):
             found = math.nan
@@ -156,7 +157,7 @@ class LightningTrainable(TorchTrainable):
         return made
 
     def _check_names(self) -> None:
-        """Refuse a parameter that nobody reads. Methods may read any."""
+        """Refuse a parameter that nothing reads. Methods may read any."""
         makers = [maker for maker in (self.module, self.datamodule) if maker is not None]
         if not all(isinstance(maker, type) for maker in makers):
             return
@@ -168,7 +169,7 @@ class LightningTrainable(TorchTrainable):
 
 
 class _NoTrainer:
-    """Stands where a module's ``trainer`` does, and refuses whatever is asked of it."""
+    """Stands in for a module's ``trainer``, and refuses every attribute."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise _unserved(f"the module asks its trainer for {name}")
@@ -178,7 +179,7 @@ _NO_TRAINER: Any = _NoTrainer()
 
 
 class _BatchIndex:
-    """Stands where ``batch_idx`` does: several processes share a batch, and none counts them."""
+    """Stands in for ``batch_idx``. Several processes share a batch, and none counts batches."""
 
     def _refuse(self, *_: object) -> NoReturn:
         raise _unserved("the module reads batch_idx")
@@ -193,7 +194,7 @@ _BATCH_INDEX = _BatchIndex()
 
 
 class _Logs:
-    """Stands where a module's ``log`` does: one batch's values by name."""
+    """Stands in for a module's ``log``: the values of one batch by name."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -202,15 +203,15 @@ class _Logs:
         if reduce_fx not in ("mean", torch.mean):
             raise _unserved(f"log({name!r}, reduce_fx={reduce_fx!r})")
         if isinstance(value, torch.nn.Module | dict):
-            # It would count in attributes, which do not move with a trial.
+            # It would accumulate in attributes, which do not move with a trial.
             raise _unserved(f"log({name!r}) of a {type(value).__name__}, which is no number")
         self.values[name] = value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def _overridden(made: type, base: type) -> str | None:
-    """A name of ``base`` that ``made`` defines anew and that is not served; None if there is none.
+    """A name of ``base`` that ``made`` overrides and that is not served; None if there is none.
 
-    A module's methods from ``torch.nn`` (``forward``, ``state_dict``) are its own.
+    Methods that a module has from ``torch.nn`` (``forward``, ``state_dict``) are its own affair.
     """
     for name in sorted(set(dir(base)) - set(dir(torch.nn.Module)) - SERVED):
         if name.startswith("_") or name.startswith(_NEVER_IN_FIT):
@@ -229,10 +230,10 @@ def _check(field: str, made: object, base: type) -> None:
 
 
 def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``params`` that ``maker`` names as its arguments; no other is read."""
+    """Those of ``params`` that ``maker`` names as its arguments. No other is read."""
     made_by = getattr(maker, "__init__") if isinstance(maker, type) else maker  # noqa: B009
     if made_by in (LightningModule.__init__, LightningDataModule.__init__):
-        return {}  # they take anything, and nothing comes of it
+        return {}  # they accept anything and ignore it
     wanted = inspect.signature(made_by).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in wanted):
         return dict(params)
@@ -251,10 +252,10 @@ def _step(module: LightningModule, name: str) -> Callable[[Any], Any]:
 
 
 def _loader(name: str, loader: Any, sampler: type) -> DataLoader[Any]:
-    """A DataLoader whose batches Penstock can make itself. Raises ``TrialFailed`` (inexact)."""
+    """Check that Penstock can make this DataLoader's batches. Raises ``TrialFailed`` (inexact)."""
     if not isinstance(loader, DataLoader):
         raise _unserved(f"{name}: {type(loader).__name__} in place of one DataLoader")
-    # Torch's own subclasses of a sampler take their share of it, as of weights or ranks.
+    # Torch's own subclasses of a sampler draw from it, by weights or ranks for example.
     if type(loader.sampler) is not sampler or getattr(loader.sampler, "replacement", False):
         raise _unserved(f"{name}: {type(loader.sampler).__name__}, which is not {sampler.__name__}")
     if loader.batch_size is None:
@@ -267,7 +268,7 @@ def _loader(name: str, loader: Any, sampler: type) -> DataLoader[Any]:
 
 
 def _configured(found: Any) -> tuple[Optimizer, Any, str | None]:
-    """What ``configure_optimizers`` gave: one optimizer, its schedule, and what that monitors."""
+    """The result of ``configure_optimizers``: one optimizer, its schedule, what that monitors."""
     schedule: Any = None
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
         found, schedule = found

@@ -1,7 +1,7 @@
 """Lightning's own Trainer in an epoch function: whatever a module does, Lightning does it.
 
-What goes into the store is Lightning's own checkpoint, its values without their pickle, and what it
-goes on from is that again: loops, optimizers, schedules, the states of callbacks.
+The store keeps Lightning's own checkpoint, as values without their pickle, and Lightning resumes
+from it: loops, optimizers, schedules, the states of callbacks.
 """
 
 from __future__ import annotations

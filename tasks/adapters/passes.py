@@ -1,9 +1,9 @@
-"""A trial's epochs inside of a framework that owns the loop, where only its callbacks are ours.
+"""A trial's epochs inside a framework that owns the loop, where only the callbacks are ours.
 
-Theory of operation. ``trial.epochs()`` is an iterator, so that a callback may ask it for the next
-epoch as well as a loop would: the framework's thread is the epoch function's, and waits there while
-the trial is paused. A trial that is not to go on is unwound out of the callback, through the
-framework, whose own clean-up runs.
+Theory of operation. ``trial.epochs()`` is an iterator, so a callback can ask it for the next epoch
+just as a loop would. The framework runs in the epoch function's thread, and waits there while the
+trial is paused. A trial that must not go on is unwound out of the callback, through the framework,
+whose own clean-up runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..contracts.contract import EpochTrial
 class Passes:
     """The passes of a framework's loop as a trial's epochs.
 
-    ``epoch`` is the number of the epoch that the trial goes on after; 0 where it begins.
+    ``epoch`` is the number of the last epoch that the trial has trained; 0 at its start.
     """
 
     def __init__(self, trial: EpochTrial) -> None:
-        """Raises ``UsageError`` for what is not the trial of an epoch function."""
+        """Raises ``UsageError`` if ``trial`` is not the trial of an epoch function."""
         if not isinstance(trial, EpochTrial):
             allowed = "the trial of an epoch function: write @penstock.epoch_function above it"
             raise UsageError.refuse("trial", trial, allowed)
@@ -38,18 +38,21 @@ class Passes:
         self._folders: list[weakref.finalize[..., Passes]] = []
 
     def take(self) -> Any:
-        """What was reported with that epoch, None where the trial begins; once, it may be large."""
+        """The state reported with that epoch. None at the trial's start, and on a second call.
+
+        It is given up here because it may be large.
+        """
         state, self._state = self._state, None
         return state
 
     def begin(self) -> int:
-        """The epoch that begins, counted from 1, once the trial may train it."""
+        """Wait until the trial may train its next epoch. Returns that epoch's number, from 1."""
         with self._tidied():
             self.epoch = next(self._epochs)
         return self.epoch
 
     def folder(self) -> str:
-        """A new temporary folder on this node, until ``tidy``."""
+        """A new temporary folder on this node, kept until ``tidy``."""
         folder = tempfile.mkdtemp(prefix="penstock-")
         self._folders.append(weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True))
         return folder
@@ -61,7 +64,7 @@ class Passes:
 
     @contextmanager
     def _tidied(self) -> Iterator[None]:
-        """The trial may be unwound here, and the trainer end without more ado."""
+        """Delete the folders if the trial is unwound here: the trainer may then end at once."""
         try:
             yield
         except BaseException:
@@ -69,16 +72,16 @@ class Passes:
             raise
 
     def check(self, epoch: int, advice: str) -> None:
-        """Refuse a framework that is at another ``epoch``: it did not go on from the state."""
+        """Refuse a framework that is at another ``epoch``: it has not resumed from the state."""
         if epoch != self.epoch:
             raise UsageError(f"epoch {epoch} begins where {self.epoch} should: {advice}")
 
     def report(self, metrics: Mapping[str, Any], state: Any) -> None:
-        """As ``EpochTrial.report``; ``state`` is what ``take`` gives."""
+        """As ``EpochTrial.report``. ``state`` is what ``take`` will return."""
         with self._tidied():
             self._trial.report(metrics, checkpoint={"epoch": self.epoch, "state": state})
 
 
 def missing(extra: str, error: ImportError) -> UsageError:
-    """What to say where a framework cannot be imported."""
+    """The error for a framework that cannot be imported."""
     return UsageError(f"{error}: pip install 'penstock[{extra}]'", field=extra)

@@ -1,9 +1,10 @@
 """Estimators of scikit-learn that learn by ``partial_fit``, in an epoch function.
 
-A checkpoint is what ``partial_fit`` has set on the estimator: NumPy arrays, numbers and texts as
-they are; objects of scikit-learn's own (the optimizer of a multi-layer perceptron, say) as the name
-of their class with their attributes, or with the arguments of its call where they have none. Only
-classes of scikit-learn are made again. So a checkpoint holds values, and no code.
+A checkpoint is what ``partial_fit`` has set on the estimator. NumPy arrays, numbers and texts are
+stored as they are. Objects of scikit-learn's own (the optimizer of a multi-layer perceptron, say)
+are stored as the name of their class with their attributes, or with the arguments of its call where
+they have none. Only classes of scikit-learn are made again. So a checkpoint holds values, and no
+code.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...profiling.base.errors import UsageError
 from ..contracts.contract import EpochTrial
 from .passes import Passes
 
-#: The key of a dict that stands for something else, and what it stands for.
+#: The key of a dict that stands for another object. Its value says what kind of object.
 _KIND = "penstock kind"
 
 
@@ -59,7 +60,7 @@ class PartialFit:
 
 
 def state_of(estimator: BaseEstimator) -> dict[str, Any]:
-    """What fitting has set on ``estimator``, in terms that a checkpoint can hold.
+    """What fitting has set on ``estimator``, in values that a checkpoint can hold.
 
     Raises ``UsageError`` naming an attribute that refers to itself.
     """
@@ -69,7 +70,7 @@ def state_of(estimator: BaseEstimator) -> dict[str, Any]:
             continue
         try:
             state[name] = _packed(value)
-        except RecursionError:  # Birch's tree, whose leaves name each other
+        except RecursionError:  # Birch's tree, whose leaves refer to each other
             whose = type(estimator).__name__
             raise UsageError(
                 f"{whose}.{name} refers to itself and cannot be stored: PartialFit is for"
@@ -81,12 +82,12 @@ def state_of(estimator: BaseEstimator) -> dict[str, Any]:
 
 
 def restore(estimator: BaseEstimator, state: Mapping[str, Any]) -> None:
-    """Make ``estimator``, which is not fitted, the one that ``state_of`` gave ``state`` for."""
+    """Give ``estimator``, which is not fitted, the ``state`` that ``state_of`` returned."""
     vars(estimator).update({name: _unpacked(value) for name, value in state.items()})
 
 
 def _packed(value: Any) -> Any:
-    """``value`` with what the store cannot keep named and taken apart; the rest as it is."""
+    """``value``, with what the store cannot keep named and taken apart; the rest unchanged."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return {_KIND: "texts", "texts": value.tolist(), "dtype": value.dtype.str}
     if isinstance(value, np.random.RandomState):
@@ -104,7 +105,7 @@ def _taken_apart(value: Any) -> Any:
     packed: dict[str, Any] = {_KIND: "object", "class": f"{made.__module__}:{made.__qualname__}"}
     if hasattr(value, "__dict__"):
         return packed | {"vars": _packed(dict(sorted(vars(value).items())))}
-    # One written in Cython, as the losses are: it says by what call it is made again.
+    # An object written in Cython, such as the losses: it names the call that makes it again.
     reduced = value.__reduce__()
     return packed | {"call": _packed(reduced[1])} if reduced[0] is made else value
 

@@ -1,4 +1,4 @@
-"""XGBoost in an epoch function: so many boosting rounds are an epoch."""
+"""XGBoost in an epoch function: a number of boosting rounds is an epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a state that an epoch cannot count without: what was trained waits for its store."""
+"""Save a state that its epoch cannot count without: training waits for the checkpoint store."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from ..process.failure import Lost
 from ..process.pipe import Run
 from .checkpoint import Store, reason
 
-#: The shortest and the longest time (seconds) between two tries.
+#: The shortest and the longest pause (seconds) between two attempts.
 PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
 
 def save(run: Run, store: Callable[[], Store], state: dict[str, Any], epoch: int) -> str:
-    """The URI of ``state`` (after ``epoch``) once it is durable; tried until then.
+    """Save ``state`` (after ``epoch``) and return its URI, retrying until it is durable.
 
     Waiting does not count against an epoch's time limit. Raises ``Abandoned`` when the segment is
-    fenced off meanwhile, and ``Lost`` when it is to end.
+    fenced off meanwhile, and ``Lost`` when the segment is to end.
     """
     pause = PAUSE
     while True:
         try:
             return store().save(state, epoch)
-        except Exception as error:  # the store is down or full; each has errors of its own
+        except Exception as error:  # the store is down or full; every store has its own errors
             why = reason(error)
         run.pipe.say("undurable", trial=run.task.trial, reason=why)
         if run.cut:

@@ -1,8 +1,8 @@
 """Checkpoints in a content-addressed store, on any file system that fsspec knows.
 
-A checkpoint's name is the SHA-256 of its bytes, so a copy written twice is one file and a torn or
-changed one is found out when it is read. On a local disk it appears by rename, synced with its
-folder. It is read with ``weights_only=True``; its state must have the hash that the ledger knows.
+A checkpoint's name is the SHA-256 of its bytes. So a copy written twice is one file, and a torn or
+changed one is detected when it is read. On a local disk it appears by rename, and is synced with
+its folder. It is read with ``weights_only=True``. Its state must have the hash that the ledger has.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .state import canonical, copy_state, state_hash
 from .stores import is_local, make_folder, open_store, unusable
 
 FORMAT = 1
-#: What a checkpoint must leave free on a local disk: so many bytes, or on a small disk this share.
-#: Ledger and broker write there too, and a disk that is full stops them.
+#: What a checkpoint must leave free on a local disk: these bytes, or on a small disk this share.
+#: Ledger and broker write there too, and a full disk stops them.
 RESERVE = 1 << 30
 RESERVE_SHARE = 0.05
-#: A checkpoint's name in the words of a store's library.
+#: A checkpoint's name in the messages of a store's library.
 _NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.[\w.]+")
 
 
@@ -43,11 +43,11 @@ class Store:
     """Checkpoints under one URL (``file:///…``, ``s3://…``, ``memory://…``)."""
 
     def __init__(self, url: str) -> None:
-        """Open ``url``; raises ``BackendError`` where this node cannot write there."""
+        """Open ``url``. Raises ``BackendError`` where this node cannot write there."""
         try:
             self._files, self._root = open_store(url)
             make_folder(self._files, self._root)
-        except Exception as error:  # each file system raises its own kinds
+        except Exception as error:  # each file system raises its own classes
             raise unusable(url, error) from error
         self._local = is_local(self._files)
         self._made: set[str] = set()
@@ -57,8 +57,9 @@ class Store:
     def save(self, state: dict[str, Any], epoch: int) -> str:
         """Write ``state`` (after ``epoch``) durably and return its URI. Raises ``OSError``.
 
-        A state that is there already is not written again. Readers see all of a file or nothing of
-        it: locally by rename, in an object store because an upload appears when it is complete.
+        A state that exists already is not written again. Readers see a whole file or none: on a
+        local disk because of the rename, in an object store because an upload appears when
+        complete.
         """
         buffer = io.BytesIO()
         torch.save(canonical({"format": FORMAT, "epoch": epoch, "state": state}), buffer)
@@ -78,7 +79,7 @@ class Store:
         return str(self._files.unstrip_protocol(path))
 
     def _holds(self, path: str, size: int) -> bool:
-        """Whether the file is there in its length: its name says what its bytes should be."""
+        """Whether the file exists with this length. Its name says what its bytes should be."""
         try:
             return bool(self._files.info(path)["size"] == size)
         except FileNotFoundError:
@@ -86,7 +87,7 @@ class Store:
 
 
 def check_space(folder: Path, size: int) -> None:
-    """Raise ``OSError`` where ``size`` bytes more would leave less than the reserve free."""
+    """Raise ``OSError`` if writing ``size`` bytes would leave less free than the reserve."""
     disk = shutil.disk_usage(folder)
     reserve = min(RESERVE, int(RESERVE_SHARE * disk.total))
     if disk.free - size < reserve:
@@ -98,7 +99,7 @@ def check_space(folder: Path, size: int) -> None:
 
 
 def _amount(size: int) -> str:
-    """Bytes for people: ``410 KiB``, ``8 MiB``, ``1 GiB``."""
+    """Bytes in readable form: ``410 KiB``, ``8 MiB``, ``1 GiB``."""
     units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
     unit = next((name for name, bytes_ in units.items() if size >= bytes_), "bytes")
     return f"{size / units.get(unit, 1):.3g} {unit}"
@@ -131,14 +132,14 @@ def _sync_folder(folder: Path) -> None:
 
 
 def load(uri: str, expected: str) -> dict[str, Any]:
-    """The state under ``uri``, with the state hash ``expected``.
+    """The state under ``uri``, which must have the state hash ``expected``.
 
-    Raises ``BackendError`` where it is missing, torn, changed, or another state than the ledger's.
+    Raises ``BackendError`` if it is missing, torn, changed, or not the state that the ledger names.
     """
     try:
         files, path = open_store(uri)
         content = files.cat_file(path)
-    except Exception as error:  # each file system raises its own kinds
+    except Exception as error:  # each file system raises its own classes
         why = hide_password(str(error))
         raise BackendError(f"checkpoint {hide_password(uri)} cannot be read: {why}") from error
     uri = hide_password(uri)
@@ -146,7 +147,7 @@ def load(uri: str, expected: str) -> dict[str, Any]:
         raise BackendError(f"checkpoint {uri} is corrupt: its bytes do not match its name")
     try:
         document = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-    except Exception as error:  # pickle's, zip's and torch's own kinds
+    except Exception as error:  # pickle, zip and torch raise their own classes
         raise BackendError(f"checkpoint {uri} cannot be loaded: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("state"), dict):
         raise BackendError(f"checkpoint {uri} is none of Penstock's")
@@ -165,9 +166,9 @@ def load(uri: str, expected: str) -> dict[str, Any]:
 
 
 def _holds_more(state: Any, most: int) -> bool:
-    """Whether ``state`` has more than ``most`` values: then some of them are met again and again.
+    """Whether ``state`` has more than ``most`` values, so that some of them occur repeatedly.
 
-    A file of some bytes could else keep whoever walks through it busy for ever.
+    Otherwise a small file could keep whoever walks through its values busy forever.
     """
     left, seen = [state], 0
     while left and seen <= most:
@@ -182,23 +183,26 @@ def _holds_more(state: Any, most: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A copied state waiting to be written; ``copied`` is what the copy cost (seconds)."""
+    """A copied state that waits to be written."""
 
     trial: str
     epoch: int
     state_hash: str
     state: dict[str, Any]
+    #: The URL of the store.
     store: str
+    #: Seconds that the copy took.
     copied: float
 
 
 class Writer:
     """Writes checkpoints in a thread of its own.
 
-    ``said(snapshot, uri)`` is called when one is durable, ``failed(snapshot, reason)`` when it was
-    not written: training goes on, and the trial is then replayed from an older one. Of one trial
-    only the newest waiting state is written: an older one would never be asked for. A store that
-    cannot be opened is one more failed write: whether a node sees it is asked when it joins.
+    ``said(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
+    when it could not be written. Training goes on in that case, and the trial would be replayed
+    from an older checkpoint. Only the newest waiting state of a trial is written, since an older
+    one would never be asked for. A store that cannot be opened counts as one more failed write:
+    whether a node can reach the store is checked when the node joins.
     """
 
     def __init__(
@@ -212,38 +216,39 @@ class Writer:
         self._opening = threading.Lock()
         self._waiting: dict[str, Snapshot] = {}
         self._changed = threading.Condition()
-        #: Seconds that the last checkpoint cost, copy and write: any trial's, and by trial.
+        #: Seconds that the last checkpoint took, copy and write: of any trial, and of each trial.
         self._cost = 0.0
         self._costs: dict[str, float] = {}
         self._last: dict[str, float] = {}
         threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
 
     def begin(self, trial: str) -> None:
-        """The trial's state was made or loaded now: its next checkpoint is due some time later."""
+        """Restart the time to the trial's next checkpoint: its state was made or loaded now."""
         self._last[trial] = time.monotonic()
 
     def due(self, trial: str, mtbf: float) -> bool:
-        """Whether the last checkpoint is older than Young's interval for what one costs here.
+        """Whether the last checkpoint is older than Young's interval for the cost of one here.
 
-        ``mtbf``: mean seconds between two losses of such an attempt, as the scheduler observed.
+        ``mtbf``: mean seconds between two losses of such an attempt, as the scheduler observed
+        them.
         """
         interval = checkpoint_interval(self._costs.get(trial, self._cost), mtbf)
         return time.monotonic() - self._last.get(trial, 0.0) > interval
 
     def forget(self, trial: str) -> None:
-        """The trial left this trainer; what waits is still written."""
+        """Forget a trial that left this trainer. A waiting state is still written."""
         self._last.pop(trial, None)
         self._costs.pop(trial, None)
 
     def store(self, url: str) -> Store:
-        """The store at ``url``, opened when it is first written to. Raises ``BackendError``."""
+        """The store at ``url``, opened on its first use. Raises ``BackendError``."""
         with self._opening:
             if url not in self._stores:
                 self._stores[url] = Store(url)
             return self._stores[url]
 
     def submit(self, store: str, trial: str, epoch: int, name: str, state: Any) -> None:
-        """Copy ``state`` (whose hash is ``name``) now, and write it soon to the URL ``store``."""
+        """Copy ``state`` (with hash ``name``) now, and write it soon to the store with this URL."""
         self.begin(trial)
         began = time.monotonic()
         copied = copy_state(state)
@@ -266,13 +271,13 @@ class Writer:
                 self._failed(snapshot, why)
                 continue
             self._cost = snapshot.copied + time.monotonic() - began
-            if snapshot.trial in self._last:  # else it has left meanwhile
+            if snapshot.trial in self._last:  # otherwise it has left meanwhile
                 self._costs[snapshot.trial] = self._cost
             self._said(snapshot, uri)
 
 
 def reason(error: Exception) -> str:
-    """Why a write failed, in the same words each time: without the file's name or credentials."""
+    """Why a write failed, in the same words each time, without file name or credentials."""
     known = isinstance(error, OSError) and error.strerror
     words = known or worded(error, str)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

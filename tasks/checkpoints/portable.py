@@ -1,8 +1,8 @@
-"""A user's checkpoint in the store's terms, and back: values only, no code, so nothing is pickled.
+"""Convert a user's checkpoint to what the store keeps, and back: values only, so no pickle.
 
-The store keeps tensors, numbers, texts and their collections, read with ``weights_only=True``.
-NumPy's arrays travel as tensors, with a list of the places where they were; its single numbers
-become Python's. Tensors come back on the CPU, the keys of a dict sorted.
+The store keeps tensors, numbers, texts and collections of them, read with ``weights_only=True``.
+NumPy arrays are stored as tensors, with a list of their places; NumPy scalars become Python
+numbers. Tensors come back on the CPU, and the keys of a dict come back sorted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALLOWED = (
     "tensors, NumPy arrays of numbers, numbers, texts, bytes, None, and lists, tuples and dicts of "
     "them (dicts by texts or whole numbers)"
 )
-#: Exactly these classes: what is derived from them would come back as another.
+#: Exactly these classes: an instance of a subclass would come back as another class.
 _PLAIN = (type(None), bool, int, float, str, bytes)
 _DICTS = (dict, OrderedDict, Counter)  # state_dict() gives the second, some schedules the third
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -28,9 +28,9 @@ Path = tuple[int | str, ...]
 
 
 def pack(checkpoint: object) -> dict[str, Any]:
-    """``checkpoint`` as the store keeps it; tensors are not copied.
+    """``checkpoint`` as the store keeps it. Tensors are not copied.
 
-    Raises ``UsageError`` naming the key of what cannot be kept.
+    Raises ``UsageError`` naming the key of a value that cannot be kept.
     """
     if type(checkpoint) not in _DICTS or not checkpoint:
         shown = type(checkpoint).__name__ if checkpoint else repr(checkpoint)
@@ -40,7 +40,7 @@ def pack(checkpoint: object) -> dict[str, Any]:
 
 
 def unpack(state: dict[str, Any]) -> dict[str, Any]:
-    """The checkpoint that ``pack`` made ``state`` of."""
+    """The checkpoint from which ``pack`` made ``state``."""
     tree: dict[str, Any] = _unpacked(state["tree"], (), {tuple(path) for path in state["arrays"]})
     return tree
 
@@ -65,7 +65,7 @@ def _packed(value: Any, path: Path, arrays: list[list[int | str]]) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is not None and type(value) is numpy.ndarray:  # a masked one would lose its mask
         try:
-            # In the machine's own order of bytes, dense and writable, as torch wants it.
+            # In the machine's byte order, dense and writable, as torch requires.
             tensor = torch.from_numpy(numpy.array(value, value.dtype.newbyteorder("="), order="C"))
         except TypeError:
             raise _refusal(path, f"is an array of {value.dtype}") from None

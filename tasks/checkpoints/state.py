@@ -1,4 +1,4 @@
-"""The bits of a training state: their hash, a copy of them, their one stored form."""
+"""The bits of a training state: their hash, a copy of them, their canonical form."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 def state_hash(state: Any) -> str:
     """XXH3 (128 bits as 32 hex digits) of a tree of dicts, sequences, tensors and plain values.
 
-    Equal exactly when all types, shapes and bits are equal; the order of keys does not count, since
-    loading a checkpoint may change it. Raises ``TypeError`` for a value that has no stable bits.
+    Hashes are equal exactly when all types, shapes and bits are equal. The order of keys does not
+    count, since loading a checkpoint may change it. Raises ``TypeError`` for a value that has no
+    stable bits.
 
-    Not a cryptographic hash, which takes several times as long, and every epoch waits for it: a
-    state hash finds accidental differences between computations of one trial, which nobody makes
-    collide on purpose. What is trusted by its hash is not named by this one: files in the store are
-    named by SHA-256, messages are signed by HMAC.
+    This is not a cryptographic hash. Such a hash takes several times as long, and every epoch waits
+    for it. A state hash detects accidental differences between computations of one trial, and
+    nobody makes these collide on purpose. Where a hash must be trusted another one is used: files
+    in the store are named by SHA-256, and messages are signed by HMAC.
     """
     digest = xxhash.xxh3_128()
     _feed(digest.update, state)
@@ -35,7 +36,7 @@ def _feed(update: Any, value: Any) -> None:
     match value:
         case torch.Tensor():
             update(f"t{value.dtype}{tuple(value.shape)}".encode())
-            # A NumPy view of the tensor's own bytes: nothing is copied on a CPU.
+            # A NumPy view of the tensor's own bytes: on a CPU nothing is copied.
             update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         case None | bool() | int() | str() | bytes():
             text = value if isinstance(value, bytes) else str(value).encode()
@@ -64,9 +65,9 @@ def _order(name: Any) -> tuple[str, Any]:
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """``value`` with every tensor changed, in an order that depends on the structure alone.
+    """``value`` with every tensor replaced, in an order that depends only on the structure.
 
-    Dicts and lists are new ones; nothing else is copied.
+    Dicts, lists and tuples are new; nothing else is copied.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -90,17 +91,17 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def copy_state(value: Any) -> Any:
-    """A deep copy with every tensor on the CPU, so that training may go on while it is written."""
+    """A deep copy with all tensors on the CPU, so that training can go on during the write."""
     return map_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
 def canonical(value: Any) -> Any:
-    """``value`` in the one form whose pickled bytes depend on nothing but what ``state_hash`` sees.
+    """The one form of ``value`` whose pickled bytes depend only on what ``state_hash`` sees.
 
-    Pickle writes keys in the order of their insertion and an object met twice as a reference, and
-    torch the whole storage behind a view. So: keys sorted, equal texts one object (interned, as the
-    names that torch itself puts beside them), all else an object of its own, tensors dense. Dicts
-    keep their kind; tensors that are dense already are not copied.
+    Pickle writes keys in insertion order and a repeated object as a reference, and torch writes the
+    whole storage behind a view. Therefore keys are sorted, equal texts are one object (interned, as
+    the names that torch itself adds are), every other value is an object of its own, and tensors
+    are dense. Dicts keep their class. Tensors that are dense already are not copied.
     """
     match value:
         case torch.Tensor():
@@ -124,7 +125,7 @@ def canonical(value: Any) -> Any:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` on the CPU with a storage that holds it alone, and the strides of its shape."""
+    """``tensor`` on the CPU, with a storage of its own and the default strides of its shape."""
     dense = tensor.detach().cpu().contiguous()
     if dense.untyped_storage().nbytes() != dense.nbytes:
         dense = dense.clone()
@@ -132,10 +133,10 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     for size in reversed(dense.shape):
         strides.append(step)
         step *= max(1, size)
-    # Of a dimension of one element, and of an empty tensor's offset, torch keeps what was there.
+    # For dimensions of one element, and for an empty tensor's offset, torch keeps the old values.
     return dense.as_strided(dense.shape, strides[::-1], 0)
 
 
 def state_bytes(value: Any) -> int:
-    """Bytes of all tensors in a state."""
+    """The bytes of all tensors in a state."""
     return sum(tensor.nbytes for tensor in tensors_of(value))

@@ -1,8 +1,8 @@
-"""Opening a checkpoint store by its fsspec URL, and saying what is wrong with one.
+"""Open a checkpoint store by its fsspec URL, and say what is wrong with one.
 
 An S3-compatible store (``s3://bucket/prefix``) takes endpoint and credentials from where its
 library looks for them (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``~/.aws``, fsspec's own
-configuration), never from the URL, so none of them travels in a message or stands in the ledger.
+configuration), never from the URL. So no credentials travel in a message or are kept in the ledger.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from ...profiling.base.errors import BackendError
 from ...profiling.base.urls import hide_password
 
-#: What to install for a kind of store; the library's own advice may name another way.
+#: What to install for a kind of store. The library's own advice may name another way.
 EXTRAS = {"s3": "penstock[s3]", "s3a": "penstock[s3]"}
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """The file system of fsspec for ``url``, and the path in it without a slash at its end.
+    """The fsspec file system for ``url``, and the path in it without a trailing slash.
 
     Raises ``BackendError`` where a library is missing, and whatever the library raises.
     """
@@ -36,23 +36,23 @@ def open_store(url: str) -> tuple[Any, str]:
 
 
 def make_folder(files: Any, path: str) -> None:
-    """Make a folder where there are any.
+    """Make a folder, on file systems that have folders.
 
-    A path that does not begin with a slash begins with a bucket: that one has none to be made, and
-    a library that is asked to makes the bucket, be its name mistyped.
+    A path without a leading slash begins with a bucket. A bucket needs no folders, and the library
+    would create a bucket that does not exist, even one whose name is mistyped.
     """
     if path.startswith("/"):
         files.makedirs(path, exist_ok=True)
 
 
 def is_local(files: Any) -> bool:
-    """Whether a file system is this machine's own."""
+    """Whether a file system is on this machine."""
     protocol = files.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 
 
 def unusable(url: str, error: Exception) -> BackendError:
-    """That the store, or a file in it, is out of reach, in words that hold no credentials."""
+    """The error for a store, or a file in it, that cannot be reached; without credentials."""
     if isinstance(error, BackendError):
         return error
     return BackendError(

@@ -1,10 +1,10 @@
-"""Training code by name: the client's reference to it, and a trainer's way back to the object.
+"""Refer to training code by name on the client, and find the object again in a trainer.
 
 Theory of operation. Code travels as ``module:attr`` or ``/path/script.py:attr``, the folder to put
-on ``sys.path``, and the SHA-256 of its source file; a node whose file differs refuses the study. A
-trainer outlives studies, so what it imported may be out of date (the user edits and runs again) or
-in the way (two folders, each with a ``model.py``). A ``Workspace`` therefore keeps the user's
-modules apart by folder, and forgets a folder's modules when one of their files has changed.
+on ``sys.path``, and the SHA-256 of its source file. A node whose file differs refuses the study. A
+trainer outlives studies, so a module that it imported may be out of date (the user edits and runs
+again) or in the way (two folders, each with a ``model.py``). A ``Workspace`` therefore keeps the
+user's modules apart by folder, and forgets a folder's modules when one of their files has changed.
 Nothing here imports torch: the client refers to code without it.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError, TrialFailed, UsageError
 
-#: What the module of a script is called that was imported without its ``__main__`` part.
+#: The prefix of the name of a script's module that was imported without its ``__main__`` part.
 _SCRIPT = "penstock_script_"
 
 _ADVICE = "define it at the top level of a .py file (a module, or the script that you run)"
@@ -31,7 +31,7 @@ _ADVICE = "define it at the top level of a .py file (a module, or the script tha
 def reference(obj: object) -> tuple[str, str, str]:
     """``(target, path, digest)`` of a class or function; see ``scheduler.model.study.Code``.
 
-    Raises ``UsageError`` saying what to do for code that no other process could import by name.
+    Raises ``UsageError`` for code that no other process could import by name; it says what to do.
     """
     if not isinstance(obj, (type, FunctionType)):
         kind = type(obj).__name__
@@ -65,7 +65,7 @@ def reference(obj: object) -> tuple[str, str, str]:
 
 
 def _typed(name: str) -> str:
-    """Where code without a file was typed, and what to do there."""
+    """Say where code without a file was typed, and what to do there."""
     if "ipykernel" not in sys.modules:
         return f"console, it has no file: {_ADVICE}"
     file = name.lower()
@@ -98,7 +98,7 @@ def _walk(module: ModuleType, name: str) -> object:
 
 
 class Workspace:
-    """The user's modules in this process, kept apart by the folder they came from."""
+    """The user's modules in this process, kept apart by the folder that they came from."""
 
     def __init__(self) -> None:
         self._folder: str | None = None
@@ -109,10 +109,10 @@ class Workspace:
         self._study = ""
 
     def load(self, study: str, target: str, path: str, digest: str) -> Any:
-        """The object that ``reference`` described; imported once a study, checked for edits.
+        """The object that ``reference`` described. It is imported once a study, checked for edits.
 
-        Raises ``BackendError`` where this node's source is missing or differs, ``TrialFailed``
-        (``code``, or ``exit``) where importing it fails.
+        Raises ``BackendError`` where this node's source is missing or differs, and ``TrialFailed``
+        (``code`` or ``exit``) where importing it fails.
         """
         self._enter(path)
         if study != self._study:
@@ -139,7 +139,7 @@ class Workspace:
             raise TrialFailed("code", f"cannot import {target}: {error}") from error
 
     def _enter(self, folder: str) -> None:
-        """Make ``folder`` the one whose modules are importable; set another one's modules aside."""
+        """Make the modules of ``folder`` importable, and set those of another folder aside."""
         if folder == self._folder:
             return
         if self._folder is not None:
@@ -155,7 +155,7 @@ class Workspace:
         self._imported_at.setdefault(folder, time.time_ns())
 
     def _forget_edited(self, folder: str) -> None:
-        """Forget the folder's modules, all of them, if a file of one changed since its import."""
+        """Forget all modules of the folder if a file of one has changed since its import."""
         modules = self._modules(folder)
         if not any(self._edited(_file_of(module), folder) for module in modules.values()):
             return
@@ -170,7 +170,7 @@ class Workspace:
         stamp = _stamp(file)
         if file in self._files:
             return stamp != self._files[file]
-        return stamp[0] > self._imported_at[folder]  # imported late, by a function that ran
+        return stamp[0] > self._imported_at[folder]  # imported late, by a running function
 
     def _note_files(self, folder: str) -> None:
         for module in self._modules(folder).values():
@@ -179,7 +179,7 @@ class Workspace:
                 self._files[file] = _stamp(file)
 
     def _modules(self, folder: str) -> dict[str, ModuleType]:
-        """The user's loaded modules under ``folder``: not installed ones, and never our own."""
+        """The user's loaded modules under ``folder``: neither installed ones nor our own."""
         prefix = os.path.join(folder, "")  # noqa: PTH118 - a trailing separator is wanted
         return {
             name: module
@@ -195,7 +195,7 @@ def _file_of(module: ModuleType) -> str:
 
 
 def _stamp(file: str) -> tuple[int, int]:
-    """What changes when a file is edited; zeros where it is gone."""
+    """What changes when a file is edited; zeros if the file is gone."""
     try:
         status = Path(file).stat()
     except OSError:
@@ -204,7 +204,7 @@ def _stamp(file: str) -> tuple[int, int]:
 
 
 def _source_of(module: str) -> Path:
-    """The source file of ``module``, found without running it (but its parent packages)."""
+    """The source file of ``module``, found without running it (though its parent packages run)."""
     try:
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:
@@ -215,7 +215,7 @@ def _source_of(module: str) -> Path:
 
 
 def import_script(file: Path) -> ModuleType:
-    """A script as a module of its own name, so that its ``__main__`` part does not run."""
+    """Import a script under a name of its own, so that its ``__main__`` part does not run."""
     name = f"{_SCRIPT}{file.stem}"
     if name in sys.modules:
         return sys.modules[name]

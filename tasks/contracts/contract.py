@@ -1,10 +1,11 @@
 """What a user writes: a ``TorchTrainable``, whose loop is Penstock's, or an epoch function.
 
-Exactness of the former rests on three habits of the user's class: whatever changes during training
-lives in the model's parameters and buffers, the optimiser or the schedule; random numbers come from
-torch, ``numpy.random`` or ``random`` (all are keyed); data sets do not change while they are read.
-The latter gets an ``EpochTrial`` and loops over its epochs itself. This module imports no torch:
-the client reads it too.
+A ``TorchTrainable`` is exact if its class keeps three rules. Whatever changes during training lives
+in the model's parameters and buffers, the optimiser or the schedule. Random numbers come from
+torch, ``numpy.random`` or ``random`` (all are keyed). Data sets do not change while they are read.
+
+An epoch function gets an ``EpochTrial`` and loops over its epochs itself. This module does not
+import torch, since the client reads it too.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Epoch functions: a user's own loop over ``trial.epochs()``, trained epoch by epoch.
+"""Run epoch functions: a user's own loop over ``trial.epochs()``, trained epoch by epoch.
 
-Theory of operation. The function runs in a thread of its own (``turns``). Each pass of its loop is
-an epoch; at a segment's last one the thread waits where the loop asks for the next epoch. What the
-function passes to ``report`` as its checkpoint is in the store before the epoch counts.
+Theory of operation. The function runs in a thread of its own (``suspended``). Each pass of its loop
+is an epoch. After a segment's last epoch the thread waits where the loop asks for the next one.
+What the function passes to ``report`` as its checkpoint is in the store before the epoch counts.
 
-Elsewhere, or when its thread had to make room, the function is called again. ``load`` then gives
-the newest state in the store, and ``epochs`` begins after it: epochs that were accepted since are
-trained again, and not reported again. A thread that waits goes on only where the last accepted
-epoch is one of its own: another attempt may have trained the trial further.
+On another trainer, or when its thread had to make room, the function is called again. ``load`` then
+returns the newest state in the store, and ``epochs`` begins after it. Epochs that were accepted
+since are trained again, and not reported again. A waiting thread goes on only if the epoch accepted
+last is one of its own: another attempt may have trained the trial further.
 
 The global random generators are seeded for each epoch by (study seed, trial, epoch), so an epoch
-draws the same numbers whenever it is trained. torch is imported for checkpoints only.
+draws the same numbers whenever it is trained. torch is imported only for checkpoints.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 
 class EpochFunctions:
-    """The epoch functions of one trainer: one at a time runs, a few stand still in their loops."""
+    """The epoch functions of one trainer: one runs at a time, a few are suspended in the loop."""
 
     def __init__(self, identity: str) -> None:
-        """``identity`` is by what the scheduler knows this trainer."""
+        """``identity`` is the identity by which the scheduler knows this trainer."""
         self._identity = identity
         self._paused: Paused[Session] = Paused()
         self._stores: dict[str, Store] = {}
 
     def run(self, run: Run, load: Callable[[], Any]) -> None:
-        """Run one segment; ``load`` gives the function where the trial is not paused here.
+        """Run one segment. ``load`` returns the function if the trial is not paused here.
 
         Raises what the function raises, ``Abandoned`` when the segment was fenced off, and ``Lost``
-        where the store is out of reach.
+        where the store cannot be reached.
         """
         task = run.task
         session = self._paused.take(task.trial)
@@ -58,7 +58,7 @@ class EpochFunctions:
             session = Session(load, run, self._stores)
         session.advance(run)
         if session.done:
-            run.say("returned", value=None)  # the last reported one stands
+            run.say("returned", value=None)  # the last reported value stands
             return
         self._paused.put(task.trial, session)
 
@@ -85,10 +85,10 @@ class Session(Function):
         super().__init__("epoch function", run)
 
     def holds(self, run: Run, identity: str) -> bool:
-        """Whether what it stands in is the state after the epoch that was accepted last."""
+        """Whether the function is suspended in the state after the epoch that was accepted last."""
         task = run.task
         if task.first == self._first:
-            return True  # nothing was accepted since it was called
+            return True  # nothing has been accepted since it was called
         last = self.reports.get(task.first - 1)
         if last is None or last.state_hash != task.expect:
             return False
@@ -169,7 +169,7 @@ class Session(Function):
         self._drawn = self.run.metering.now()
 
     def _close(self, *, returned: bool = False) -> None:
-        """Say what was reported of the epoch, and wait where its segment ends with it."""
+        """Send the report of the epoch, and wait if its segment ends with it."""
         reported, self._reported = self._reported, None
         if reported is None:
             metric = self.run.task.metric
@@ -177,7 +177,7 @@ class Session(Function):
                 "metric", f"epoch {self._epoch} ended without trial.report({{{metric!r}: ...}})"
             )
         if self._epoch < self.run.task.first:
-            return  # what was accepted stands
+            return  # the accepted report stands
         seconds = time.perf_counter() - self._since
         self.reports[self._epoch] = Report(
             reported.metrics,
@@ -186,7 +186,7 @@ class Session(Function):
             reported.uri,
             self.run.metering.since(self._drawn),
         )
-        # One that has returned closes its segment by saying so.
+        # A function that has returned closes its segment by saying so.
         if self.send(self._epoch, closes=False if returned else None):
             self.wait()
 

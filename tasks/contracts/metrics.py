@@ -1,4 +1,4 @@
-"""What is reported of an epoch's metrics."""
+"""Choose and check the metrics that are reported of an epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ..process.messages import SegmentTask
 
 
 def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict[str, float]:
-    """What is reported of ``metrics``: finite ones. All that the study names must be among them."""
+    """The finite ones of ``metrics``. All that the study names must be among them.
+
+    Raises ``TrialFailed`` (metric, nan) where one of those is missing or not finite.
+    """
     for name in (task.metric, *task.also):
         value = metrics.get(name)
         if value is None:

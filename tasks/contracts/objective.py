@@ -1,12 +1,12 @@
-"""Optuna objectives, unchanged, run report by report.
+"""Run Optuna objectives, unchanged, report by report.
 
-Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its own (``turns``). Its
-k-th ``report`` ends epoch k; at a segment's last epoch the thread waits inside ``report`` until the
-trial's next segment comes. The global random generators change hands with the turn
+Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its own (``suspended``).
+Its k-th ``report`` ends epoch k. At a segment's last epoch the thread waits inside ``report`` until
+the trial's next segment comes. The state of the global random generators is exchanged with the turn
 (``rng``), so a trial draws the same numbers whichever others ran in between.
 
-In another trainer an objective starts over; parameters drawn before come with the task, and reports
-accepted before are not sent again.
+In another trainer an objective starts over. The parameters drawn before come with the task, and the
+reports accepted before are not sent again.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Objective = Callable[["ObjectiveTrial"], Any]
 
 
 class Objectives:
-    """The objectives of one trainer: one at a time runs, a few wait in ``report``."""
+    """The objectives of one trainer: one runs at a time, a few wait in ``report``."""
 
     def __init__(self) -> None:
         self._paused: Paused[Session] = Paused()
 
     def run(self, run: Run, load: Callable[[], Any]) -> None:
-        """Run one segment; ``load`` gives the objective where the trial is not paused here.
+        """Run one segment. ``load`` returns the objective if the trial is not paused here.
 
         Raises what the objective raises, and ``Abandoned`` when the segment was fenced off.
         """
@@ -84,11 +84,11 @@ class Session(Function):
         self._since = 0.0
         self._drawn: Mark | None = None
         self._seed = rng.key("objective", run.task.seed, run.task.number)
-        #: The values that it returned; none where it was pruned before it reported one.
+        #: The values that the objective returned; none where it was pruned before it reported one.
         self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
         self.pruned = False
-        #: What its user enqueued and it did not ask for.
+        #: Enqueued parameters that the objective did not ask for.
         self.unasked: list[str] = []
         super().__init__("objective", run)
 
@@ -110,7 +110,7 @@ class Session(Function):
             self.unasked = sorted(self.run.task.params.keys() - trial.params.keys())
 
     def report(self, value: float, step: int) -> None:
-        """End an epoch; returns when the trial may go on."""
+        """End an epoch. Returns when the trial may go on."""
         self.check()
         run = self.run
         metrics = {run.task.metric: _finite(value, f"reported at step {step}"), "step": float(step)}
@@ -128,7 +128,7 @@ class Session(Function):
         self._begin()
 
     def _begin(self) -> None:
-        """The next epoch begins."""
+        """Begin the next epoch."""
         self._since = time.perf_counter()
         self._drawn = self.run.metering.now()
 
@@ -157,12 +157,12 @@ def _finite(value: float, how: str) -> float:
 
 
 def _tellable(value: object) -> bool:
-    """Whether a value can be told to the sampler and kept in the ledger as it is."""
+    """Whether a value can be sent to the sampler and kept in the ledger unchanged."""
     if not isinstance(value, Scalar | None):
         return False
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except ValueError:  # NaN, an infinity, half a character, an int of 5,000 digits
+    except ValueError:  # NaN, an infinity, a lone surrogate, an int of 5,000 digits
         return False
     return True
 
@@ -170,8 +170,8 @@ def _tellable(value: object) -> bool:
 class ObjectiveTrial(optuna.trial.BaseTrial):
     """What an objective gets: Optuna's trial, whose values and pauses come over the pipe.
 
-    User attributes stay in this process. ``should_prune`` is always false: a trial that is not to
-    go on is paused in ``report``, and may be promoted later.
+    User attributes stay in this process. ``should_prune`` is always false: a trial that must not go
+    on is paused in ``report``, and may be promoted later.
     """
 
     def __init__(self, session: Session) -> None:
@@ -223,15 +223,15 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         else:
             known = ", ".join(sorted(run.task.params)) or "nothing"
             raise UsageError(f"the objective asks for {name!r}, the study's space has {known}")
-        # Through Optuna's own form and back: JSON may have made 1.0 of 1.
+        # To Optuna's internal form and back: JSON may have turned 1.0 into 1.
         value = distribution.to_external_repr(distribution.to_internal_repr(value))
         self._params[name], self._distributions[name] = value, distribution
         return value
 
     def report(self, value: float, step: int) -> None:
-        """End an epoch. As in Optuna, a step reported again is ignored with a warning.
+        """End an epoch. As in Optuna, reporting a step again is ignored with a warning.
 
-        NotImplementedError with several objectives, as in Optuna.
+        Raises NotImplementedError with several objectives, as in Optuna.
         """
         self._one_objective("report")
         try:
@@ -260,7 +260,7 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         self._attributes[key] = value
 
     def set_constraint(self, key: str, value: float) -> None:
-        """Above 0 the constraint is violated, and the trial is never best. As in Optuna."""
+        """A value above 0 violates the constraint, and the trial is never best. As in Optuna."""
         if not (isinstance(key, str) and _tellable(key)):
             raise UsageError.refuse("the key of a constraint", key, "a str that UTF-8 can hold")
         self._session.constraints[key] = _finite(float(value), f"of constraint {key!r}")

@@ -1,12 +1,12 @@
 """Random numbers of a trial: seeds by key, and the process's generators kept apart by trial.
 
-Every random number is a function of what it is for, never of what ran before. Seeds are SHA-256 of
-the names that identify a draw, so they are the same in every process, on every machine and in every
-version of Python (``hash`` is not).
+Every random number is a function of its purpose, never of what ran before. A seed is the SHA-256 of
+the names that identify a draw. So seeds are the same in every process, on every machine and in
+every version of Python (which is not true of ``hash``).
 
-The generators that users' functions draw from are ``random``, ``numpy.random`` and torch's (CPU and
-CUDA), one each in a process. Trials that take turns in it each see them as if they were alone. A
-library is touched only once it is imported.
+Users' functions draw from ``random``, ``numpy.random`` and torch (CPU and CUDA). A process has one
+generator of each. Trials that take turns in a process each see them as if they ran alone. A library
+is touched only once it is imported.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 
 def key(*names: int | str) -> int:
-    """The 63-bit seed of the draw called ``names``, e.g. ``key("order", seed, number, epoch)``."""
+    """The 63-bit seed of the draw called ``names``, as in ``key("order", seed, number, epoch)``."""
     digest = hashlib.sha256("\x1f".join(map(str, names)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Where the generators stand; None and empty for those that are not there yet."""
+    """The states of the generators; None and empty for those that do not exist yet."""
 
     python: tuple[Any, ...]
     numpy: dict[str, Any] | None
@@ -35,7 +35,7 @@ class States:
 
 
 def seed(seed: int) -> None:
-    """Seed all of them; CUDA's too where torch has not started it yet."""
+    """Seed all generators, CUDA's too, even where torch has not started CUDA yet."""
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)
@@ -45,7 +45,7 @@ def seed(seed: int) -> None:
 
 def save() -> States:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    # To ask for CUDA's would start it.
+    # Asking for CUDA's state would start CUDA.
     cuda = torch.cuda.get_rng_state_all() if torch and torch.cuda.is_initialized() else ()
     return States(
         random.getstate(),
@@ -56,7 +56,7 @@ def save() -> States:
 
 
 def restore(states: States, seed_before: int) -> None:
-    """Go back to ``states``; what was not there then is seeded with ``seed_before``."""
+    """Return to ``states``. Generators that did not exist then are seeded with ``seed_before``."""
     seed(seed_before)
     random.setstate(states.python)
     if states.numpy is not None:

@@ -1,15 +1,15 @@
-"""Users' functions that stand still and go on: each in a thread of its own, one of them at a time.
+"""Suspend and resume users' functions: each in a thread of its own, one running at a time.
 
-Theory of operation. A function that owns its loop cannot be left after an epoch and entered again,
-so it waits in the middle: paused in place, at no cost but its memory. Its thread is the process's
-main one where that is free (``main_thread``). The turn passes between it and the thread that serves
-the worker, so exactly one thread of them all runs: trials of a study share the process, its imports
-and data, and never a moment.
+Theory of operation. A function that owns its loop cannot be left after an epoch and entered again.
+So it waits in the middle: paused in place, at no cost but its memory. Its thread is the process's
+main thread where that is free (``main_thread``). The turn passes between the function and the
+thread that serves the worker, so exactly one of all threads runs. Trials of a study share the
+process, its imports and its data, but never run at the same moment.
 
-A function that is not needed any more is unwound: where it waits, ``Abandoned`` is raised in it,
-which no ``except Exception`` catches, so its ``finally`` and ``with`` blocks run. What it reported
-is kept: a segment that was fenced off may have reported more than was accepted, and this is sent
-again from memory.
+A function that is no longer needed is unwound: where it waits, ``Abandoned`` is raised in it. No
+``except Exception`` catches that, so the function's ``finally`` and ``with`` blocks run. Its
+reports are kept: a segment that was fenced off may have reported more than was accepted, and these
+reports are sent again from memory.
 """
 
 from __future__ import annotations
@@ -28,24 +28,23 @@ from ..process import forks
 from ..process.main_thread import MAIN_THREAD, Wake, wait_until
 from ..process.pipe import Abandoned, Run
 
-#: Functions that are kept paused; the one that has waited longest is unwound for the next.
+#: How many functions stay paused. The one that has waited longest is unwound for the next.
 PAUSED_KEPT = 4
-#: Seconds that an unwound function has for its ``finally`` blocks. One that does not end would run
-#: beside the next trial, so the process ends instead.
+#: Seconds that an unwound function has for its ``finally`` blocks. If it has not ended by then, it
+#: would run beside the next trial, so the process ends instead.
 UNWIND = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a function said of one epoch, and where the state after it is durable, if it is.
-
-    ``joules`` are None where they were not measured.
-    """
+    """What a function reported of one epoch, and where the state after it is durable, if it is."""
 
     metrics: dict[str, float]
     seconds: float
     state_hash: str = ""
+    #: Where the state is durable; empty: it is not.
     uri: str = ""
+    #: None: not measured.
     joules: float | None = None
 
 
@@ -57,7 +56,7 @@ class Function(ABC):
         self.done = False
         self._run = run
         self._name = f"{kind} {run.task.trial}"
-        # Whose turn it is: a wake-up says only that it may have changed.
+        # Whether it is the function's turn; a wake-up says only that this may have changed.
         self._mine = False
         self._turn: Wake = SimpleQueue()
         self._pause: Wake = SimpleQueue()
@@ -88,7 +87,7 @@ class Function(ABC):
                 self._forget()
 
     def unwind(self) -> None:
-        """End the waiting function: the trial will not go on from here."""
+        """End the waiting function, since the trial will not go on from here."""
         self._released = True
         self._pass()
         if not self._ended.wait(UNWIND):
@@ -97,23 +96,23 @@ class Function(ABC):
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the outcome: by its frames it keeps what the function took, and by them itself."""
+        """Drop the outcome. Its frames hold what the function allocated, and hold the outcome."""
         self._outcome = None
 
     def _pass(self) -> None:
-        """It is the function's turn."""
+        """Pass the turn to the function."""
         self._mine = True
         self._turn.put(None)
 
     @property
     def run(self) -> Run:
-        """The segment that is carried out, or was last."""
+        """The current segment, or the last one."""
         return self._run
 
     def send(self, epoch: int, *, closes: bool | None = None) -> bool:
-        """Say what was reported of ``epoch``; true if the segment closed (see ``Run.epoch``).
+        """Send the report of ``epoch``. True if the segment closed (see ``Run.epoch``).
 
-        What cannot be said ends the attempt: without this epoch it could not go on.
+        A report that cannot be sent ends the attempt, which could not go on without this epoch.
         """
         said = self.reports[epoch]
         try:
@@ -136,14 +135,14 @@ class Function(ABC):
         """Run the user's function to its end."""
 
     def check(self) -> None:
-        """Raise ``Abandoned`` if the trial is not to go on here. Ends a forked child."""
+        """Raise ``Abandoned`` if the trial must not go on here. Ends a forked child."""
         forks.end_child()
         if self._released:
             raise Abandoned
         self._run.check()
 
     def wait(self) -> None:
-        """Pass the turn, and return when it comes back. Raises as ``check``."""
+        """Pass the turn, and return when it comes back. Raises as ``check`` does."""
         self._mine = False
         self._pause.put(None)
         raised = wait_until(lambda: self._mine, self._turn)
@@ -159,7 +158,7 @@ class Function(ABC):
     def _body(self) -> None:
         """Call the function, once, and pass the turn for good.
 
-        Entered again where a handler of the user's has raised outside of the call.
+        This is entered again if a user's signal handler has raised outside of the call.
         """
         try:
             if not self._begun:
@@ -184,17 +183,17 @@ F = TypeVar("F", bound=Function)
 
 
 class Paused(Generic[F]):
-    """The functions of one trainer that stand still, by trial."""
+    """The suspended functions of one trainer, by trial."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, F] = OrderedDict()
 
     def take(self, trial: str) -> F | None:
-        """The trial's function, which is no longer kept."""
+        """Take out the trial's function, which is then no longer kept."""
         return self._kept.pop(trial, None)
 
     def put(self, trial: str, function: F) -> None:
-        """Keep a function that waits; the one that has waited longest may make room."""
+        """Keep a waiting function. The one that has waited longest may be unwound for it."""
         self._kept[trial] = function
         if len(self._kept) > PAUSED_KEPT:
             self._kept.popitem(last=False)[1].unwind()

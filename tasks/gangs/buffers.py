@@ -1,8 +1,9 @@
-"""The blocks of a step in memory that can be sent: one buffer a member, one slot in it a block.
+"""The blocks of a step in one buffer that can be sent: a buffer a member, a slot in it a block.
 
-A slot holds its tensors by type, so that two slots are added in one operation a type, each tensor
-where an allocator would put it: kernels may take another path for memory that is not aligned.
-Beside the sums it holds how many shards used each parameter, and shard 0's counters.
+A slot holds its tensors ordered by dtype, so that two slots are added in one operation a dtype.
+Each tensor is aligned as an allocator would align it, since kernels may take another path for
+unaligned memory. Besides the sums, a slot holds how many shards used each parameter, and shard 0's
+counters.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from .tree_sum import Block
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: In bytes, as torch allocates.
+#: Bytes to which tensors are aligned, as torch allocates them.
 _ALIGNED = 64
 
 
 class Wire:
-    """What one member sends, what all of them sent, and the blocks in both."""
+    """What one member sends, what all members sent, and the blocks in both."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class Wire:
         slots: int,
         width: int,
     ) -> None:
-        """Tensors like ``parameters``, ``sums``, ``counters`` in ``slots`` of ``width`` members."""
+        """For ``slots`` of ``width`` members, with tensors like those of the other arguments."""
         self._n = len(parameters)
         device = sums[0].device
         used = torch.zeros(self._n, dtype=torch.int32, device=device)
@@ -45,7 +46,7 @@ class Wire:
         self._used = [[0] * self._n for _ in range(slots)]
 
     def put(self, slot: int, block: Block) -> None:
-        """Lay a block of this member's in its slot."""
+        """Copy a block of this member into its slot."""
         tensors, counters, _ = self._ours[slot]
         used = [int(gradient is not None) for gradient in block.gradients]
         if used != self._used[slot]:
@@ -59,12 +60,12 @@ class Wire:
             torch._foreach_copy_(counters, block.counters)
 
     def block(self, rank: int, slot: int, place: tuple[int, int]) -> Block:
-        """What member ``rank`` sent in ``slot``: the block at ``place`` (first, count)."""
+        """The block at ``place`` (first, count), which member ``rank`` sent in ``slot``."""
         _, counters, stretches = self._theirs[rank][slot]
         return Block(*place, [], stretches, counters)
 
     def root(self, rank: int) -> Block:
-        """The first block, which ``rank`` sent, once all others have been added to it."""
+        """The block in slot 0 of ``rank``, once all other blocks have been added to it."""
         tensors, counters, _ = self._theirs[rank][0]
         used = tensors[-1].tolist()
         gradients = [t if n else None for t, n in zip(tensors, used, strict=False)]
@@ -72,7 +73,7 @@ class Wire:
 
 
 class _Layout:
-    """Where tensors like the given ones lie in a slot of ``size`` bytes."""
+    """The places of tensors like the given ones in a slot of ``size`` bytes."""
 
     def __init__(self, summed: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
         self._summed, self._counters = summed, counters
@@ -91,7 +92,7 @@ class _Layout:
             self.size += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
 
     def slot(self, memory: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Views of ``memory``: what is summed, the counters, and the former by type."""
+        """Views of ``memory``: the tensors to sum, the counters, and the former joined by dtype."""
         return (
             [self._view(memory, tensor) for tensor in self._summed],
             [self._view(memory, tensor) for tensor in self._counters],
@@ -100,6 +101,6 @@ class _Layout:
 
     def _view(self, memory: Tensor, like: Tensor) -> Tensor:
         at = self._places[id(like)]
-        # In the strides of ``like``, as autograd lays out a gradient: norms depend on them.
+        # With the strides of ``like``, in which autograd lays out a gradient: norms depend on them.
         strides = torch.empty_like(like, device="meta").stride()
         return memory[at : at + like.nbytes].view(like.dtype).as_strided(like.shape, strides)

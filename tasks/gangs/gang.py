@@ -1,11 +1,13 @@
-"""A gang: the members that share a trial's shards for some epochs, and how they talk.
+"""A gang: the members that share a trial's shards for some epochs, and how they communicate.
 
-Theory of operation. Every member has the whole trial and takes every step of the optimiser itself;
-what it lacks, the sums over the others' shards, it gathers once a step, and finishes the tree of
-sums as every other member does. So all members hold the same bits after each step, and any of them
-can hand the trial over. A gang has a process group of its own (gloo between CPUs, NCCL between
-GPUs), outside torch's global one, so that a process may belong to one gang after another. What a
-member has begun all have to finish: one that fails leaves by ``close``, and the others hear of it.
+Theory of operation. Every member has the whole trial and takes every step of the optimiser itself.
+What it lacks are the sums over the others' shards. It gathers these once a step, and completes the
+tree of sums as every other member does. So all members hold the same bits after each step, and any
+of them can hand the trial over.
+
+A gang has a process group of its own (gloo between CPUs, NCCL between GPUs), outside torch's global
+one, so that a process may belong to one gang after another. An operation that one member has begun
+must be finished by all. A member that fails leaves by ``close``, and the others get an error.
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ class Gang:
     ) -> None:
         """Meet the other members at ``store``, which no other gang uses (see ``PrefixStore``).
 
-        ``address`` is this node's for the others (gloo; empty: the host name's), ``timeout`` in
-        seconds for this and for every exchange. ``shared``: several members are on one GPU, which
-        NCCL refuses, so that they talk through the CPU. Raises ``GangLost``.
+        ``address`` is this node's address for the others (gloo; empty: that of the host name).
+        ``timeout``, in seconds, applies to this and to every exchange. ``shared``: several members
+        are on one GPU. NCCL refuses that, so they communicate through the CPU. Raises ``GangLost``.
         """
         self.rank, self.width = rank, width
         limit = timedelta(seconds=timeout)
-        # Where tensors have to be to be sent; what is elsewhere is copied there and back.
+        # The device from which tensors are sent. Those elsewhere are copied there and back.
         self._device = torch.device("cpu") if shared else device
         try:
             if self._device.type == "cuda":
@@ -75,7 +77,7 @@ class Gang:
         return split(count, self.width)[self.rank]
 
     def gather(self, everything: Tensor, mine: Tensor) -> None:
-        """Fill ``everything`` with all members' ``mine``, by rank; all of one size."""
+        """Fill ``everything`` with all members' ``mine``, by rank. All have one size."""
         if mine.device.type == self._device.type:
             self._wait(lambda: self._group._allgather_base(everything, mine))
             return
@@ -85,7 +87,7 @@ class Gang:
         everything.copy_(there)
 
     def collect(self, mine: list[Any]) -> list[Any]:
-        """The members' lists of JSON values, one after another."""
+        """Concatenate the members' lists of JSON values, by rank."""
         text = json.dumps(mine).encode()
         size = torch.tensor([len(text)], device=self._device)
         sizes = size.repeat(self.width)
@@ -101,7 +103,7 @@ class Gang:
             raise GangLost(f"member {self.rank} heard what is no word: {error}") from error
 
     def close(self) -> None:
-        """Leave; a member that still waits for this one gets a ``GangLost``."""
+        """Leave the gang. A member that still waits for this one gets a ``GangLost``."""
         self._group.abort()
 
     def _wait(self, begin: Callable[[], Work]) -> None:

@@ -1,13 +1,14 @@
-"""How one trainer takes a trial's training state over from another one, in memory.
+"""Transfer a trial's training state between trainers, from memory to memory.
 
-Theory of operation. Every trainer serves the states that it holds; whoever knows its identity
-(``identity``) may ask for one. A thread a connection answers, so a state leaves while the trainer's
-main thread does something else; ``lend`` guarantees that it does not change that very state. The
-asking side keeps its connections, since the first state through one pays for what the later ones
-find ready: the connection, and between processes of one kernel the shared memory (``ring``).
+Theory of operation. Every trainer serves the states that it holds. Whoever knows its identity
+(``tasks.process.identity``) may ask for one. A thread for each connection answers, so a state can
+leave while the trainer's main thread does something else; ``lend`` guarantees that this very state
+does not change meanwhile. The asking side keeps its connections, because the first state through
+one pays for what later ones find ready: the connection, and the shared memory between processes of
+one kernel (``shared_memory``).
 
 A request is a frame of JSON with the token, so that a stranger's connection is dropped at its first
-word. Its answer is a frame; after a state's outline the tensors follow.
+request. Its answer is a frame; after a state's outline the tensors follow.
 """
 
 from __future__ import annotations
@@ -31,33 +32,33 @@ from . import tensor_stream
 from .shared_memory import Offer, Ring, accept
 
 #: ``lend(trial, epoch)``: the live state after that epoch, which does not change inside the
-#: context; None where it is not there.
+#: context; None if it is not there.
 Lend = Callable[[str, int], AbstractContextManager[dict[str, Any] | None]]
 
-#: Seconds that a server waits for a client in the middle of a request.
+#: Seconds that a server waits for a client during a request.
 PATIENCE = 5.0
-#: Seconds after which a server closes a connection without requests.
+#: Seconds without a request after which a server closes a connection.
 IDLE = 600.0
-#: Bytes that a request may have: a stranger cannot make a server read more.
+#: The most bytes of a request: a stranger cannot make a server read more.
 REQUEST = 4096
-#: Connections that a client keeps.
+#: How many idle connections a client keeps.
 KEPT = 16
-#: Seconds for a connection to be made: the kernel answers, however busy the trainer is. Enough for
-#: a second try of TCP's, so that one lost packet is none too many.
+#: Seconds to make a connection. The kernel answers, however busy the trainer is. This is enough
+#: for TCP's second try, so that one lost packet does no harm.
 CONNECT = 3.0
 
 
 class OutOfReach(BackendError):
-    """No connection can be made: the trainer has gone, or the way to it is cut."""
+    """No connection can be made: the trainer has gone, or the network between is cut."""
 
 
 class Neighbours:
-    """The serving side: gives this trainer's states to those who know its token."""
+    """The serving side: sends this trainer's states to those who know its token."""
 
     def __init__(
         self, listen: socket.socket, token: str, lend: Lend, store_port: Callable[[], int]
     ) -> None:
-        """``store_port()`` is the port of this trainer's rendezvous store, made when asked for."""
+        """``store_port()`` returns the port of this trainer's rendezvous store, made on demand."""
         self._listen = listen
         forks.keep_from_children(listen)
         self._token = token.encode()
@@ -65,7 +66,7 @@ class Neighbours:
         self._store_port = store_port
 
     def start(self) -> None:
-        """Serve from now on, in threads of its own, until ``listen`` is shut down."""
+        """Serve in threads of its own until ``listen`` is shut down."""
         threading.Thread(target=self._accept, name="neighbours", daemon=True).start()
 
     def _accept(self) -> None:
@@ -74,22 +75,22 @@ class Neighbours:
                 sock, _ = self._listen.accept()
                 forks.keep_from_children(sock)
             except ConnectionError:
-                continue  # it has gone again
+                continue  # the client has gone again
             except OSError as error:
                 if not _listens(self._listen):
                     return
                 print(f"no neighbour can connect: {error}", file=sys.stderr)  # noqa: T201
-                time.sleep(1.0)  # too many open files: they will not be fewer at once
+                time.sleep(1.0)  # too many open files: this does not change at once
                 continue
             threading.Thread(
                 target=self._serve, args=(sock,), name="neighbour", daemon=True
             ).start()
 
     def _serve(self, sock: socket.socket) -> None:
-        """Answer the requests of one connection until it is closed, silent, or out of order."""
+        """Answer requests on one connection until it closes, falls silent, or sends nonsense."""
         _no_delay(sock)
         offer: Offer | None = None
-        patience = PATIENCE  # with a stranger, who has not said the token yet
+        patience = PATIENCE  # for a client that has not sent the token yet
         try:
             with sock:
                 while (request := self._request(sock, patience)) is not None:
@@ -103,7 +104,7 @@ class Neighbours:
                             ring = offer.ring if offer is not None and request["ring"] else None
                             self._send_state(sock, request["trial"], request["epoch"], ring)
         except OSError:
-            pass  # the client has gone, or is silent in the middle of a request
+            pass  # the client has gone, or fell silent during a request
         except Exception as error:  # a bad request, or a state that cannot be sent
             print(f"a neighbour's request failed: {error!r}", file=sys.stderr)  # noqa: T201
 
@@ -117,13 +118,13 @@ class Neighbours:
         return request if known else None
 
     def _offer(self, sock: socket.socket) -> Offer | None:
-        """Offer shared memory to a client on this node, and wait until it has it or not."""
+        """Offer shared memory to a client on this node, and wait for the client's answer."""
         if sock.getsockname()[0] != sock.getpeername()[0]:
             _say(sock, {"path": None})
             return None
         try:
             offer = Offer()
-        except OSError:  # no memory for it
+        except OSError:  # not enough memory
             _say(sock, {"path": None})
             return None
         try:
@@ -150,13 +151,13 @@ def fetch(
     into: dict[str, Any] | None,
     timeout: float = 5.0,
 ) -> dict[str, Any] | None:
-    """The trial's state after ``epoch`` from the trainer ``identity``; None if it has not got it.
+    """Fetch the trial's state after ``epoch`` from the trainer ``identity``; None if it has none.
 
-    If ``into``, the receiver's own live state, has the same structure, shapes and dtypes, its
-    tensors are filled where they are and the state returned holds these very tensors: fresh memory
-    costs more than the copy. Else the tensors are new ones on the CPU.
+    ``into`` is the receiver's own live state. If it has the same structure, shapes and dtypes, its
+    tensors are filled in place, and the returned state holds these very tensors: fresh memory costs
+    more than the copy. Otherwise the tensors are new ones on the CPU.
 
-    Raises ``BackendError`` where the holder is out of reach, breaks off, or is silent for
+    Raises ``BackendError`` if the holder cannot be reached, breaks off, or is silent for
     ``timeout`` seconds. The tensors of ``into`` may then hold anything, some of the old and some of
     the new: the caller must drop the trial that they belong to.
     """
@@ -169,7 +170,7 @@ def fetch(
             tensor_stream.receive_tensors(line.sock, state, line.ring)
         except OSError:
             raise
-        except Exception as error:  # pickle's, zip's and torch's own kinds
+        except Exception as error:  # pickle, zip and torch raise their own classes
             raise BackendError(f"the state of {trial} cannot be loaded: {error}") from error
     return state
 
@@ -177,7 +178,7 @@ def fetch(
 def store_port(identity: str, timeout: float = 5.0) -> int:
     """The port of the rendezvous store of the trainer ``identity``.
 
-    Raises ``OutOfReach``, and ``BackendError`` where there is a connection and no answer.
+    Raises ``OutOfReach``, and ``BackendError`` if there is a connection but no answer.
     """
     with _asked(identity, {"op": "port"}, timeout) as (_, answer):
         port = _read(answer).get("port")
@@ -187,7 +188,7 @@ def store_port(identity: str, timeout: float = 5.0) -> int:
 
 
 class _Line:
-    """A connection to a holder, and the memory shared with it, which is asked for when needed."""
+    """A connection to a holder, and the memory shared with it, requested when needed."""
 
     def __init__(self, holder: Identity) -> None:
         self._token = holder.token
@@ -201,7 +202,7 @@ class _Line:
         self._asked_for_ring = False
 
     def ask(self, request: dict[str, Any], timeout: float) -> bytes:
-        """The first frame of the answer. An error closes the connection."""
+        """Send a request; return the first frame of the answer. An error closes the connection."""
         try:
             self.sock.settimeout(timeout)
             if request["op"] == "state":
@@ -227,7 +228,7 @@ class _Line:
 
 
 class _Lines:
-    """Connections that nobody uses now, one an identity, the least recently used one first."""
+    """Idle connections, one for each identity, the least recently used one first."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[Identity, _Line] = OrderedDict()
@@ -259,10 +260,10 @@ atexit.register(_lines.close)
 
 @contextmanager
 def _asked(identity: str, request: dict[str, Any], timeout: float) -> Iterator[tuple[_Line, bytes]]:
-    """The connection on which a holder was asked, and the first frame of its answer.
+    """The connection over which a holder was asked, and the first frame of its answer.
 
-    The connection is this thread's alone; it is kept if all went well inside, else closed. Any
-    ``OSError`` inside becomes a ``BackendError`` that names the holder.
+    Only this thread uses the connection. It is kept if all goes well inside the context, and closed
+    otherwise. Any ``OSError`` inside becomes a ``BackendError`` that names the holder.
     """
     holder = Identity.parse(identity)
     try:
@@ -280,14 +281,14 @@ def _asked(identity: str, request: dict[str, Any], timeout: float) -> Iterator[t
 def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Line, bytes]:
     kept = _lines.take(holder)
     if kept is not None:
-        with suppress(ConnectionError):  # it has broken since it was last used
+        with suppress(ConnectionError):  # it broke after its last use
             return kept, kept.ask(request, timeout)
     line = _Line(holder)
     return line, line.ask(request, timeout)
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """The message in a frame. Raises ``ConnectionError``, since nobody of ours is at that end."""
+    """The message in a frame. Raises ``ConnectionError`` for what no trainer would send."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,9 +1,9 @@
-"""How the members of a gang find each other before a segment, and agree on how to begin.
+"""Let the members of a gang find each other before a segment, and agree on how to begin.
 
-Theory of operation. The members' identities come with the segment. Rank 0's trainer has a store
-(torch's ``TCPStore``) of its own for all gangs that it ever leads; the others ask it for that
-store's port. Whatever has to be agreed on is said there under the segment's fence, which no other
-attempt has, and each member waits until all have spoken, looking meanwhile whether it is still
+Theory of operation. The members' identities come with the segment. Rank 0's trainer has one store
+(torch's ``TCPStore``) for all gangs that it ever leads. The others ask rank 0 for that store's
+port. All that must be agreed on is written there under the segment's fence, which no other attempt
+has. Each member waits until all have written, and checks meanwhile that the segment is still
 wanted. A process group is kept after the segment: making one takes 20 ms, and the next segment
 mostly has the same members. It is used again only if all of them still have it.
 """
@@ -27,10 +27,10 @@ from ..process.identity import Identity, listen
 from . import peers
 from .gang import Gang
 
-#: Gangs that stay connected, and leaders whose stores stay open.
+#: How many gangs stay connected, and how many connections to leaders' stores stay open.
 GANGS_KEPT = 8
 STORES_KEPT = 16
-#: Seconds that a member waits for the others: they may be loading code and data.
+#: Seconds that a member waits for the others, which may be loading code and data.
 PATIENCE = 120.0
 #: Seconds for one exchange with a store.
 STORE_TIMEOUT = 10.0
@@ -40,7 +40,7 @@ Check = Callable[[], None]
 
 
 class Meetings:
-    """This trainer's side: its own store, its connections to others', and the gangs it keeps."""
+    """One trainer's side: its own store, its connections to others', and the gangs it keeps."""
 
     def __init__(self, identity: str, device: torch.device) -> None:
         self.identity = identity
@@ -53,7 +53,7 @@ class Meetings:
         self._led: Meeting | None = None
 
     def store_port(self) -> int:
-        """Where this trainer's store listens; from any thread."""
+        """The port of this trainer's store. May be called from any thread."""
         return self._own_store().port
 
     def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Meeting:
@@ -61,14 +61,14 @@ class Meetings:
         store = self._store_of(members[0], check)
         meeting = Meeting(self, store, members, members.index(self.identity), fence, check)
         if meeting.rank == 0:
-            # What was said at the meeting before has been heard by all, or its segment is over.
+            # The words of the last meeting have been read by all, or its segment is over.
             for key in self._led.said if self._led is not None else ():
                 store.delete_key(key)
             self._led = meeting
         return meeting
 
     def gang(self, meeting: Meeting) -> Gang:
-        """The meeting's gang: the one its members had before, if all of them still have it."""
+        """The meeting's gang: the one that its members had before, if all of them still have it."""
         known = self._gangs.pop(meeting.members, None)
         words = meeting.tell("gang", [known is not None, _place(self._device)])
         if not all(kept for kept, _ in words):
@@ -90,7 +90,7 @@ class Meetings:
         return known
 
     def leave(self, members: tuple[str, ...]) -> None:
-        """Break the gang up: a member cannot go on, and the others must not wait for it."""
+        """Break up the gang: a member cannot go on, and the others must not wait for it."""
         gang = self._gangs.pop(members, None)
         if gang is not None:
             gang.close()
@@ -112,8 +112,8 @@ class Meetings:
     def _store_of(self, leader: str, check: Check) -> TCPStore:
         if leader == self.identity:
             return self._own_store()
-        # Asked for every time: a connection that is kept does not tell that its other end has gone,
-        # and on a network that is cut a store's calls wait for more than a minute.
+        # Asked every time: a kept connection does not show that its other end has gone, and on a
+        # broken network a store's calls wait for more than a minute.
         port = self._port_of(leader, check)
         if leader not in self._stores:
             try:
@@ -130,7 +130,7 @@ class Meetings:
         return self._stores[leader]
 
     def _port_of(self, leader: str, check: Check) -> int:
-        """The port of a leader's store; one that is just starting does not answer at once."""
+        """The port of a leader's store. A leader that is just starting does not answer at once."""
         until = time.monotonic() + PATIENCE
         while True:
             check()
@@ -148,7 +148,7 @@ class Meetings:
 
 
 class Meeting:
-    """One segment's members around the store of the first of them."""
+    """The members of one segment, which exchange words in the store of rank 0."""
 
     def __init__(  # noqa: PLR0917 - who, where and until when; made in one place
         self,
@@ -163,13 +163,13 @@ class Meeting:
         self.members = members
         self.rank = rank
         self.fence = fence
-        #: Where in the store its words are.
+        #: The keys of this meeting's words in the store.
         self.said: list[str] = []
         self._meetings = meetings
         self._check = check
 
     def tell(self, topic: str, word: Any) -> list[Any]:
-        """Every member's ``word`` on ``topic``, by rank. Each topic is told once a meeting."""
+        """Exchange ``word`` on ``topic``: every member's, by rank. One exchange for each topic."""
         keys = [f"{self.fence}/{topic}/{rank}" for rank in range(len(self.members))]
         self.said += keys
         until = time.monotonic() + PATIENCE
@@ -192,7 +192,7 @@ class Meeting:
 
 
 def _heard(text: bytes) -> Any:
-    """The word in a text; where it is none a mapping, which no word is."""
+    """The word in a text. For malformed text a mapping, which no member sends."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -200,7 +200,7 @@ def _heard(text: bytes) -> Any:
 
 
 def _alike(word: Any, ours: Any) -> bool:
-    """Whether ``word`` has as many parts as ``ours``: a store asks nobody who he is."""
+    """Whether ``word`` has the form of ``ours``; a store does not check who writes to it."""
     if not isinstance(ours, list):
         return not isinstance(word, list | dict)
     return isinstance(word, list) and len(word) == len(ours)

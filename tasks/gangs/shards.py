@@ -1,12 +1,13 @@
-"""A batch in shards: where it is cut, and how what the shards give becomes one step.
+"""Cut a batch in shards, and combine the shards' results into one step.
 
 Theory of operation. A trial's batch is always cut in the same S shards, however many processes
-share them, and what the shards give is summed along one fixed tree (``tree``). A leaf is weighted
-by the shard's part of the batch: the gradients of the weighted loss, the loss itself, and the
-running statistics of the layers that normalise, of which every shard starts from the same ones. A
-parameter that no shard used keeps no gradient, as in a plain loop; where only some used it, it
-counts as 0.0 for the others. Counters of batches are not summed: those of shard 0 stand. Other
-buffers must not change; in a statistical study they may, and shard 0's stand, too.
+share them, and the shards' results are summed along one fixed tree (``tree_sum``). A leaf is
+weighted by the shard's part of the batch. It holds the gradients of the weighted loss, the loss
+itself, and the running statistics of normalising layers, which are the same before every shard.
+
+A parameter that no shard used keeps no gradient, as in a plain loop; where only some used it, it
+counts as 0.0 for the others. Counters of batches are not summed: those of shard 0 are kept. Other
+buffers must not change. In a statistical study they may, and those of shard 0 are kept, too.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
 
 
 def cut(examples: int, shards: int, batch_size: int) -> list[range]:
-    """The shards of a batch of ``examples``, as ranges of places in it.
+    """The shards of a batch of ``examples`` examples, as ranges of positions in it.
 
-    The last batch of an epoch may be too small for all shards. Then there are fewer: two examples
-    are the least that a layer which normalises can train on, unless whole batches give it one.
+    The last batch of an epoch may be too small for all shards. Then there are fewer: a normalising
+    layer needs two examples at least, unless shards of whole batches have only one.
     """
     least = min(2, batch_size // shards)
     return split(examples, min(shards, max(1, examples // least)))
 
 
 def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
-    """Raise ``TrialFailed`` where training in ``shards`` shards could not be what was asked for."""
+    """Raise ``TrialFailed`` where ``shards`` shards would change the training."""
     if shards > batch_size:
         raise TrialFailed("shards", f"a batch of {batch_size} cannot be cut in {shards} shards")
     for name, module in model.named_modules():
@@ -56,15 +57,16 @@ def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
 
 
 class Sums:
-    """The sums of a model's shards in one epoch, step after step.
+    """The sums over the shards of a model in one epoch, step after step.
 
-    A step is ``begin``, forward and ``take`` for each shard that it names, ``finish``.
+    A step is ``begin``, then forward and ``take`` for each shard that ``begin`` returned, then
+    ``finish``.
     """
 
     def __init__(self, model: nn.Module, gang: Gang | None, *, loose: bool = False) -> None:
-        """``model`` in training mode; ``gang`` None where all shards are this process's.
+        """``model`` is in training mode. ``gang`` is None if this process has all shards.
 
-        ``loose``: buffers may change that cannot be combined over shards.
+        ``loose``: buffers that cannot be combined over shards may change.
         """
         self._gang = gang
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -91,7 +93,7 @@ class Sums:
         self._shards = 0
 
     def begin(self, shards: int) -> range:
-        """Begin a step over ``shards`` shards; returns those of them that are this process's."""
+        """Begin a step over ``shards`` shards. Returns those of them that this process has."""
         self._shards = shards
         self._stack = []
         if self._before:
@@ -102,7 +104,7 @@ class Sums:
         return range(shards) if self._gang is None else self._gang.share(shards)
 
     def take(self, shard: int, loss: Tensor, weight: float) -> None:
-        """Backward from the mean ``loss`` of ``shard``, which has ``weight`` in the batch."""
+        """Backpropagate the mean ``loss`` of ``shard``, whose weight in the batch is ``weight``."""
         (loss * weight).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         sums: list[Tensor] = []
         counters: list[Tensor] = []
@@ -118,7 +120,7 @@ class Sums:
         self._clear()
 
     def finish(self) -> Tensor:
-        """Leave the batch's gradients and statistics in the model; returns the batch's loss."""
+        """Leave the batch's gradients and statistics in the model. Returns the batch's loss."""
         root = fold(self._stack) if self._gang is None else self._gather(self._gang)
         for parameter, gradient in zip(self._parameters, root.gradients, strict=True):
             parameter.grad = gradient
@@ -128,10 +130,10 @@ class Sums:
             torch._foreach_copy_(self._statistics + self._counters, statistics + counters)
         if self._loose is not None:
             self._loose.put(root.counters[len(self._counters) :])
-        return loss.clone()  # a gang's lies where the next step's will
+        return loss.clone()  # a gang's next step overwrites this memory
 
     def check(self) -> None:
-        """Raise ``TrialFailed`` if a buffer has changed that cannot be combined over shards."""
+        """Raise ``TrialFailed`` if a buffer changed that cannot be combined over shards."""
         if self._loose is not None:
             return
         now = dict(self._model.named_buffers())
@@ -150,7 +152,7 @@ class Sums:
             parameter.grad = None
 
     def _gather(self, gang: Gang) -> Block:
-        """The root of the tree over all members' blocks; every member computes it alike."""
+        """The root of the tree over all members' blocks; every member computes the same."""
         owned = [blocks(share) for share in split(self._shards, gang.width)]
         slots = max(map(len, owned))
         if slots not in self._wires:
@@ -170,9 +172,9 @@ class Sums:
 
 
 class _Loose:
-    """Buffers that every shard changes from where they were before the step; shard 0's stand.
+    """Buffers that every shard changes from their value before the step; shard 0's are kept.
 
-    Training code may change them in place or put new tensors, of the same shape, in their stead.
+    Training code may change them in place or replace them by new tensors of the same shape.
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
@@ -185,7 +187,7 @@ class _Loose:
         self._before = [buffer.clone() for buffer in self.buffers]
 
     def take(self) -> list[Tensor]:
-        """What a shard made of them; they are as before it again."""
+        """Return what a shard made of the buffers, and restore them."""
         made = [tensor.clone() for tensor in self._now()]
         for (module, name), there, new in zip(self._places, self.buffers, made, strict=True):
             if new.shape != there.shape or new.dtype != there.dtype:

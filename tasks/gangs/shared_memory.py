@@ -1,8 +1,7 @@
-"""Memory that two processes of one kernel share, and how the second one finds it.
+"""Memory that two processes of one kernel share, and how the second process finds it.
 
-The size was measured, with 140 MB on two cores that had nothing else to do: two chunks of 4 MiB
-take 22 to 25 ms, the time of one memcpy; chunks of 1 MiB and less, four chunks, or chunks of 16 MiB
-are slower.
+The size was measured with 140 MB on two idle cores: two chunks of 4 MiB take 22 to 25 ms, the time
+of one memcpy. Chunks of 1 MiB and less, four chunks, or chunks of 16 MiB are slower.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ CHUNK = 4 << 20
 
 
 class Ring:
-    """Two chunks of memory that the two ends of a connection share."""
+    """Two chunks of memory that both ends of a connection share."""
 
     def __init__(self, fd: int) -> None:
-        """Map the memory behind ``fd``, which may be closed then. Raises ``OSError``."""
+        """Map the memory behind ``fd``, which may be closed afterwards. Raises ``OSError``."""
         memory = mmap.mmap(fd, 2 * CHUNK, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._windows = torch.split(torch.frombuffer(memory, dtype=torch.uint8), CHUNK)
 
     def window(self, chunk: int, size: int) -> Tensor:
-        """The first ``size`` bytes of where the chunk of this number goes through."""
+        """The first ``size`` bytes of the memory through which the chunk with this number goes."""
         return self._windows[chunk % 2][:size]
 
 
 class Offer:
-    """Memory for a ring, made by one end, and the way to it for a process of the same kernel.
+    """Memory for a ring, made by one end, and how a process of the same kernel reaches it.
 
     The memory is a file without a name in any folder, so nothing stays behind, however a process
-    ends. Another process of the same user opens it through /proc; that it is this very file, and
-    so the same kernel, shows in its title, which nobody can guess.
+    ends. Another process of the same user opens it through /proc. Its title, which nobody can
+    guess, proves that this is the same file, and therefore the same kernel.
     """
 
     def __init__(self) -> None:
-        """Raises ``OSError`` where there is no memory for it."""
+        """Raises ``OSError`` where there is not enough memory."""
         self.title = f"penstock-{secrets.token_hex(16)}"
         self._fd = os.memfd_create(self.title)
         try:
-            os.posix_fallocate(self._fd, 0, 2 * CHUNK)  # else a lack would be a SIGBUS later
+            os.posix_fallocate(self._fd, 0, 2 * CHUNK)  # else a lack of memory is a SIGBUS later
             self.ring = Ring(self._fd)
         except OSError:
             self.close()
@@ -56,21 +55,21 @@ class Offer:
         self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def close(self) -> None:
-        """No other process needs the way any more; the ring stays."""
+        """Withdraw the offer. The ring stays."""
         os.close(self._fd)
 
 
 def accept(path: str, title: str) -> Ring | None:
-    """The ring that an ``Offer`` of this path and title made, or None where it is out of reach."""
+    """The ring that an ``Offer`` of this path and title made, or None if it cannot be reached."""
     try:
         if str(Path(path).readlink()) != f"/memfd:{title} (deleted)":
             return None
         fd = os.open(path, os.O_RDWR)
-    except (OSError, ValueError):  # a path with a NUL is no OSError
+    except (OSError, ValueError):  # a path with a NUL raises ValueError
         return None
     try:
         return Ring(fd)
-    except ValueError:  # it is shorter than a ring
+    except ValueError:  # the file is shorter than a ring
         return None
     finally:
         os.close(fd)

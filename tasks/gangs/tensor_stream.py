@@ -1,14 +1,16 @@
-"""A training state through a connection: its outline, then the bytes of its tensors, in chunks.
+"""Send a training state over a connection: its outline, then its tensors' bytes in chunks.
 
 Theory of operation. The outline is the state with a mark for every tensor, and the tensors' dtypes
-and shapes; it tells the receiver all but their bytes. These follow as one stream, small tensors
-first, so that thousands of them share a chunk and large ones follow whole; both sides cut the
-stream alike, since both know the sizes. Over a socket the stream is sent as it is, large tensors
-from and into the memory where they lie. Between processes of one kernel it goes through a ``Ring``:
-two chunks of shared memory, of which the sender fills one while the receiver empties the other; a
-byte on the socket says each time that a chunk is full, and one back that it is empty again.
+and shapes. It tells the receiver everything but the bytes. These follow as one stream, small
+tensors first, so that thousands of them share a chunk and large ones follow whole. Both sides cut
+the stream alike, since both know the sizes.
 
-Whoever calls sets the socket's timeout: it bounds each wait for the other side, not a whole state.
+Over a socket the stream is sent as it is, and large tensors are sent from and received into the
+memory where they lie. Between processes of one kernel it goes through a ``Ring``: two chunks of
+shared memory, of which the sender fills one while the receiver empties the other. Each time, a byte
+on the socket says that a chunk is full, and a byte back says that it is empty again.
+
+The caller sets the socket's timeout, which bounds each wait for the other side, not a whole state.
 Every function here may raise ``OSError``: the other side has gone or is silent.
 """
 
@@ -31,9 +33,10 @@ from .shared_memory import CHUNK, Ring
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Tensors from this size on (bytes) go over a socket from where they lie; smaller ones together.
+#: Tensors of at least this size (bytes) go over a socket from where they lie; smaller ones
+#: together.
 LARGE = 1 << 16
-#: Bytes that the body of a frame may have: an outline of a million tensors fits.
+#: The most bytes of a frame's body: an outline of a million tensors fits.
 LONGEST = 256 << 20
 
 _LENGTH = struct.Struct("!Q")
@@ -56,7 +59,7 @@ def receive_frame(sock: socket.socket, longest: int = LONGEST) -> bytes:
 
 
 def outline_of(state: Any) -> bytes:
-    """The state without its tensors' bytes, to be read by ``read_outline``."""
+    """The state without its tensors' bytes, for ``read_outline``."""
     # One mark for all tensors, and their kinds as JSON: torch takes 15 us to load each meta tensor.
     mark = torch.empty(0, device="meta")
     kinds = [(str(tensor.dtype)[6:], tuple(tensor.shape)) for tensor in tensors_of(state)]
@@ -66,10 +69,10 @@ def outline_of(state: Any) -> bytes:
 
 
 def read_outline(text: bytes, into: dict[str, Any] | None) -> dict[str, Any]:
-    """The state that ``text`` outlines, its tensors still to be filled.
+    """The state that ``text`` outlines, its tensors not yet filled.
 
-    They are those of ``into`` if it has the same structure, shapes and dtypes, else new ones on the
-    CPU. Raises what ``torch.load`` raises.
+    The tensors are those of ``into`` if it has the same structure, shapes and dtypes, otherwise new
+    ones on the CPU. Raises what ``torch.load`` raises.
     """
     outline = torch.load(io.BytesIO(text), weights_only=True)
     tree = outline["tree"]
@@ -86,7 +89,7 @@ def read_outline(text: bytes, into: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def send_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
-    """Send the bytes of all tensors in ``state``, from whatever device and layout."""
+    """Send the bytes of all tensors in ``state``, whatever their device and layout."""
     chunks = _chunks(_flat(tensor) for tensor in _small_first(state))
     if ring is None:
         scratch = _scratch()
@@ -108,7 +111,7 @@ def send_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
 
 
 def receive_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
-    """Fill all tensors in ``state`` with the bytes that come."""
+    """Fill all tensors in ``state`` with the bytes that arrive."""
     tensors = _small_first(state)
     flats = [_flat(tensor) for tensor in tensors]
     if ring is None:
@@ -130,7 +133,7 @@ def receive_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
 
 
 class _OtherStructureError(Exception):
-    """Two states do not have their tensors at the same places."""
+    """Two states do not have their tensors in the same places."""
 
 
 def _tensors_at(tree: Any, value: Any) -> Iterator[Tensor]:
@@ -155,12 +158,12 @@ def _small_first(state: Any) -> list[Tensor]:
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """The tensor's bytes in order of its indices: its own memory, a copy if not contiguous."""
+    """The tensor's bytes in the order of its indices: its own memory, or a contiguous copy."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _chunks(flats: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """The stream of all bytes cut in chunks, each the pieces of tensors that lie in it."""
+    """Cut the stream of all bytes in chunks, each the list of the pieces of tensors in it."""
     chunk: list[Tensor] = []
     room = CHUNK
     for flat in flats:
@@ -193,7 +196,7 @@ def _runs(chunk: list[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _window(pieces: list[Tensor], scratch: Tensor) -> Tensor:
-    """Host memory for these pieces: a single one's own."""
+    """Host memory for these pieces; a single piece's own if it is on the CPU."""
     alone = len(pieces) == 1 and pieces[0].is_cpu
     return pieces[0] if alone else scratch[: _size(pieces)]
 
@@ -207,7 +210,7 @@ def _size(pieces: list[Tensor]) -> int:
 
 
 def _by_device(window: Tensor, pieces: list[Tensor]) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """Runs of pieces on one device, each with its stretch of ``window``."""
+    """Runs of pieces on one device, each with its part of ``window``."""
     start = 0
     for _, run in groupby(pieces, key=lambda piece: piece.device):
         there = list(run)
@@ -236,7 +239,7 @@ def _scatter(window: Tensor, pieces: list[Tensor]) -> None:
 
 
 def _send(sock: socket.socket, data: Any) -> None:
-    # Not sendall(), whose timeout is for all the bytes together.
+    # Not sendall(), whose timeout applies to all bytes together.
     with memoryview(data).cast("B") as view:
         sent = 0
         while sent < len(view):
@@ -244,7 +247,7 @@ def _send(sock: socket.socket, data: Any) -> None:
 
 
 def _receive(sock: socket.socket, data: Any) -> None:
-    """Fill ``data``. Raises ``ConnectionError`` where the other side has closed."""
+    """Fill ``data``. Raises ``ConnectionError`` if the other side has closed."""
     with memoryview(data).cast("B") as view:
         filled = 0
         while filled < len(view):

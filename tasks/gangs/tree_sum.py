@@ -1,10 +1,10 @@
-"""The fixed binary tree in which what shards give is summed.
+"""The fixed binary tree along which the shards' results are summed.
 
 Theory of operation. Floating-point addition is not associative, so equal bits need one order of
-addition, whoever owns which shards. The tree's nodes are blocks: 1, 2, 4 ... shards from a multiple
-of as many on; what finds no sibling at the end is added from the right. A process that owns the
-shards of a whole block sums it alone, in place, and every member of a gang finishes the tree from
-the blocks that all of them gathered.
+addition, whoever has which shards. The tree's nodes are blocks: 1, 2, 4 ... shards, starting at a
+multiple of their number. A block without a sibling at the end is added from the right. A process
+that has all shards of a block sums it alone, in place. Every member of a gang completes the tree
+from the blocks that all of them gathered.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
 
 
 def split(count: int, parts: int) -> list[range]:
-    """``count`` things in ``parts`` contiguous ranges whose sizes differ by at most one."""
+    """Split ``count`` things in ``parts`` contiguous ranges whose sizes differ by one at most."""
     return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
 @dataclass(slots=True)
 class Block:
-    """The sum over ``count`` shards from ``first`` on, a node of the tree.
-
-    ``gradients`` are in the order of the parameters, None where none of these shards used one;
-    ``sums`` are the running statistics and, last, the loss; ``counters`` only shard 0 fills.
-    """
+    """The sum over ``count`` shards starting at ``first``: a node of the tree."""
 
     first: int
     count: int
+    #: In the order of the parameters; None where none of these shards used one.
     gradients: list[Tensor | None]
+    #: The running statistics and, last, the loss.
     sums: list[Tensor]
+    #: Filled for shard 0 only.
     counters: list[Tensor] = field(default_factory=list)
 
     def add(self, right: Block) -> None:
@@ -55,7 +54,7 @@ class Block:
 
 
 def push(stack: list[Block], block: Block) -> None:
-    """Put the next block on ``stack``; those that are the two halves of a larger one become it."""
+    """Put the next block on ``stack``, and join blocks that are the halves of a larger one."""
     while stack and stack[-1].count == block.count and stack[-1].first % (2 * block.count) == 0:
         left = stack.pop()
         left.add(block)
@@ -64,7 +63,7 @@ def push(stack: list[Block], block: Block) -> None:
 
 
 def fold(stack: list[Block]) -> Block:
-    """The root: the blocks that found no sibling, from the right."""
+    """The root: joins the blocks that found no sibling, from the right."""
     root = stack.pop()
     while stack:
         left = stack.pop()

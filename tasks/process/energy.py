@@ -1,7 +1,7 @@
-"""The joules of this trainer: its part of what its device draws, between any two moments.
+"""The energy of this trainer: its share of what its device draws between any two moments.
 
-A thread reads the meters each second where there are any, so that no counter comes round unseen.
-Where energy is not measured there is no thread, and every answer is None.
+Where there are meters, a thread reads them every second, so that no counter wraps around
+unnoticed. Where energy is not measured there is no thread, and every answer is None.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 #: Seconds between two readings.
 PERIOD = 1.0
-#: Seconds of a window below which its joules are not compared: meters and CPU time tick.
+#: Seconds. The joules of a shorter window are not compared: meters and CPU time advance in ticks.
 SHORTEST = 0.2
 
 
 class Metering:
-    """Joules between moments; safe to be called from any thread."""
+    """Joules between two moments. Safe to call from any thread."""
 
     def __init__(
         self, energy: Energy | None, *, clock: Callable[[], float] = time.monotonic
@@ -33,8 +33,8 @@ class Metering:
 
     @classmethod
     def start(cls, gpu: str | None, powercap: Path) -> Metering:
-        """Begin to read the meters of the GPU of this UUID, or of the CPUs, if all can be read."""
-        # Here, because it brings the driver's library: trainers without meters do without it.
+        """Start to read the meters of this UUID's GPU, or of the CPUs; all must be readable."""
+        # Imported here: it loads the driver's library, which trainers without meters do not need.
         from ...profiling.counters.energy import device_energy
 
         energy, _ = device_energy(gpu, powercap, time.monotonic())
@@ -44,14 +44,14 @@ class Metering:
         return metering
 
     def now(self) -> Mark | None:
-        """This moment, to be asked about with ``since``; None where energy is not measured."""
+        """The present moment, as an argument for ``since``. None where energy is not measured."""
         if self._energy is None:
             return None
         with self._lock:
             return self._energy.sample(self._clock())
 
     def since(self, begin: Mark | None) -> float | None:
-        """This process's joules from ``begin`` until now; None where they are not known."""
+        """Joules of this process from ``begin`` until now. None where they are not known."""
         if self._energy is None or begin is None:
             return None
         end = self.now()
@@ -59,7 +59,7 @@ class Metering:
         return self._energy.between(begin, end)
 
     def share(self, trials: int) -> None:
-        """From now on so many trials are at work on this device."""
+        """From now on, ``trials`` trials run on this device."""
         if self._energy is not None:
             with self._lock:
                 self._energy.share(trials, self._clock())

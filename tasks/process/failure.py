@@ -1,4 +1,4 @@
-"""From an exception in the user's code to what is reported: its kind, a message, a traceback."""
+"""Turn an exception in the user's code into a report: its kind, a message, a traceback."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ...profiling.base.wording import named, worded
 
 
 class Lost(BackendError):
-    """The attempt cannot go on now; another one may, here or elsewhere."""
+    """The attempt cannot go on now. Another attempt may succeed, here or elsewhere."""
 
 
 class GangLost(Lost):
-    """Another member of the gang has left, or does not answer: nobody can finish the epoch."""
+    """Another member of the gang has left or does not answer. Nobody can finish the epoch."""
 
 
 class Unlike(BackendError):
-    """This machine's part of the numeric signature is not the one that the trial is computed in."""
+    """This machine's part of the numeric signature differs from the trial's."""
 
     def __init__(self, signature: str, expected: str) -> None:
         super().__init__(f"it computes under {signature}, the trial under {expected}")
@@ -33,16 +33,16 @@ class Unlike(BackendError):
 
 _OURS = str(Path(__file__).parent.parent)
 _LIBRARY = sysconfig.get_paths()["stdlib"]
-_MESSAGE, _TRACEBACK = 2_000, 20_000  # characters; what a ledger row and a terminal can bear
-#: What Python says where a signal handler is set in another thread, and what to do.
+_MESSAGE, _TRACEBACK = 2_000, 20_000  # characters that a ledger row and a terminal can hold
+#: What Python says when a signal handler is set outside the main thread, and our advice.
 _NOT_MAIN = "only works in main thread"
 _OTHER_THREAD = (
     ": another trial of the study, which stands still in trial.report() or trial.epochs(), has its"
     " process's main thread, so this one runs in another; set signal handlers at the top level of"
     " the script, or do without them"
 )
-#: Kinds of ``scheduler.model.retry`` that a trainer may say; ``TrialFailed`` of the user's own has
-#: any.
+#: The kinds of ``scheduler.model.retry`` that a trainer may report. A ``TrialFailed`` that the
+#: user's code raises may have any kind.
 KINDS = frozenset(
     (
         *("exception", "nan", "metric", "exit", "memory", "data", "code", "shards", "inexact"),
@@ -52,9 +52,10 @@ KINDS = frozenset(
 
 
 def failure_of(error: BaseException, kind: str = "exception") -> TrialFailed:
-    """``error`` as the failure of a trial; ``kind`` is said where the error shows no other.
+    """``error`` as the failure of a trial. ``kind`` is used where the error implies no other.
 
-    Whatever the error's own class does: its text may raise, be endless, or be none.
+    This never raises, whatever the error's own class does: its text may raise, be endless, or be
+    missing.
     """
     if type(error) is TrialFailed and isinstance(error.kind, str) and error.kind in KINDS:
         return TrialFailed(error.kind, worded(error, str, _MESSAGE), error.traceback)
@@ -62,7 +63,7 @@ def failure_of(error: BaseException, kind: str = "exception") -> TrialFailed:
     message = f"{named(type(error))}: {text}" if text else named(type(error))
     if _NOT_MAIN in text:
         message += _OTHER_THREAD
-    with suppress(BaseException):  # an attribute of the user's class is code of his
+    with suppress(BaseException):  # attributes of the user's class may run the user's code
         if isinstance(error, SystemExit):
             kind, message = "exit", f"the training code called sys.exit({worded(error.code)})"
         elif _out_of_memory(error, text):

@@ -1,11 +1,11 @@
-"""What a child that user code forks may not do: speak for its trainer, or hold its sockets open.
+"""Keep a child that user code forks from speaking for its trainer or holding its sockets open.
 
-Theory of operation. ``os.fork`` copies the trainer with all that it holds. A child that does not
-exit runs on in the user's code, and comes back into ours: it would report the trial's epochs a
-second time, and return a value of its own. And while it lives it holds the trainer's sockets, so
-that nobody hears of the trainer's death by their end. So the sockets are closed in the child as it
-begins, and whatever of ours a child comes to ends it, where the trainer itself goes on. A program
-that is started with ``subprocess`` inherits nothing and comes to none of our code.
+Theory of operation. ``os.fork`` copies the trainer with everything that it holds. A child that does
+not exit keeps running the user's code and returns into ours: it would report the trial's epochs a
+second time, and return a value of its own. While it lives it also holds the trainer's sockets, so
+nobody would notice the trainer's death by their closing. Therefore the sockets are closed in the
+child at once, and any of our code that would let the trainer go on ends a child that reaches it.
+A program started with ``subprocess`` inherits no socket and never reaches our code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import traceback
 from contextlib import suppress
 from weakref import WeakSet
 
-#: The exit status of a child that ran on into our code.
+#: The exit status of a forked child that reached our code.
 STATUS = 1
 
 _sockets: WeakSet[socket.socket] = WeakSet()
@@ -25,7 +25,7 @@ _trainer = 0
 
 
 def watch() -> None:
-    """This process is a trainer: know its forked children from now on."""
+    """Mark this process as a trainer. Its forked children are recognised from now on."""
     global _trainer  # noqa: PLW0603 - a process is one trainer at most
     _trainer = os.getpid()
     os.register_at_fork(after_in_child=_close_sockets)
@@ -37,14 +37,14 @@ def keep_from_children(sock: socket.socket) -> None:
 
 
 def end_child(error: BaseException | None = None) -> None:
-    """End this process if it is a forked child of a trainer; ``error`` is what it raised, if any.
+    """End this process if it is a forked child of a trainer. ``error`` is what it raised, if any.
 
-    Nothing of the trainer's is touched: no lock is taken, no ``finally`` block runs.
+    Nothing of the trainer's is touched: no lock is taken and no ``finally`` block runs.
     """
     if _trainer in {0, os.getpid()}:
         return
     if isinstance(error, SystemExit) and isinstance(error.code, int | None):
-        os._exit((error.code or 0) & 0xFF)  # as it was told to
+        os._exit((error.code or 0) & 0xFF)  # the exit that the child asked for
     raised = ""
     if error is not None:
         with suppress(BaseException):  # its own methods may raise
@@ -61,7 +61,7 @@ def end_child(error: BaseException | None = None) -> None:
 
 def _close_sockets() -> None:
     for sock in list(_sockets):
-        # Its number only: closing the object could wait for a lock that was held at the fork.
+        # By descriptor only: closing the object could wait for a lock that was held at the fork.
         number = sock.detach()
         if number >= 0:
             with suppress(OSError):

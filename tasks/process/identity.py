@@ -1,6 +1,7 @@
-"""How a trainer process is found by others: the address it listens at, and a word that lets in.
+"""How other processes find a trainer: the address it listens at, and a token that admits them.
 
-Apart from ``neighbours`` because the worker makes a trainer's identity, and never imports torch.
+Separate from ``tasks.gangs.peers`` because the worker makes a trainer's identity and must not
+import torch.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from dataclasses import dataclass, field
 
 from ...profiling.base.errors import UsageError
 
-#: Of a port; what has more is none, and may be more than ``int`` reads.
+#: The most digits of a port. Longer text is no port, and may be more than ``int`` accepts.
 _DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """``address:port:token`` as text; an IPv6 address stands in brackets."""
+    """``address:port:token`` as text. An IPv6 address is written in brackets."""
 
     address: str
     port: int
@@ -24,7 +25,7 @@ class Identity:
 
     @classmethod
     def parse(cls, text: str) -> Identity:
-        """The identity that ``text`` is. Raises ``UsageError``, which does not repeat the token."""
+        """Parse ``text``. Raises ``UsageError``, which does not repeat the token."""
         where, _, token = text.rpartition(":")
         address, _, port = where.rpartition(":")
         address = address.removeprefix("[").removesuffix("]")
@@ -35,7 +36,7 @@ class Identity:
 
     @property
     def where(self) -> str:
-        """What may be shown of it: address and port."""
+        """The part that may be shown: address and port."""
         address = f"[{self.address}]" if ":" in self.address else self.address
         return f"{address}:{self.port}"
 
@@ -44,6 +45,6 @@ class Identity:
 
 
 def listen(address: str) -> socket.socket:
-    """A socket for other trainers, at a free port. OSError where the address is not ours."""
+    """A socket for other trainers at a free port. Raises OSError if the address is not local."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, 0), family=family)

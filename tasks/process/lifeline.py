@@ -1,4 +1,4 @@
-"""What ends a trainer with all that it started, when its worker is gone."""
+"""End a trainer, with all that it started, when its worker is gone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import signal
 from typing import NoReturn
 
-#: In the environment of a trainer and of all that it starts: who started it, as
-#: ``<process id>:<time of its start>:<number>``. That it is set says that this is a trainer.
+#: An environment variable of a trainer and of all that it starts. It says who started it, as
+#: ``<process id>:<time of its start>:<number>``. A process that has it belongs to a trainer.
 MARK_VARIABLE = "PENSTOCK_TRAINER"
 #: The exit status of a trainer whose socket the user's code has closed.
 PIPE_CLOSED = 113
 
 
 def end_all() -> NoReturn:
-    """End this process and its process group, if it leads one, at once."""
+    """End this process at once, with its process group if it leads one."""
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(0)

@@ -1,13 +1,14 @@
-"""The main thread of a trainer of functions, lent to one of them at a time.
+"""Lend the main thread of a trainer to the users' functions, one at a time.
 
-Theory of operation. Python runs signal handlers in the main thread, and lets them be set there
-alone. So users' functions run there where it is free: the first one that is open has it until it
-ends, also while it is paused, and further ones have threads of their own meanwhile. Another thread
-does the trainer's own work.
+Theory of operation. Python runs signal handlers in the main thread, and allows them to be set only
+there. So users' functions run in the main thread where it is free. The first open function has it
+until that function ends, also while it is paused; further ones run in threads of their own
+meanwhile. The trainer's own work runs in another thread.
 
-A handler of the user's may raise, at any moment, in whatever the main thread is in the middle of.
-While it waits in code of ours that would break what other threads rely on. So it waits for a
-condition, never for a wake-up that could be lost, and what a handler raised comes when it goes on.
+A user's signal handler may raise at any moment, whatever the main thread is doing. If it raised in
+waiting code of ours, it would break what other threads rely on. So the main thread waits for a
+condition, never for a wake-up that could be lost, and what a handler raised is raised when the
+function goes on.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ Wake = SimpleQueue[None]
 
 
 def wait_until(condition: Callable[[], bool], wake: Wake) -> BaseException | None:
-    """Wait until ``condition()``, which is looked at with each ``wake``.
+    """Wait until ``condition()`` holds; it is checked after each ``wake``.
 
-    Gives what a signal handler raised meanwhile, the last of it.
+    Returns the last exception that a signal handler raised meanwhile, if any.
     """
     raised: BaseException | None = None
     while not condition():
         try:
             wake.get()
-        except BaseException as error:  # whatever the user's handler raises
+        except BaseException as error:  # anything the user's handler may raise
             raised = error
     return raised
 
 
 class MainThread:
-    """Lends the main thread; without ``lend`` it is never free."""
+    """Lends the main thread. Before ``lend`` is called it is never free."""
 
     def __init__(self) -> None:
         self._wake: Wake = SimpleQueue()
@@ -43,22 +44,22 @@ class MainThread:
         self._job: Callable[[], None] | None = None
 
     def lend(self) -> NoReturn:
-        """Called in the main thread: run what it is lent to, one after another."""
+        """Run the jobs that take the main thread, one after another. Called in the main thread."""
         self._lends = True
         while True:
             try:
                 raised = wait_until(lambda: self._job is not None, self._wake)
-                if raised is not None:  # when nothing of the user's ran that it could end
+                if raised is not None:  # no user code ran that it could end
                     traceback.print_exception(raised)
                 if self._job is not None:
                     self._job()
-            except BaseException:  # a handler's, too
+            except BaseException:  # also one from a signal handler
                 traceback.print_exc()
 
     def take(self, job: Callable[[], None]) -> bool:
-        """Run ``job`` in the main thread, if that is free; it must end by ``give_back``.
+        """Run ``job`` in the main thread if that is free. The job must end with ``give_back``.
 
-        It is called again where a signal handler raises in it, until then.
+        Until then it is called again whenever a signal handler raises in it.
         """
         if not self._lends or self._job is not None:
             return False
@@ -67,10 +68,10 @@ class MainThread:
         return True
 
     def give_back(self, job: Callable[[], None]) -> None:
-        """``job`` is over; nothing where it has not got the main thread."""
+        """End ``job``. Nothing happens if it does not have the main thread."""
         if self._job == job:
             self._job = None
 
 
-#: Of this process.
+#: The main thread of this process.
 MAIN_THREAD = MainThread()

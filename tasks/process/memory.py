@@ -1,4 +1,4 @@
-"""How much memory a trainer has needed, by which devices are packed, and how much it may have."""
+"""How much memory a trainer has used, which packing reads, and how much it may use."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from pathlib import Path
 from ...profiling.base.errors import TrialFailed
 from .failure import failure_of
 
-#: What a process takes of a GPU beside its tensors: context and libraries (bytes). PyTorch's
-#: allocator does not see it; 300 to 500 MiB are told of current CUDA releases, which load lazily.
+#: What a process takes of a GPU besides its tensors: context and libraries (bytes). PyTorch's
+#: allocator does not see it. Current CUDA releases, which load lazily, are said to take 300 to 500
+#: MiB.
 CUDA_CONTEXT = 512 * 2**20
-#: Read with every epoch, therefore at once; it has fewer bytes than this.
+#: Read in a single call, since it is read with every epoch. The file is shorter than this.
 _STATUS, _MOST = Path("/proc/self/status"), 1 << 14
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has had of its device: of the GPU if it uses one.
+    """Peak memory (bytes) of this process on its device: of the GPU if it uses one.
 
-    Of a CPU it is the resident set, shared libraries included, so a sum over processes is more than
-    they take together.
+    On a CPU this is the resident set, shared libraries included. A sum over processes is therefore
+    more than they use together.
     """
-    # Another thread may be importing torch just now: then the module is there, but not all of it.
+    # Another thread may be importing torch right now; the module is then only partly there.
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and getattr(cuda, "is_initialized", bool)():
         return int(cuda.max_memory_reserved()) + CUDA_CONTEXT
     try:
-        # Not getrusage: a child begins there with what its parent had when it was started.
+        # Not getrusage: in a child it starts with what the parent had when the child was started.
         with _STATUS.open("rb", buffering=0) as status:
             text = status.read(_MOST)
         return 1024 * int(text.partition(b"VmHWM:")[2].split(None, 1)[0])
@@ -40,11 +41,11 @@ def peak_memory() -> int:
 
 @contextmanager
 def bounded(limit: int | None) -> Iterator[None]:
-    """Let this process have ``limit`` bytes of data at most, its libraries' included.
+    """Limit this process's data, that of its libraries included, to ``limit`` bytes.
 
-    By ``RLIMIT_DATA``: heap and private mappings of this process on its host, no file that it has
-    mapped, and not what a GPU has. Raises ``TrialFailed`` (memory), which names the limit, where
-    more was asked for.
+    The limit is ``RLIMIT_DATA``: heap and private mappings of this process on its host. It counts
+    neither mapped files nor GPU memory. Raises ``TrialFailed`` (memory), which names the limit,
+    where more was requested.
     """
     if limit is None:
         yield

@@ -21,9 +21,9 @@ from ...profiling.knobs.knobs import SystemConfig
 
 VERSION = 1
 Scalar = str | int | float | bool | None
-#: Contracts whose trials stand still in the middle of the user's code (``turns``).
+#: Contracts whose trials are suspended inside the user's code (``tasks.contracts.suspended``).
 STAND_STILL = ("objective", "epochs")
-#: Bytes that a trainer may say at once: an epoch of 20,000 metrics fits, and a worker can bear it.
+#: The most bytes in one message of a trainer. 20,000 metrics fit, and a worker can handle it.
 LONGEST = 1 << 20
 Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
 
@@ -33,7 +33,7 @@ class _Frozen(BaseModel):
 
 
 class CodeRef(_Frozen):
-    """Training code by name; see ``scheduler.model.study.Code``."""
+    """Training code by name. See ``scheduler.model.study.Code``."""
 
     target: str
     path: str
@@ -41,7 +41,7 @@ class CodeRef(_Frozen):
 
 
 class ParentRef(_Frozen):
-    """A durable state: its epoch, where it is, and the state hash it must have."""
+    """A durable state: its epoch, its URI, and the state hash that it must have."""
 
     epoch: int = Field(ge=1)
     uri: str
@@ -49,56 +49,76 @@ class ParentRef(_Frozen):
 
 
 class SegmentTask(_Frozen):
-    """One segment for one member. Epochs are 1-based; times in seconds, ``lease_ms`` in ms.
+    """One segment for one member of its gang. Epochs are counted from 1."""
 
-    ``holder`` is the trainer that had the state ``expect`` in memory (see ``neighbours``).
-    ``signature`` is what the trial, or at least its study, was computed under so far. ``origin``:
-    the trial begins after this epoch, with the state of another one that is among ``parents``.
-    ``durable``: its last epoch counts only once its state is in the store.
-    """
-
+    #: The version of this form.
     v: Literal[1] = 1
+    #: A name that no other task has.
     id: str
     study: str
     trial: str
+    #: Counts the study's trials from 0.
     number: int = Field(ge=0)
     contract: Literal["torch", "objective", "epochs", "empty"]
     code: CodeRef
+    #: Hyperparameters by name.
     params: dict[str, Scalar]
+    #: Whether the objective defines its search space as it runs.
     define_by_run: bool = False
+    #: The metric that the study optimises.
     metric: str
-    #: What must be reported besides: metrics of further objectives and of constraints.
+    #: Further metrics that must be reported: those of other objectives and of constraints.
     also: tuple[str, ...] = ()
+    #: The study's seed.
     seed: int
+    #: The first epoch of the segment.
     first: int = Field(ge=1)
+    #: How many epochs the segment has; it may be cut short.
     n: int = Field(ge=1)
+    #: Whether the last epoch is the one that the trial is to reach for now.
     final: bool = False
+    #: Into how many shards each batch is cut, 1 or more.
     shards: int = Field(ge=1, default=1)
+    #: The number of the attempt. Only the newest attempt of a trial counts.
     fence: int = Field(ge=1)
+    #: This member's place in the gang, from 0.
     rank: int = Field(ge=0, default=0)
+    #: The queues of all members by rank.
     queues: tuple[str, ...]
+    #: Durable states to start from.
     parents: tuple[ParentRef, ...] = ()
+    #: A forked trial begins after this epoch, with another trial's state that is among ``parents``.
+    #: 0: the trial begins from initialisation.
     origin: int = Field(ge=0, default=0)
+    #: Whether the last epoch counts only once its state is in the store.
     durable: bool = False
-    #: Knobs of ``profiling.knobs.knobs`` that it runs with; configurations to try, and with at most
-    #: how many epochs' passes.
+    #: The system configuration to run with: knobs of ``profiling.knobs.knobs`` with their values.
     system: SystemConfig = ()
+    #: Candidate configurations to probe.
     probe: tuple[SystemConfig, ...] = ()
+    #: The most work that probing may take, in epochs.
     probe_epochs: float = Field(default=0.0, ge=0)
-    #: Windows are so long that their joules can be told.
+    #: Whether windows must be long enough to measure their joules.
     energy: bool = False
+    #: Whether the workload's profile is measured.
     profile: bool = False
-    #: Bytes of data that its process may have (``memory.bounded``), paused functions included.
+    #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
     memory_limit: int | None = Field(default=None, gt=0)
+    #: The state hash after epoch ``first`` - 1; empty where none is known.
     expect: str = ""
+    #: The identity of the trainer that had the state ``expect`` in memory (``tasks.gangs.peers``).
     holder: str = ""
     exactness: Literal["bitwise", "statistical"] = "bitwise"
+    #: The numeric signature that the trial, or at least its study, has been computed under so far.
     signature: str = ""
     on_signature_change: Literal["refuse", "record"] = "refuse"
+    #: The URL of the checkpoint store.
     store: str = ""
-    #: Mean seconds between two losses of such an attempt: how often its state becomes durable.
+    #: Mean seconds between two losses of such an attempt. It decides how often states are saved.
     mtbf: float = Field(default=PRIOR, gt=0)
+    #: Seconds; None: no limit.
     epoch_timeout: float | None = Field(default=None, gt=0)
+    #: Milliseconds.
     lease_ms: int = Field(ge=100)
 
     @property
@@ -107,18 +127,18 @@ class SegmentTask(_Frozen):
 
     @property
     def task_id(self) -> str:
-        """Reads well in Flower: ``<trial>.e<epochs>.f<fence>``, with the rank in a gang."""
+        """Reads well in Flower: ``<trial>.e<epochs>.f<fence>``, plus the rank in a gang."""
         epochs = f"e{self.first}" if self.n == 1 else f"e{self.first}-{self.last}"
         rank = f".r{self.rank}" if len(self.queues) > 1 else ""
         return f"{self.trial}.{epochs}.f{self.fence}{rank}"
 
 
 class Forged(UsageError):
-    """A message whose seal or form is wrong. It is dropped, counted by its ``check``, and logged.
+    """A message whose seal or form is wrong. It is dropped, logged, and counted by its ``check``.
 
-    ``check`` is what it failed: ``fields`` (there is no text or no seal), ``encoding`` (its bytes
-    are no UTF-8), ``seal``, ``json``, ``form`` (not the fields of what it should be), ``type`` (not
-    the kind of value that belongs there), ``handling`` (it is in form, and we failed over it).
+    ``check`` is the check that failed: ``fields`` (text or seal is missing), ``encoding`` (not
+    UTF-8), ``seal``, ``json``, ``form`` (it has not the fields that it should have), ``type`` (a
+    value has the wrong type), ``handling`` (the form is right, and handling it failed).
     """
 
     def __init__(self, check: Check, why: str) -> None:
@@ -132,26 +152,26 @@ def seal(key: bytes, text: str) -> str:
 
 
 def check_seal(key: bytes, text: object, mark: object) -> str:
-    """``text``, of which ``mark`` is the seal. Raises ``Forged`` for anything else."""
+    """Return ``text`` if ``mark`` is its seal. Raises ``Forged`` otherwise."""
     if not isinstance(text, str) or not isinstance(mark, str):
         raise Forged("fields", "it has no text or no signature")
     try:
         expected = seal(key, text)
     except UnicodeEncodeError:
         raise Forged("encoding", "its bytes are no UTF-8") from None
-    # As bytes: of texts, only ASCII can be compared.
+    # As bytes: compare_digest accepts only ASCII as text.
     if not hmac.compare_digest(expected.encode(), mark.encode("utf-8", "replace")):
         raise Forged("seal", "a message with a wrong signature was rejected")
     return text
 
 
 def open_body(key: bytes, text: object, mark: object) -> dict[str, Any]:
-    """The body of a sealed message. Raises ``Forged`` when it is not ours or no JSON object."""
+    """The body of a sealed message. Raises ``Forged`` if it is not ours or not a JSON object."""
     return parse(check_seal(key, text, mark))
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The JSON object in ``text``: each name once, every number finite. Raises ``Forged``."""
+    """The JSON object in ``text``. Raises ``Forged`` for a repeated name or a number not finite."""
     try:
         body = json.loads(
             text, object_pairs_hook=_each_once, parse_constant=_no_number, parse_float=_finite
@@ -166,7 +186,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def open_task(key: bytes, text: object, mark: object) -> SegmentTask:
-    """The segment in a sealed text. Raises ``Forged`` when it is not ours or malformed."""
+    """The segment in a sealed text. Raises ``Forged`` if it is not ours or malformed."""
     checked = check_seal(key, text, mark)
     try:
         return SegmentTask.model_validate_json(checked)
@@ -199,5 +219,5 @@ def _no_number(name: str) -> float:
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON; NaN and infinities are refused (ValueError): they are not JSON."""
+    """Compact JSON. Raises ValueError for NaN and infinities, which JSON does not have."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)

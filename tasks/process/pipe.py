@@ -1,7 +1,8 @@
 """A trainer's end of the pipe to its worker: lines of JSON both ways.
 
-A thread reads, so that ``cut`` and ``stop`` reach a segment while it trains; they mean the run that
-was begun last on the pipe. When the pipe closes the worker is gone: the process ends at once.
+A thread reads, so that ``cut`` and ``stop`` reach a segment while it trains. They apply to the run
+that was begun last on the pipe. When the pipe closes the worker is gone, and the process ends at
+once.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from .main_thread import Wake, wait_until
 from .memory import peak_memory
 from .messages import LONGEST, Scalar, SegmentTask, dumps
 
-#: Some steps under a configuration: their seconds over the default's, the seconds wasted, and
-#: their joules over the default's (None: not measured).
+#: Some steps under a configuration: the configuration, their seconds relative to the default's, the
+#: seconds wasted, and their joules relative to the default's (None: not measured).
 Window = tuple[SystemConfig, float, float, float | None]
 
 
 class Abandoned(BaseException):
-    """The segment is fenced off: unwind out of it (past any ``except Exception``)."""
+    """The segment is fenced off. Unwinds the code under it, past any ``except Exception``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,21 @@ class Release:
 
 @dataclass(slots=True)
 class Run:
-    """One segment in this trainer, and what the worker said about it since it began."""
+    """One segment in this trainer, and what the worker has said about it since it began."""
 
     task: SegmentTask
     pipe: Pipe
-    members: tuple[str, ...] = ()  # a gang's trainers by rank
+    #: The identities of a gang's trainers, by rank; empty without a gang.
+    members: tuple[str, ...] = ()
+    #: The segment is to end after the current epoch.
     cut: bool = False
+    #: The segment is fenced off.
     stop: bool = False
     metering: Metering = field(default_factory=lambda: Metering(None))
-    note: str = ""  # the latest result, shown with progress
-    passed_over: list[str] = field(default_factory=list)  # states that could not be had
+    #: The latest result, shown with the progress.
+    note: str = ""
+    #: Why newer states could not be loaded.
+    passed_over: list[str] = field(default_factory=list)
     _answers: list[Scalar] = field(default_factory=list)
     _answered: Wake = field(default_factory=SimpleQueue)
     _said_at: float = 0.0
@@ -72,11 +78,11 @@ class Run:
             raise Abandoned
 
     def tick(self, epoch: int, step: int, steps: int) -> None:
-        """What is due before every training step: ``check``, and progress once a second."""
+        """Called before every training step: ``check``, and report progress once a second."""
         self.check()
         now = time.monotonic()
         if self._said_at == 0.0:
-            self._said_at = now  # short segments say nothing
+            self._said_at = now  # short segments report no progress
         elif now - self._said_at >= 1.0:
             self._said_at = now
             text = f"epoch {epoch}/{self.task.last} step {step}/{steps}{self.note}"
@@ -94,9 +100,9 @@ class Run:
         uri: str = "",
         joules: float | None = None,
     ) -> bool:
-        """Report an epoch, whose state is durable if it has a ``uri``; true if it closed.
+        """Report an epoch, whose state is durable if ``uri`` is given. True: the segment has ended.
 
-        ``closes`` is what a gang has agreed on; None where there is nobody to agree with.
+        ``closes`` is what a gang has agreed on, None where there is no gang.
         """
         if closes is None:
             closes = self.closes(epoch)
@@ -116,9 +122,9 @@ class Run:
         return closes
 
     def tries(self, config: SystemConfig) -> None:
-        """Say under which configuration the next steps are tried, () for none.
+        """Say under which configuration the next steps are tried; () for none.
 
-        So it is known which one is to blame where the process does not outlive them.
+        If the process dies, it is known which configuration is to blame.
         """
         self.say("trying", config=config)
 
@@ -127,7 +133,7 @@ class Run:
         found: Sequence[Window],
         failed: Sequence[tuple[SystemConfig, str]],
     ) -> None:
-        """Report windows, and configurations that failed, and why."""
+        """Report windows, and the configurations that failed with the reason of each."""
         self.say("windows", windows=found, failed=failed)
 
     def closes(self, epoch: int) -> bool:
@@ -135,27 +141,27 @@ class Run:
         return self.cut or epoch >= self.task.last
 
     def preparing(self) -> None:
-        """Say that code and data are loaded now, which does not count as an epoch's time."""
+        """Say that code and data are being loaded. This does not count as an epoch's time."""
         self._preparing = True
         self.say("preparing")
 
     def prepared(self) -> None:
-        """Say that the segment's first epoch begins now, where anything went before it."""
+        """Say that the segment's first epoch begins now, if ``preparing`` was said before."""
         if self._preparing:
             self._preparing = False
             self.say("prepared")
 
     def passes_over(self, error: Exception) -> None:
-        """Note that the newest state could not be had: an older one is taken."""
+        """Note that the newest state could not be loaded and an older one is used."""
         self.passed_over.append(f"{error}; an older state was taken")
         print(f"{self.task.trial}: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
-        """Say that these accepted epochs are computed again, and what led to it."""
+        """Say that these accepted epochs are computed again, and why."""
         self.say("replayed", first=first, last=last, reason="; ".join(self.passed_over))
 
     def waits(self, what: str, seconds: float) -> None:
-        """Wait, which does not count as an epoch's time. Raises ``Abandoned`` as ``check``."""
+        """Wait, without counting it as an epoch's time. Raises ``Abandoned`` as ``check`` does."""
         self.say("waiting", text=what)
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.cut:
@@ -163,13 +169,13 @@ class Run:
             time.sleep(0.05)
 
     def replaying(self, epoch: int) -> None:
-        """Say that an epoch is computed again: the worker's time limit starts anew."""
+        """Say that an epoch is being computed again, which restarts the worker's time limit."""
         self._said_at = time.monotonic()
         text = f"replaying epoch {epoch} of {self.task.first - 1}"
         self.say("progress", epoch=epoch, step=0, steps=0, text=text)
 
     def ask(self, name: str, distribution: str) -> Scalar:
-        """The sampler's value for one parameter. Raises ``Abandoned`` when fenced off meanwhile."""
+        """The sampler's value for one parameter. Raises ``Abandoned`` if fenced off meanwhile."""
         self._answers.clear()
         self.say("suggest", name=name, distribution=distribution)
         raised = wait_until(lambda: self.stop or bool(self._answers), self._answered)
@@ -184,10 +190,10 @@ class Run:
 
 
 class Pipe:
-    """The socket to the worker. ``inbox`` holds what the main thread is to do, in order."""
+    """The socket to the worker. ``inbox`` holds the work for the main thread, in order."""
 
     def __init__(self, sock: socket.socket, metering: Metering | None = None) -> None:
-        """``metering`` of this process; None measures nothing."""
+        """``metering`` measures this process. None: nothing is measured."""
         self.metering = metering or Metering(None)
         self._socket = sock
         forks.keep_from_children(sock)
@@ -195,7 +201,7 @@ class Pipe:
         self.inbox: SimpleQueue[Run | Release] = SimpleQueue()
 
     def say(self, op: str, **fields: Any) -> None:
-        """Tell the worker. Raises ``TrialFailed`` naming the field that cannot be told."""
+        """Send to the worker. Raises ``TrialFailed`` naming a field that cannot be sent."""
         forks.end_child()
         line = _line({"op": op, **fields})
         try:
@@ -215,11 +221,11 @@ class Pipe:
             with self._socket.makefile("rb") as lines:
                 self._take(lines)
         except OSError:
-            pass  # a worker that was killed resets the connection; same as closing it
+            pass  # a killed worker resets the connection; treat it as closed
         except Exception:
             traceback.print_exc()
         finally:
-            # Whatever the main thread is in the middle of: without a worker it has no purpose.
+            # Whatever the main thread is doing: without a worker it has no purpose.
             end_all()
 
     def _take(self, lines: Iterable[bytes]) -> None:
@@ -239,13 +245,13 @@ class Pipe:
                     current.cut = True
                 case "stop" if current:
                     current.stop = True
-                    current.answer(None)  # wakes one that waits for a suggestion
+                    current.answer(None)  # wakes a function that waits for a suggestion
                 case "suggested" if current:
                     current.answer(message["value"])
 
 
 def _line(message: dict[str, Any]) -> bytes:
-    """``message`` as a line of JSON. Raises ``TrialFailed`` naming what is none, or is too long."""
+    """``message`` as a line of JSON. Raises ``TrialFailed`` naming what is not JSON or too long."""
     try:
         line = dumps(message).encode() + b"\n"
     except (TypeError, ValueError, RecursionError):
@@ -265,7 +271,7 @@ def _line(message: dict[str, Any]) -> bytes:
 
 
 def _unsayable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
-    """Where in ``value`` that is which is no JSON, itself, and why; the innermost place first."""
+    """What in ``value`` is not JSON: where, the value, why. Innermost first."""
     try:
         dumps(value)
     except (TypeError, ValueError, RecursionError) as error:

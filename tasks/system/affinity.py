@@ -1,7 +1,7 @@
-"""Affinity: the thread that trains stays on one core of its slot while it takes steps.
+"""Affinity: the training thread stays on one core of its slot while it takes steps.
 
-A thread that the system moves from core to core finds cold caches there. Bound only while steps are
-taken: threads that are started in between (checkpoints, neighbours) would stay on that core, too.
+A thread that the system moves between cores finds cold caches. The thread is bound only during
+steps: threads started in between (by checkpoints and peers) would inherit the binding.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import torch
 
 from ...profiling.base.errors import TrialFailed
 
-#: Elements of a tensor that torch adds to with all of its threads.
+#: The size of a tensor (elements) that torch adds to with all of its threads.
 _ALL_THREADS = 1 << 18
-#: The cores of the thread that trains while it is bound to one of them.
+#: The cores of the training thread while it is bound to one of them; empty otherwise.
 _bound: list[frozenset[int]] = []
 
 
 @contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """Bind the calling thread to its first core; the pool of torch's ``threads`` stays free.
+    """Bind the calling thread to its first core; torch's other ``threads`` stay free.
 
     Raises ``TrialFailed`` (system) as ``own_cores`` does, and where the system refuses.
     """
     free = own_cores(threads)
-    torch.zeros(_ALL_THREADS).add_(1)  # the pool begins with the cores of who starts it
+    torch.zeros(_ALL_THREADS).add_(1)  # the pool inherits the cores of the thread that starts it
     try:
         os.sched_setaffinity(0, {min(free)})
     except OSError as error:
@@ -41,14 +41,14 @@ def pinned(threads: int) -> Iterator[None]:
 
 
 def cores() -> frozenset[int]:
-    """The cores that this process may use, also while the thread that asks is bound to one."""
+    """The cores that this process may use, also while the calling thread is bound to one."""
     return _bound[-1] if _bound else frozenset(os.sched_getaffinity(0))
 
 
 def own_cores(threads: int) -> frozenset[int]:
-    """The cores of a slot that has so many ``threads``.
+    """The cores of a slot that has ``threads`` threads.
 
-    Raises ``TrialFailed`` (system) where the process may use others, too: those of another slot.
+    Raises ``TrialFailed`` (system) if the process may also use other cores: those of another slot.
     """
     free = cores()
     if len(free) != threads:
@@ -58,5 +58,5 @@ def own_cores(threads: int) -> frozenset[int]:
 
 
 def use(free: frozenset[int], _worker: int) -> None:
-    """Have a loader worker, which begins with the core of who starts it, use ``free`` ones."""
+    """Let a loader worker use the ``free`` cores; it starts with its parent's only one."""
     os.sched_setaffinity(0, free)

@@ -1,15 +1,15 @@
-"""Limits: cores that are clocked lower, a GPU that may draw less, while a trial takes its steps.
+"""Limits: lower the clock of cores, or the power of a GPU, while a trial takes its steps.
 
-Theory of operation. Both are settings of the machine, which only root may write, and which are
-turned only where a user has named the knob. They go down from what was found, never up, and what
-was found is put back when the steps are over. A trainer can be killed in between; so the first
-limit starts a *guard*: a process of its own session that is told each limit as it is set and as it
-is put back, over a pipe. When the pipe closes, however the trainer ended, the guard puts back what
-is still set. What kills both at once (the power, a whole control group) leaves the limit until the
-machine starts anew.
+Theory of operation. Both are settings of the machine that only root may write. They are changed
+only where a user has named the knob. They are lowered from the value that was found, never raised,
+and that value is restored after the steps. A trainer can be killed in between. So the first limit
+starts a *guard*: a process with a session of its own that is told over a pipe of each limit that is
+set or restored. When the pipe closes, however the trainer ended, the guard restores what is still
+set. Whatever kills both at once (a power failure, the end of a whole control group) leaves the
+limit in place until the machine restarts.
 
 Clocks: Linux' cpufreq (``scaling_max_freq``, kHz). Power: nvmlDeviceSetPowerManagementLimit (mW).
-Percent are of the highest clock that the core has, and of the GPU's default limit.
+Percentages are of the highest clock that the core has, and of the GPU's default limit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CPUS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``name`` is a file of cpufreq or a GPU's UUID; ``found`` before, ``lower`` meanwhile."""
+    """A setting ``name`` (a cpufreq file or a GPU's UUID), its value before and while limited."""
 
     name: str
     found: int
@@ -44,9 +44,9 @@ class Limit:
 
 @contextmanager
 def limited(system: Mapping[str, Value], own: frozenset[int], gpu: str | None) -> Iterator[None]:
-    """Hold the limits of ``system``: of the ``own`` cores, of the GPU of this UUID.
+    """Apply the limits of ``system`` to the ``own`` cores and to the GPU with this UUID.
 
-    Raises ``TrialFailed`` (system) where the machine has no such setting or refuses it; nothing
+    Raises ``TrialFailed`` (system) where the machine has no such setting or refuses it. Nothing
     stays set then.
     """
     limits: list[Limit] = []
@@ -76,7 +76,7 @@ def _held(limit: Limit, guard: Guard) -> Iterator[None]:
 
 
 def clocks(percent: int, own: frozenset[int]) -> list[Limit]:
-    """For each of the ``own`` cores. Raises ``TrialFailed`` (system)."""
+    """A limit for each of the ``own`` cores. Raises ``TrialFailed`` (system)."""
     limits = []
     for core in sorted(own):
         folder = CPUS / f"cpu{core}" / "cpufreq"
@@ -96,7 +96,7 @@ def clocks(percent: int, own: frozenset[int]) -> list[Limit]:
 
 
 def power(percent: int, gpu: str | None) -> Limit:
-    """Raises ``TrialFailed`` (system)."""
+    """The limit of the GPU's power. Raises ``TrialFailed`` (system)."""
     if not gpu:
         raise TrialFailed("system", "the slot has no GPU whose power could be limited")
     try:
@@ -110,7 +110,7 @@ def power(percent: int, gpu: str | None) -> Limit:
 
 
 def put(name: str, value: int) -> None:
-    """Write one setting. Raises ``TrialFailed`` (system) where it is not permitted."""
+    """Write one setting. Raises ``TrialFailed`` (system) where that is not permitted."""
     try:
         if name.startswith("/"):
             Path(name).write_text(str(value))
@@ -122,13 +122,13 @@ def put(name: str, value: int) -> None:
 
 
 class Guard:
-    """The process that puts back what this one could not."""
+    """The process that restores settings which this one could not."""
 
     def __init__(self) -> None:
         theirs, self._ours = os.pipe()
         command = [sys.executable, "-m", "penstock.tasks.system.limits"]
-        # A session of its own: what is sent to the trainer's group does not end it. Nobody waits
-        # for it either, since it outlives this process.
+        # In a session of its own, signals to the trainer's group do not end it. Nobody waits for it
+        # either, since it outlives this process.
         stdin = (os.POSIX_SPAWN_DUP2, theirs, 0)
         os.posix_spawn(command[0], command, os.environ, file_actions=[stdin], setsid=True)
         os.close(theirs)
@@ -148,12 +148,12 @@ class Guard:
 
 @cache
 def start_guard() -> Guard:
-    """This process's, started when it is first needed."""
+    """This process's guard, started when it is first needed."""
     return Guard()
 
 
 def watch(lines: Iterator[str]) -> None:
-    """Follow what is set; put back what still is when the ``lines`` end."""
+    """Follow which settings are changed. When the ``lines`` end, restore what is still changed."""
     held: dict[str, int] = {}
     for line in lines:
         sign, found, name = line.rstrip("\n").split(" ", 2)
@@ -172,5 +172,5 @@ def _gpu(uuid: str) -> tuple[Any, Any]:
 
 if __name__ == "__main__":
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)  # it ends when its trainer has
+        signal.signal(each, signal.SIG_IGN)  # it ends when its trainer has ended
     watch(iter(sys.stdin))

@@ -1,8 +1,8 @@
-"""Which operators a step of training calls and spends its time in, by families.
+"""Which families of operators a training step calls, and in which it spends its time.
 
-Either is a fingerprint of a model. The calls are the same however busy the machine is. The times
-are the self times of torch's profiler: of an operator without those that it calls. They are wall
-clock on a CPU, so on a busy machine several steps say more than one.
+Both are fingerprints of a model. The calls do not depend on how busy the machine is. The times
+are the self times of torch's profiler: those of an operator without the operators that it calls.
+On a CPU they are wall-clock time, so on a busy machine several steps say more than one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.autograd.profiler import profile
 
 _Made = TypeVar("_Made")
 
-#: The first family whose pattern is found in an operator's name has its time.
+#: An operator belongs to the first family whose pattern is found in its name.
 FAMILIES = {
     "recurrent": r"lstm|gru|rnn",
     "convolution": r"conv",
@@ -32,8 +32,8 @@ _PATTERNS = {family: re.compile(pattern) for family, pattern in FAMILIES.items()
 
 
 def family(operator: str) -> str:
-    """The family of an operator by its name, as ``aten::addmm``; ``other`` of none."""
-    # What autograd, the optimiser and Python add around operators is named otherwise.
+    """The family of an operator by its name, such as ``aten::addmm``; ``other`` if none fits."""
+    # What autograd, the optimiser and Python add around operators has other prefixes.
     if not operator.startswith(("aten::", "torch::", "mkldnn")):
         return "other"
     return next((name for name, found in _PATTERNS.items() if found.search(operator)), "other")
@@ -42,12 +42,12 @@ def family(operator: str) -> str:
 def operator_mix(step: Callable[[], None]) -> dict[str, float]:
     """Run ``step`` once under torch's profiler: shares of time by family, which add up to 1.
 
-    On a GPU it is the time of kernels by the operator that launched them (not tried on a live one).
-    What it costs is in docs/profiling.md; it changes no result of the step. All shares are 0 of a
-    step that runs no operator.
+    On a GPU the times are those of kernels, by the operator that launched them (not tried on a
+    live one). docs/profiling.md gives the cost. The results of the step do not change. All shares
+    are 0 for a step that runs no operator.
     """
     cuda = torch.cuda.is_available()
-    # Not torch.profiler, whose first start takes seconds: it is this one with a schedule around it.
+    # Not torch.profiler: it wraps this one in a schedule, and its first start takes seconds.
     with profile(use_device="cuda" if cuda else None) as seen:
         step()
         if cuda:
@@ -64,7 +64,7 @@ def operator_mix(step: Callable[[], None]) -> dict[str, float]:
 def operator_calls(step: Callable[[], _Made]) -> tuple[dict[str, int], _Made]:
     """Run ``step`` once under torch's profiler: calls by family, and what ``step`` returned.
 
-    Operators that are called by other operators count too. Costs as much as ``operator_mix``.
+    Operators called by other operators count too. The cost is that of ``operator_mix``.
     """
     with profile(acc_events=True) as seen:
         made = step()

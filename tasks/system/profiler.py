@@ -1,13 +1,13 @@
-"""What this process does between two marks, by counters that are sampled each second.
+"""Measure what this process does between two marks, by counters sampled every second.
 
     profiler = Profiler.start()
     profiler.mark()
     ...                       # some steps of training
     reading = profiler.take().with_loop(wait_s, samples)
 
-A thread of its own reads the counters each second, so that hardware counters take turns and a
-corrupt sample is seen as one; ``mark`` and ``take`` read them as well, so a window begins and ends
-where the loop says.
+A thread reads the counters every second, so that hardware counters take turns and a corrupt sample
+is recognised. ``mark`` and ``take`` read them as well, so a window begins and ends where the loop
+says.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PERIOD = 1.0
 
 
 class Profiler:
-    """Windows over the counters of ``sources``; safe to be called from any thread.
+    """Windows over the counters of ``sources``. Safe to call from any thread.
 
-    ``dropped`` counts, since the start, the counters that windows did without, by reason.
+    ``dropped`` counts the counters that windows had to do without since the start, by reason.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Profiler:
 
     @classmethod
     def start(cls, gpu: str | None = None) -> Profiler:
-        """Begin to sample this process, and the GPU of this UUID.
+        """Begin to sample this process, and the GPU with this UUID.
 
-        Early in the process: threads are followed from their parents. Never raises for what cannot
-        be measured here; ``counters.capabilities`` says why.
+        Call it early in the process: threads are followed from their parents. It never raises for
+        what cannot be measured here; ``profiling.counters.capabilities`` says why.
         """
         gpus = () if gpu is None else (GpuSource(gpu),)
         profiler = cls((*open_sources(time.monotonic()), *gpus))
@@ -64,12 +64,12 @@ class Profiler:
         return profiler
 
     def mark(self) -> None:
-        """Begin a window here."""
+        """Begin a new window."""
         with self._lock:
             self._window = Window(self._sample(), self._most)
 
     def take(self) -> Reading:
-        """The window from the mark (or the start) to here; it goes on."""
+        """The window from the mark (or the start) until now. The window continues."""
         with self._lock:
             self._window.add(self._sample())
             taken = reading(self._window)
@@ -77,12 +77,12 @@ class Profiler:
         return taken
 
     def sample(self) -> None:
-        """Read all counters once; the thread does so each second."""
+        """Read all counters once. The thread does so every second."""
         with self._lock:
             self._window.add(self._sample())
 
     def stop(self) -> None:
-        """End the thread and close what is open; a stopped profiler is not used again."""
+        """End the thread and close the sources. A stopped profiler cannot be used again."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

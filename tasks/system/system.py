@@ -1,9 +1,13 @@
-"""System configurations in a trainer: turning the knobs of ``profiling.knobs.knobs`` for one trial.
+"""Apply a system configuration in a trainer: the knobs of ``profiling.knobs.knobs`` for one trial.
 
-Threads and TF32 are the process's, and are set for every segment anew; the memory format and the
-compiler's work are the model's; autocast is around every call of the user's code, affinity and the
-machine's limits around the steps (``affinity``, ``limits``); loader workers and pinned memory are
-for whoever reads (``reading``), micro-batches for whoever computes gradients (``backward``).
+Where each knob takes effect:
+
+- threads and TF32: the process, set anew for every segment;
+- memory format and compilation: the model;
+- autocast: around every call of the user's code;
+- affinity and the machine's limits: around the steps (``affinity``, ``limits``);
+- loader workers and pinned memory: where data is read (``tasks.training.data``);
+- micro-batches: where gradients are computed (``tasks.training.backward``).
 """
 
 from __future__ import annotations
@@ -24,21 +28,21 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-#: Knobs that are about reading examples alone.
+#: Knobs that concern only the reading of examples.
 READING = ("loader_workers", "pin_memory")
 #: Knobs that are settings of the machine.
 LIMITS = ("cpu_frequency", "gpu_power")
 
 
 class System(dict[str, Value]):
-    """A configuration by knob; what is absent has its default."""
+    """A system configuration: values by knob. An absent knob has its default."""
 
     @property
     def channels_last(self) -> bool:
         return self.get("memory_format") == "channels_last"
 
     def reading(self) -> dict[str, Any]:
-        """The arguments of ``reading.read`` that it stands for."""
+        """The corresponding arguments of ``tasks.training.data.read``."""
         return {
             "workers": int(self.get("loader_workers", 0)),
             "pinned": bool(self.get("pin_memory", False)),
@@ -47,32 +51,32 @@ class System(dict[str, Value]):
 
     @property
     def micro_batches(self) -> int:
-        """In how many parts a batch goes through the model."""
+        """The number of parts in which a batch goes through the model."""
         return int(self.get("micro_batch", 1))
 
     def enter(self) -> None:
-        """Set what is the process's."""
+        """Apply the settings of the process."""
         threads = int(self.get("threads", device_threads()))
-        if torch.get_num_threads() != threads:  # asked first, since setting it takes 2 ms
+        if torch.get_num_threads() != threads:  # checked first, since setting it takes 2 ms
             torch.set_num_threads(threads)
         if torch.cuda.is_available():
             torch.backends.cuda.matmul.allow_tf32 = bool(self.get("tf32", False))
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
-        """What steps are taken in. Raises ``TrialFailed`` (system) where the machine refuses."""
+        """The context of steps. Raises ``TrialFailed`` (system) where the machine refuses it."""
         with ExitStack() as held:
             if "affinity" in self:
                 held.enter_context(pinned(device_threads()))
             if any(name in self for name in LIMITS):
-                from .limits import limited  # brings the driver's library
+                from .limits import limited  # loads the driver's library
 
                 own = own_cores(device_threads()) if "cpu_frequency" in self else frozenset[int]()
                 held.enter_context(limited(self, own, os.environ.get("CUDA_VISIBLE_DEVICES")))
             yield
 
     def shape(self, model: nn.Module, shards: int = 1) -> None:
-        """Make the model what it says. Raises ``TrialFailed`` (system) where torch cannot."""
+        """Apply the settings of the model. Raises ``TrialFailed`` (system) where torch cannot."""
         if self.micro_batches > 1:
             refuse_parts(model, shards)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
@@ -84,25 +88,25 @@ class System(dict[str, Value]):
                 raise TrialFailed("system", f"torch cannot compile here: {error}") from error
 
     def computing(self, device: torch.device) -> AbstractContextManager[Any]:
-        """What the user's code is called in."""
+        """The context in which the user's code is called."""
         if self.get("autocast") == "bfloat16":
             return torch.autocast(device.type, dtype=torch.bfloat16)
         return nullcontext()
 
     def kernels(self) -> str:
-        """What it adds to the kernel class in a signature."""
+        """What the configuration adds to the kernel class in a signature."""
         added = [".channels_last"] if self.channels_last else []
         added += [".compiled"] * bool(self.get("compile"))
         return "".join(added + [f".micro{self.micro_batches}"] * (self.micro_batches > 1))
 
     def numbers(self) -> str:
-        """What it adds to the dtype in a signature."""
+        """What the configuration adds to the dtype in a signature."""
         autocast = f".{self['autocast']}" if "autocast" in self else ""
         return autocast + (".tf32" if self.get("tf32") else "")
 
 
 def refuse_parts(model: nn.Module, shards: int) -> None:
-    """Raise ``TrialFailed`` (system) where micro-batches would be another training."""
+    """Raise ``TrialFailed`` (system) where micro-batches would change the training."""
     if shards > 1:
         raise TrialFailed("system", "shards are micro-batches already: a batch is cut once")
     for name, layer in model.named_modules():
@@ -112,5 +116,5 @@ def refuse_parts(model: nn.Module, shards: int) -> None:
 
 
 def device_threads() -> int:
-    """As many threads as the slot has cores: what torch computes with by default."""
+    """The number of the slot's cores: the threads that torch computes with by default."""
     return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))

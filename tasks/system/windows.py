@@ -1,12 +1,14 @@
-"""Stretches of an epoch: which steps run under which system configuration, and how fast they were.
+"""Windows of an epoch: which steps run under which system configuration, and how fast they are.
 
-Theory of operation. An epoch in which exact configurations are tried is cut into stretches,
-alternately under the trial's own configuration and under one that is tried; what is tried takes
-turns. Its steps are the epoch's own, so no work is thrown away but what a slow configuration costs.
-A stretch's seconds a step are the median over pairs of its steps, the first ones left out (workers
-start, buffers fill): examples of two loader workers come in pairs, a long wait and none. Those of a
-stretch that is tried are compared with the mean of its two neighbours. So are its joules a step,
-the mean over the same steps, where the stretch is long enough for them.
+Theory of operation. An epoch in which exact configurations are probed is cut into stretches. They
+alternate between the trial's own configuration and a candidate; the candidates take turns. All
+steps are the epoch's own, so nothing is lost but the time that a slow candidate costs.
+
+The seconds a step of a stretch are the median over pairs of its steps, without the first steps, in
+which workers start and buffers fill. Pairs, because the examples of two loader workers come in
+pairs: a long wait, then none. A candidate's seconds are compared with the mean of the
+stretches before and after it. The same holds for its joules a step, which are the mean over the
+same steps, where the stretch is long enough to measure them.
 """
 
 from __future__ import annotations
@@ -23,29 +25,28 @@ from ..process.energy import SHORTEST, Metering
 from ..process.pipe import Window
 from .system import System
 
-#: Steps of a stretch that are not counted, and the fewest that are.
+#: The first steps of a stretch, which are not counted, and the fewest that must be counted.
 WARM_UP, FEWEST = 2, 4
-#: Stretches that try something in one epoch at most.
+#: The most stretches of one epoch that run a candidate.
 MOST = 12
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Steps ``first`` to ``stop`` - 1 of an epoch (0-based) under ``system``.
+    """The steps ``first`` to ``stop`` - 1 (0-based) of an epoch, and the system they run under."""
 
-    ``config`` is what is tried there, None where nothing is.
-    """
-
+    #: The configuration in force.
     system: System
     first: int
     stop: int
+    #: The candidate that is probed; None: the trial's own configuration.
     config: SystemConfig | None = None
     _times: list[float] = field(default_factory=list)
     _begin: Mark | None = None
     _joules: float | None = None
 
     def tick(self, metering: Metering) -> None:
-        """A step begins, or the last one has ended."""
+        """Called when a step begins, and after the last one."""
         self._times.append(time.perf_counter())
         if len(self._times) == WARM_UP + 1:
             self._begin = metering.now()
@@ -54,7 +55,7 @@ class Stretch:
 
     @property
     def step_joules(self) -> float | None:
-        """The mean of the same steps' joules; None where they are not measured, or too short."""
+        """Mean joules of the counted steps. None where not measured or the steps are too short."""
         times = self._times[WARM_UP:]
         if self._joules is None or times[-1] - times[0] < SHORTEST:
             return None
@@ -62,7 +63,7 @@ class Stretch:
 
     @property
     def step_seconds(self) -> float:
-        """The median of what its pairs of steps took a step, warm-up left out."""
+        """The median over pairs of steps of the time of one step, warm-up excluded."""
         pairs = itertools.pairwise(self._times[WARM_UP::2])
         return median((after - before) / 2 for before, after in pairs)
 
@@ -72,7 +73,7 @@ class Stretch:
 
 
 def stretches(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> list[Stretch]:
-    """An epoch of ``steps`` steps cut to try configurations; none where it is too short for one."""
+    """Cut an epoch of ``steps`` steps to probe ``tried``; empty where it is too short."""
     turns = min(MOST, (steps // (WARM_UP + FEWEST) - 1) // 2)
     if turns < 1 or not tried:
         return []
@@ -87,7 +88,7 @@ def stretches(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> l
 
 
 def windows(done: Sequence[Stretch]) -> list[Window]:
-    """One for each stretch that tried a configuration, its epoch over."""
+    """The result of each stretch that ran a candidate, once the epoch is over."""
     found = []
     for before, tried, after in zip(done[::2], done[1::2], done[2::2], strict=False):
         assert tried.config is not None
@@ -100,7 +101,7 @@ def windows(done: Sequence[Stretch]) -> list[Window]:
 
 
 def relative(tried: float | None, before: float | None, after: float | None) -> float | None:
-    """A window's joules over the mean of its neighbours'; None where any is not known, or 0."""
+    """A window's joules relative to the mean of the two beside it. None if any is unknown or 0."""
     if not tried or not before or not after:
         return None
     return tried / ((before + after) / 2)

@@ -1,10 +1,11 @@
 """The trainer process: ``python -m penstock.tasks.trainer``, started by a Celery worker.
 
-It does one segment after another in its main thread; from the first one of a function on in
-another, and the main thread is the functions' (``main_thread``). The socket whose number is in
-``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON (``pipe``); what the
-user's code prints goes to the log file that the worker opened as stdout. Nothing is imported before
-it is needed: a trainer of functions has no use for torch, unless their code has.
+It runs one segment after another in its main thread. From the first segment of a function on it
+runs them in another thread, and the main thread belongs to the functions
+(``tasks.process.main_thread``). The socket whose number is in ``PENSTOCK_TRAINER_FD`` brings
+segments and takes results, as lines of JSON (``tasks.process.pipe``). What the user's code prints
+goes to the log file that the worker opened as stdout. Nothing is imported before it is needed:
+functions do not need torch, unless their own code does.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ if TYPE_CHECKING:
     from ..contracts.objective import Objectives
     from .segment import Segments
 
-#: A trainer without work for this long (seconds) after its start uses the time to import torch:
-#: trainers of functions are started for a segment that is there, shared ones ahead of need.
+#: A trainer that has had no work for this long (seconds) after its start imports torch. Trainers of
+#: functions are started for a waiting segment, shared trainers ahead of need.
 IDLE = 0.2
 
 
 class Trainer:
-    """Carries out what the pipe brings, one thing at a time."""
+    """Runs what the pipe brings, one thing at a time."""
 
     def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
-        """``identity`` is where other trainers find this one, which listens at ``listen``."""
+        """Other trainers know this one as ``identity``, and reach it at ``listen``."""
         self._pipe = pipe
         self._identity = identity
         self._listen = listen
@@ -75,7 +76,7 @@ class Trainer:
         MAIN_THREAD.lend()
 
     def _go_on(self, work: Run | Release) -> None:
-        """Serve from here on, in a thread: the main one is lent to functions."""
+        """Serve from here on in a thread of its own. The main thread is lent to functions."""
         with ending_with_us():
             while True:
                 self._do(work)
@@ -106,7 +107,7 @@ class Trainer:
             failure = failure_of(error)
             work.say("failed", kind=failure.kind, message=str(failure), traceback=failure.traceback)
             short_of_memory = failure.kind == "memory"
-        # Not before: as long as the error is handled, its frames have what they took.
+        # Not earlier: while the error is handled, its frames hold what they allocated.
         if short_of_memory:
             _free_memory()
 
@@ -147,12 +148,12 @@ class Trainer:
         return self._segments
 
     def _settle(self) -> None:
-        """Wait for torch, if it is being imported: half of it is there for whoever looks."""
+        """Wait for a running import of torch: others would see a module that is half there."""
         if self._preload.is_alive():
             self._preload.join()
 
     def _code(self, run: Run) -> Any:
-        """The user's class or function; anything its import raises is a failure of the code."""
+        """The user's class or function. Whatever its import raises is a failure of the code."""
         code = run.task.code
         try:
             return self._workspace.load(run.task.study, code.target, code.path, code.digest)
@@ -171,7 +172,7 @@ class Trainer:
 
 @contextmanager
 def ending_with_us() -> Iterator[None]:
-    """An error of ours ends the process at once: else threads of the user's code could keep it."""
+    """An error of ours ends the process at once; the user's threads could keep it alive."""
     try:
         yield
     except BaseException:
@@ -186,7 +187,7 @@ def _import_torch() -> None:
 
 
 def _trim_heap() -> None:
-    """Give free pages back to the system, which the allocator keeps (``trainers.ALLOCATOR``)."""
+    """Return the free pages that the allocator keeps (``app.worker.trainers.ALLOCATOR``)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)
@@ -201,20 +202,20 @@ def _free_memory() -> None:
 
 
 def main() -> None:
-    """Serve the socket that the worker handed down."""
+    """Serve the socket that the worker passed on."""
     faulthandler.enable()
     forks.watch()
-    # Ctrl-C in the terminal is for the worker, which closes the pipe when it is done.
+    # Ctrl-C in the terminal is for the worker, which closes the pipe when it has finished.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file
-    # Read by cuBLAS when torch starts it; deterministic algorithms need it.
+    # cuBLAS reads this when torch starts it; deterministic algorithms need it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # A program that user code starts must not hold them open, nor know what lets neighbours in.
+    # A program that user code starts must neither inherit the sockets nor know the token for peers.
     pipe = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_FD")))
     pipe.set_inheritable(False)
     listen = socket.socket(fileno=int(os.environ.pop("PENSTOCK_TRAINER_LISTEN")))
     listen.set_inheritable(False)
-    forks.keep_from_children(listen)  # function trainers never serve it
+    forks.keep_from_children(listen)  # trainers of functions never serve it
     metering, powercap = None, os.environ.pop("PENSTOCK_TRAINER_POWERCAP", None)
     if powercap is not None:
         gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or None

@@ -1,13 +1,13 @@
-"""The state that a segment starts from: found in memory or a store, or computed again.
+"""The state from which a segment starts: found in memory or in a store, or computed again.
 
 The state after epoch ``first`` - 1 is taken from memory where the trial is warm, else from the
 memory of a trainer that has it, else from the newest checkpoint that loads, else from
-initialisation; missing epochs are replayed. An epoch's bits are a function of the trial, so all
-ways lead to the same state. Its hash is checked against the ledger's before anything new is
-computed, but for a state out of a trainer's memory: there the hash is known already.
+initialisation. Missing epochs are replayed. An epoch's bits are a function of the trial, so all
+ways lead to the same state. Its hash is compared with the ledger's before anything new is computed,
+except for a state from a trainer's memory, whose hash is already known.
 
-In a gang rank 0's state is the trial's. Where a member's differs the segment ends, and the next one
-begins with taking it over.
+In a gang rank 0's state is the trial's. If a member's state differs the segment ends, and the next
+one begins by transferring rank 0's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .warm import Reads, SharedData, WarmTrial, WarmTrials, state_name
 
 
 class Beginnings:
-    """Where a trainer's segments begin: its ``warm`` trials, its neighbours, the stores."""
+    """Where a trainer's segments resume from: its ``warm`` trials, its peers, the stores."""
 
     def __init__(
         self, identity: str, warm: WarmTrials, writer: checkpoint.Writer, meetings: Meetings
     ) -> None:
-        """``identity`` is where other trainers find this one."""
+        """``identity`` is the identity by which other trainers find this one."""
         self._identity = identity
         self._warm = warm
         self._writer = writer
@@ -45,8 +45,8 @@ class Beginnings:
         """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
 
         It comes from here, else from the trainer that computed it, else from another member, else
-        from a checkpoint; what is missing then is replayed, by all members together. Raises
-        ``Lost`` where it may not be replayed: elsewhere, or later, it may be there.
+        from a checkpoint. What is still missing is replayed, by all members together. Raises
+        ``Lost`` if it may not be replayed, since the state may be found elsewhere or later.
         """
         task = run.task
         before = task.first - 1
@@ -57,7 +57,7 @@ class Beginnings:
             warm.training.reshape(System(task.system))
             warm.signature = determinism.signature(warm.training)
         if warm is None or warm.training.epoch > before:
-            # Nothing here, or a fenced-off attempt ran ahead of what was accepted.
+            # Nothing is here, or a fenced-off attempt went further than what was accepted.
             warm = self._fresh(task, code)
         if warm.training.epoch < before and task.holder not in ("", self._identity):
             warm = self._from_neighbour(warm, run, code, task.holder, before)
@@ -69,7 +69,7 @@ class Beginnings:
         training = warm.training
         if training.epoch == before and warm.state_hash == task.expect:
             return warm
-        # A forked trial has epochs that are not its own: they are nobody's to replay.
+        # A forked trial has epochs that it inherited: these can never be replayed.
         replayable = before if task.exactness == "statistical" else task.origin
         if training.epoch < replayable:
             why = "; ".join(run.passed_over)
@@ -95,10 +95,10 @@ class Beginnings:
         return warm
 
     def _meet(self, run: Run, warm: WarmTrial, code: type[TorchTrainable]) -> WarmTrial:
-        """Join the segment's gang; all of its members come to hold the newest state of any."""
+        """Join the segment's gang. All members then hold the newest state that any has."""
         task, members = run.task, run.members
         meeting = self._meetings.begin(members, task.fence, run.check)
-        self._warm.put(task.trial, warm)  # so that the others may have it
+        self._warm.put(task.trial, warm)  # so that the others can have it
         here = machine_of(warm.signature)
         said = meeting.tell("epoch", [warm.training.epoch, here])
         epochs, machines = [epoch for epoch, _ in said], [machine for _, machine in said]
@@ -127,11 +127,11 @@ class Beginnings:
         source: str,
         epoch: int,
     ) -> WarmTrial:
-        """The trial after ``epoch`` as ``source`` has it; an earlier state where that fails."""
+        """Fetch the trial after ``epoch`` from ``source``. An earlier state if that fails."""
         training, task = warm.training, run.task
         expect = task.expect if epoch == task.first - 1 else ""
         name = state_name(task.trial, expect)
-        self._warm.drop(task.trial)  # it is no state of any epoch while it is overwritten
+        self._warm.drop(task.trial)  # while it is overwritten it is not the state of any epoch
         try:
             state = peers.fetch(source, name, epoch, into=training.state())
             if state is not None:
@@ -183,9 +183,9 @@ class Beginnings:
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:
-    """A checkpoint of the very epoch before the segment must be the state that is expected.
+    """Whether a checkpoint may be the trial's: one just before the segment must have the hash.
 
-    Of another trial's state that it begins with nothing is expected: it is made this trial's first.
+    Nothing is expected of the state that a forked trial inherits: it becomes this trial's first.
     """
     if parent.epoch == task.origin or parent.epoch != task.first - 1:
         return True

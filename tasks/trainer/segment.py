@@ -1,6 +1,6 @@
-"""One segment of a TorchTrainable: begin where the trial is, train its epochs, keep the end.
+"""Run one segment of a TorchTrainable: resume the trial, train its epochs, keep the result.
 
-In a statistical study bits may differ, so nothing is replayed: an epoch is reported when its state
+In a statistical study bits may differ, so nothing is replayed. An epoch is reported once its state
 is in the store, and the next one starts from that very state.
 """
 
@@ -36,7 +36,7 @@ from .warm import WarmTrial, WarmTrials, warm_capacity
 
 
 def warm_up() -> None:
-    """Take one step of training, which makes torch import and start all that it does lazily."""
+    """Take one step of training, so that torch does all its lazy imports and start-up now."""
     configure()
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -48,7 +48,7 @@ class Segments:
     """The torch side of a trainer: its warm trials, shared data and checkpoint writer."""
 
     def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
-        """``identity`` is where other trainers find this one, which listens at ``listen``."""
+        """Other trainers know this one as ``identity``, and reach it at ``listen``."""
         self._pipe = pipe
         self._profiles = Profiles()
         self._warm = WarmTrials(warm_capacity())
@@ -62,8 +62,8 @@ class Segments:
         """Train the segment's epochs, each reported as it ends.
 
         Raises ``Abandoned``, ``Lost``, ``BackendError`` (the machine is ``Unlike`` the trial's, or
-        the store of a statistical trial is out of reach), ``TrialFailed`` and whatever the user's
-        code raises; the trial is then no longer warm.
+        the store of a statistical trial cannot be reached), ``TrialFailed`` and whatever the user's
+        code raises. The trial is then no longer warm.
         """
         task = run.task
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
@@ -72,7 +72,7 @@ class Segments:
         determinism.check_machine(task, determinism.machine_signature(loop.device_here()))
         System(task.system).enter()
         if task.memory_limit is not None:
-            # What a trial may take must not depend on who was here before.
+            # How much memory a trial may use must not depend on earlier trials.
             for gone in self._warm.keep_only(task.trial):
                 self._writer.forget(gone)
         try:
@@ -164,7 +164,7 @@ class Segments:
 
 
 def _try_out(run: Run, training: Training) -> None:
-    """Measure the configurations that the segment names: now, or in its first epoch."""
+    """Measure the candidates that the segment names: rounding ones now, exact ones in an epoch."""
     exact_ones = [c for c in run.task.probe if part(c, "exact") == c]
     others = [c for c in run.task.probe if c not in exact_ones]
     own = run.task.system
@@ -186,7 +186,7 @@ def _try_out(run: Run, training: Training) -> None:
 
 
 def _ticks(run: Run, training: Training) -> loop.Tick:
-    """``run.tick``, which also says what is tried where a stretch begins."""
+    """``run.tick``, which also reports the candidate at the beginning of each stretch."""
     if not training.stretches:
         return run.tick
     begins = {stretch.first + 1: stretch.config or () for stretch in training.stretches}
@@ -208,10 +208,11 @@ def _agree(
     joules: float | None,
     epoch: int,
 ) -> tuple[bool, float | None]:
-    """Whether the segment ends after this epoch, as rank 0 says; all members must have its bits.
+    """Agree whether the segment ends after this epoch, and on the joules of all members.
 
-    Where they may have others it ends: before the next one they take over what rank 0 has. And the
-    joules of all members: None where one does not know its own.
+    Rank 0 decides. All members must have its state's bits. Where bits may differ, a difference ends
+    the segment: before the next one the members take over rank 0's state. The joules are None if
+    one member does not know its own.
     """
     said = gang.collect([[state_hash, closes, joules]])
     hashes = [each for each, _, _ in said]

@@ -1,6 +1,6 @@
-"""What stays in a trainer's memory between segments: trials in training, and the data they share.
+"""What stays in a trainer's memory between segments: trials in training, and their shared data.
 
-A trial that is evicted loses nothing but time: it comes back from its checkpoint or by replay.
+A trial that is evicted loses only time: it comes back from its checkpoint or by replay.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ABSENT = object()
 
 
 class Reads(Mapping[str, Any]):
-    """A trial's parameters that remember which of them were read."""
+    """A trial's parameters, which record the names that were read."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self._params = MappingProxyType(dict(params))
         self.read: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        # A name that is not there was read as well: elsewhere it may be.
+        # A missing name counts as read too: for another trial it may exist.
         self.read[name] = self._params.get(name, _ABSENT)
         return self._params[name]
 
@@ -50,14 +50,14 @@ class Reads(Mapping[str, Any]):
         return repr(dict(self._params))
 
     def agree_with(self, read: Mapping[str, Any]) -> bool:
-        """Whether reading the names of ``read`` here would give the same values."""
+        """Whether reading the names of ``read`` here would return the same values."""
         here = {name: self._params.get(name, _ABSENT) for name in read}
         return all(type(here[n]) is type(value) and here[n] == value for n, value in read.items())
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Data, who made it from which parameters, and what else ``data()`` left on its object."""
+    """Data, its maker, the parameters that were read, and what else ``data()`` left behind."""
 
     maker: type[TorchTrainable]
     read: dict[str, Any]
@@ -66,9 +66,9 @@ class _Loaded:
 
 
 class SharedData:
-    """Data sets by the class that made them and the parameters it read to make them.
+    """Data sets by the class that made them and the parameters that it read to make them.
 
-    Only the most recently used few are kept here; a warm trial holds on to its own.
+    Only the few most recently used are kept here. A warm trial keeps its own.
     """
 
     def __init__(self, keep: int = 4) -> None:
@@ -104,26 +104,25 @@ class SharedData:
 
 @dataclass
 class WarmTrial:
-    """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``.
-
-    ``beside``: what members of its gang compute under that are not as this machine.
-    """
+    """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``."""
 
     training: Training
+    #: The numeric signature under which this machine computes it.
     signature: str
     state_hash: str = ""
+    #: The machine parts of other members' signatures, where they differ from this machine's.
     beside: str = ""
 
     @cached_property
     def bytes(self) -> int:
-        """Of model and optimiser, which has all its state after a first epoch."""
+        """The size of model and optimiser, which has all its state after the first epoch."""
         return state_bytes(self.training.state())
 
 
 class WarmTrials:
-    """The trials in memory, least recently used first; older ones go when ``capacity`` is full.
+    """The trials in memory, least recently used first; those go when ``capacity`` is exceeded.
 
-    They belong to the trainer's main thread, which lends them to threads that serve neighbours.
+    They belong to the trainer's main thread, which lends them to threads that serve peers.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -137,11 +136,11 @@ class WarmTrials:
         return trial in self._trials
 
     def get(self, trial: str) -> WarmTrial | None:
-        """The trial as it stays here: it may be looked at."""
+        """Return the trial without taking it out. It may be read, but not trained."""
         return self._trials.get(trial)
 
     def take(self, trial: str) -> WarmTrial | None:
-        """The trial, out of the collection, when nobody reads it: in training it is not whole."""
+        """Take out the trial, once nobody reads it: during training it is not whole."""
         with self._changed:
             self._changed.wait_for(lambda: not self._lent[trial])
             return self._trials.pop(trial, None)
@@ -165,7 +164,7 @@ class WarmTrials:
                 self._changed.notify_all()
 
     def put(self, trial: str, warm: WarmTrial) -> list[str]:
-        """Keep a whole trial as the most recent one; returns the names of those that had to go."""
+        """Keep a whole trial as the most recent one. Returns the names of evicted trials."""
         with self._changed:
             return self._put(trial, warm)
 
@@ -181,7 +180,7 @@ class WarmTrials:
         return gone
 
     def keep_only(self, trial: str) -> list[str]:
-        """Drop all others; returns their names."""
+        """Drop all others. Returns their names."""
         with self._changed:
             gone = [name for name in self._trials if name != trial]
             for name in gone:
@@ -194,14 +193,14 @@ class WarmTrials:
 
 
 def state_name(trial: str, state_hash: str = "") -> str:
-    """What neighbours call a trial's state: the one with this hash, or any of an epoch."""
+    """The name of a trial's state among peers: the one with this hash, or any of an epoch."""
     return f"{trial}/{state_hash}"
 
 
 def warm_capacity() -> int:
     """Bytes that warm trials may hold: a quarter of this trainer's share of the memory.
 
-    That is what the container or the control group leaves, shared by its cores.
+    That memory is what the container or control group leaves, shared among its cores.
     """
     if torch.cuda.is_available():
         return int(torch.cuda.mem_get_info()[1]) // 4

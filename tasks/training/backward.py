@@ -1,8 +1,8 @@
-"""A batch's gradients: in one pass, or by micro-batches, which take less memory.
+"""Compute a batch's gradients: in one pass, or in micro-batches, which take less memory.
 
-Of a loss that is a mean over examples, the weighted means of its parts have the same gradient as
-the whole but for rounding. A loss that compares examples of a batch with each other has another
-one, and layers that draw at random draw for each part: so it is no rounding knob.
+If the loss is a mean over examples, the weighted means of the parts have the same gradient as the
+whole, except for rounding. A loss that compares the examples of a batch has another gradient, and
+layers that draw random numbers draw for each part. So micro-batches are not a rounding knob.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def backward(run: Training, model: nn.Module, batch: Any, size: int, system: System) -> Tensor:
-    """Add the gradients of the mean loss over a batch of ``size`` examples; the loss, detached.
+    """Add the gradients of the mean loss over a batch of ``size`` examples; return it, detached.
 
-    ``model`` is the trial's or a copy of it, ``system`` what it is computed with.
+    ``model`` is the trial's or a copy of it. ``system`` is the configuration in force.
     """
     if system.micro_batches == 1:
         with system.computing(run.device):

@@ -1,9 +1,9 @@
-"""Examples from a data set to a batch on the device, in this process or by loader workers.
+"""Read batches from a data set onto the device, in this process or with loader workers.
 
 Theory of operation. A user's data set may draw random numbers (crops, noise). So every read is
-seeded by a key of its own: it draws the same numbers in whichever process it happens, and the
-training step after it is seeded anew. That makes the number of loader workers, and how far they
-read ahead, exact knobs. A ``TensorDataset`` is indexed here and now: nothing is faster.
+seeded by a key of its own. It draws the same numbers in whichever process it happens, and the
+training step after it is seeded anew. Therefore the number of loader workers, and how far they read
+ahead, are exact knobs. A ``TensorDataset`` is indexed directly: nothing is faster.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .seeding import seed_cpu
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Batches that each loader worker has ready.
+#: How many batches each loader worker reads ahead.
 PREFETCH = 2
 
 
 class _Keyed(Dataset[Any]):
-    """``data`` read by (key, indices): a batch whose random numbers the key alone decides."""
+    """``data`` read by (key, indices): the key alone decides a batch's random numbers."""
 
     def __init__(self, data: Dataset[Any]) -> None:
         self._data = data
@@ -55,10 +55,10 @@ def read(
     pinned: bool = False,
     channels_last: bool = False,
 ) -> Iterator[tuple[Any, int]]:
-    """The examples at each part of indices as a batch on ``device``, and how many they are.
+    """For each part (a tensor of indices), the batch on ``device`` and its number of examples.
 
-    ``keys`` seed the reads, one a part; they are not looked at for tensors. ``workers`` processes
-    read ahead, 0: none, each batch is read when it is asked for.
+    ``keys`` seed the reads, one for each part; they are ignored for tensors. ``workers`` processes
+    read ahead. With 0, each batch is read when it is requested.
     """
     tensors = in_memory(data)
     batches: Iterator[Any]
@@ -77,7 +77,7 @@ def read(
                 prefetch_factor=PREFETCH,
                 pin_memory=pinned,
                 worker_init_fn=partial(use, cores()),
-                generator=torch.Generator(),  # nothing is drawn from the trial's own
+                generator=torch.Generator(),  # nothing is drawn from the trial's own generator
             )
         )
     for part in parts:
@@ -88,12 +88,12 @@ def read(
 
 
 def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
-    """The tensors of a ``TensorDataset``, which need no collation; None for other datasets."""
+    """The tensors of a ``TensorDataset``, which need no collation. None for other datasets."""
     return data.tensors if type(data) is TensorDataset else None
 
 
 def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:
-    """``data`` as the loop reads it: checked, and a subset of tensors made tensors once.
+    """Prepare ``data`` for the loop: check it, and turn a subset of tensors into tensors once.
 
     Raises ``TrialFailed`` (data) for a dataset without length, indices or examples.
     """
@@ -111,7 +111,7 @@ def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:
 
 
 def length(data: Dataset[Any]) -> int:
-    """How many examples a map-style dataset has."""
+    """The number of examples of a map-style dataset."""
     return len(cast(Sized, data))
 
 

@@ -1,8 +1,8 @@
-"""What a trainer does for a study's exactness: kernels and threads, signatures, refusals.
+"""What a study's exactness requires of a trainer: kernels and threads, signatures, refusals.
 
 In a ``bitwise`` study torch uses deterministic kernels only, and refuses operations that have none.
-Its refusal, and whatever else training code does that cannot be repeated to the bit, is a failure
-of kind ``inexact``: it would befall every trial, so it ends the study.
+Such a refusal is a failure of kind ``inexact``, like anything else in training code that cannot be
+repeated to the bit. It would happen in every trial, so it ends the study.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NO_KERNEL = re.compile(r"^(.*?) does not have a deterministic implementation")
 
 
 def configure(*, deterministic: bool = True) -> None:
-    """As many threads as the device has cores, and deterministic kernels only or any.
+    """Set torch's threads to the device's cores, and its kernels to deterministic ones or any.
 
-    User code may have changed either; called before a segment, and after a trial was made.
+    User code may have changed either. Called before a segment, and after a trial was made.
     """
-    # Asked first, since torch takes 2 ms to set it.
+    # Checked first, since torch takes 2 ms to set it.
     if torch.are_deterministic_algorithms_enabled() != deterministic:
         torch.use_deterministic_algorithms(deterministic)
-    # Filling uninitialised memory only helps code that reads it, and costs each allocation.
+    # Filling uninitialised memory helps only code that reads it, and slows every allocation.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
     torch.set_num_threads(device_threads())
@@ -42,7 +42,7 @@ def configure(*, deterministic: bool = True) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Torch's refusal of an operation without a deterministic kernel, as the study's end."""
+    """Turn torch's refusal of an operation without a deterministic kernel into ``inexact``."""
     try:
         yield
     except RuntimeError as error:
@@ -58,7 +58,7 @@ def explained() -> Iterator[None]:
 
 
 def signature(run: Training) -> str:
-    """The numeric signature of the next epoch, as things stand (``devices.signature``)."""
+    """The numeric signature of the next epoch (``profiling.devices.signature``)."""
     dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
     threads, *rest = _machine(run.device)
     if "threads" in run.system:
@@ -76,7 +76,7 @@ def signature(run: Training) -> str:
 
 
 def machine_signature(device: torch.device) -> str:
-    """The part of it that is the machine's (``profiling.devices.signature.machine_of``)."""
+    """The machine's part of a signature (``profiling.devices.signature.machine_of``)."""
     return ";".join(_machine(device))
 
 
@@ -95,14 +95,17 @@ def _machine(device: torch.device) -> tuple[str, ...]:
 
 
 def check_machine(task: SegmentTask, machine: str) -> None:
-    """Raise ``Unlike`` where this machine's part of the signature is not the study's."""
+    """Raise ``Unlike`` if this machine's part of the signature differs from the study's."""
     expected = machine_of(task.signature)
     if expected not in {"", machine} and task.on_signature_change == "refuse":
         raise Unlike(machine, expected)
 
 
 def check_gang(task: SegmentTask, machines: Sequence[str]) -> None:
-    """The members' parts by rank: those that differ from rank 0 refuse, the others hear of it."""
+    """Check the members' machine parts, by rank. Those unlike rank 0's raise ``Unlike``.
+
+    The other members raise ``GangLost``.
+    """
     if len(set(machines)) == 1 or task.on_signature_change != "refuse":
         return
     if machines[task.rank] != machines[0]:
@@ -111,12 +114,12 @@ def check_gang(task: SegmentTask, machines: Sequence[str]) -> None:
 
 
 def may_differ(task: SegmentTask) -> bool:
-    """Whether members of a gang may come out of an epoch with different bits."""
+    """Whether the members of a gang may end an epoch with different bits."""
     return task.exactness == "statistical" or task.on_signature_change == "record"
 
 
 def check_unchanged(task: SegmentTask, before: str, after: str) -> None:
-    """Raise ``TrialFailed`` if training code has changed what its epoch is computed under."""
+    """Raise ``TrialFailed`` if training code changed the signature during its epoch."""
     if before != after and task.exactness == "bitwise":
         raise TrialFailed(
             "inexact",

@@ -2,7 +2,7 @@
 
 Theory of operation. A mean is over examples, whatever the batches are, and is summed in double
 precision, so that it does not depend on how an evaluation is cut. Nothing is read from the device
-before all of it is there. Evaluation draws from keys of its own and changes no state.
+before everything has been computed. Evaluation draws from keys of its own and changes no state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .training import Training
 
-#: So many losses are kept at most until they are summed; one by one costs 30 us a step.
+#: The most losses that are kept before they are summed. Summing one at a time costs 30 us a step.
 FOLD = 256
 
 
@@ -35,20 +35,20 @@ class MeanLoss:
         self._by_size: defaultdict[int, list[Tensor]] = defaultdict(list)
 
     def add(self, loss: Tensor, examples: int) -> None:
-        """Take in the loss of a batch, detached."""
+        """Add the detached loss of a batch."""
         losses = self._by_size[examples]
         losses.append(loss)
         if len(losses) == FOLD:
             losses[:] = [torch.stack(losses).double().sum()]
 
     def value(self, examples: int) -> float:
-        """Over all that were added, which are ``examples`` together."""
+        """The mean over all that were added, ``examples`` in total."""
         sums = (n * float(torch.stack(of).double().sum()) for n, of in self._by_size.items())
         return sum(sums) / examples
 
 
 def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
-    """Means over ``data`` in fixed order. ``loss`` is added for validation data only."""
+    """Means over ``data`` in a fixed order. ``loss`` is added for validation data only."""
     code, model = run.code, run.model
     examples = length(data)
     names = (run.seed, run.number, run.epoch)
@@ -65,7 +65,7 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     with torch.no_grad(), run.system.computing(run.device):
         for i in mine:
             batch, size = next(batch_of)
-            if run.shards > 1 or seeded:  # members draw for the batches they have
+            if run.shards > 1 or seeded:  # members draw only for the batches they have
                 seed_stretch(run.device, part, *names, i)
             values = dict(code.metrics(model, batch))
             if part == "validation" and "loss" not in values:

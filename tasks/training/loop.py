@@ -1,11 +1,12 @@
 """One epoch of training and its evaluation, to be read from top to bottom.
 
-Theory of operation. An epoch's bits depend on the state before it and on (study seed, trial number,
-epoch), nothing else: the order of examples is a permutation keyed by these; torch's generator is
-seeded before every step, keyed by the step as well; ``random`` and ``numpy.random``, which only
-user code draws from, once an epoch, or before every step where user code reads (``reading``).
-Which stretch of an epoch a step is in changes no bit of it (``stretches``). Evaluation changes no
-state (``epoch_metrics``), so a replayed epoch may leave it out.
+Theory of operation. An epoch's bits depend only on the state before it and on (study seed, trial
+number, epoch). The order of examples is a permutation keyed by these. torch's generator is seeded
+before every step, with the step in the key. ``random`` and ``numpy.random``, from which only user
+code draws, are seeded once an epoch, or before every step where user code reads (``data``).
+
+The stretch of an epoch in which a step is run changes none of its bits (``tasks.system.windows``).
+Evaluation changes no state (``evaluation``), so a replayed epoch may leave it out.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ if TYPE_CHECKING:
 
     from ..contracts.contract import Data, TorchTrainable
 
-#: Called before every step with (epoch, step, steps), 1-based; may raise to abandon the epoch.
+#: Called before every step with (epoch, step, steps), from 1. May raise to abandon the epoch.
 Tick = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An epoch's metrics and its seconds of training and evaluation."""
+    """An epoch's metrics, and its seconds of training and evaluation."""
 
     metrics: dict[str, float]
     seconds: float
 
 
 def device_here() -> torch.device:
-    """The device that this trainer is bound to."""
+    """The device to which this trainer is bound."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
@@ -65,7 +66,7 @@ def start(
 ) -> Training:
     """A trial before its first epoch, initialised by (seed, number) on this trainer's device.
 
-    Raises ``TrialFailed`` (shards, inexact) for one that cannot be trained in so many shards.
+    Raises ``TrialFailed`` (shards, inexact) if it cannot be trained in ``shards`` shards.
     """
     device = device_here()
     seed_stretch(device, "init", seed, number)
@@ -95,11 +96,11 @@ def start(
 
 
 def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
-    """Train one more epoch and evaluate it; ``evaluated`` false only where a replay discards it."""
+    """Train one epoch and evaluate it. ``evaluated`` is false only if a replay discards it."""
     began = time.perf_counter()
     run.epoch += 1
     metrics = {"train_loss": _train(run, tick)}
-    # A plateau schedule reads the validation loss, so a replay has to know it too.
+    # A plateau schedule reads the validation loss, so a replay needs it too.
     plateau = isinstance(run.schedule, ReduceLROnPlateau)
     if evaluated or plateau:
         metrics |= evaluate(run, "validation", run.data.validation)
@@ -129,7 +130,7 @@ def _train(run: Training, tick: Tick) -> float:
         with ExitStack() as held:
             for step in range(stretch.first, stretch.stop):
                 tick(run.epoch, step + 1, len(batches))
-                if step == stretch.first:  # after the tick, which says what is tried
+                if step == stretch.first:  # after the tick, which reports the candidate
                     held.enter_context(stretch.system.stepping())
                 stretch.tick(run.metering)
                 if run.counts == {} and step == min(1, len(batches) - 1):
@@ -150,10 +151,10 @@ def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:
 
 
 def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> Iterator[Tensor]:
-    """The gradients of one whole batch after another, left in the model; yields its loss."""
+    """Leave the gradients of one whole batch after another in the model; yield its loss."""
     names = (run.seed, run.number, run.epoch)
     steps = range(stretch.first + 1, stretch.stop + 1)
-    # All at once: a hash between two steps finds cold caches, 40 us instead of 1. 0 is the shard.
+    # All at once: a hash between two steps finds cold caches, 40 us instead of 1. The shard is 0.
     seeds = [key("step", *names, step, 0) for step in steps]
     parts = batches[stretch.first : stretch.stop]
     reads = [key("read", *names, step, 0) for step in steps]
@@ -164,7 +165,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
         batch, size = next(batch_of)
         run.waited += time.perf_counter() - began
         seed_step(run.device, seed)
-        run.optimizer.zero_grad(set_to_none=True)  # before the forward pass, which takes its memory
+        run.optimizer.zero_grad(set_to_none=True)  # before the forward pass, which needs the memory
         yield backward(run, run.model, batch, size, run.system)
 
 
@@ -195,7 +196,7 @@ def _by_shard(run: Training, batches: tuple[Tensor, ...], stretch: Stretch) -> I
 def _shares(
     run: Training, batches: tuple[Tensor, ...], stretch: Stretch
 ) -> Iterator[tuple[Any, int]]:
-    """The shards that are this process's, batch after batch, as they are read."""
+    """The shards that this process has, batch after batch, in the order of reading."""
     examples, keys = [], []
     for step in range(stretch.first, stretch.stop):
         parts = cut(len(batches[step]), run.shards, run.batch_size)

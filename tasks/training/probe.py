@@ -1,10 +1,10 @@
-"""Trying system configurations before a trial's first epoch, on a copy that is thrown away.
+"""Probe system configurations before a trial's first epoch, on a copy that is thrown away.
 
 Theory of operation. A rounding knob changes the last bits, so in a bitwise trial it is fixed before
-the first step. What it would gain is measured on a copy of the fresh model: windows of a few
-forward and backward passes over the trial's own batches, under one configuration after the other
-and under the default between them. The optimiser's step is left out, which costs all of them the
-same. It ends when the passes are used up that it was given; the trial itself is not touched.
+the first step. Its gain is measured on copies of the fresh model. A window is a few forward and
+backward passes over the trial's own batches. Windows of one candidate after another alternate with
+windows of the default. The optimiser's step is left out, since it costs all of them the same. The
+probe ends when it has used up its passes. The trial itself is not touched.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .backward import backward
 from .data import length, read
 from .training import Training
 
-#: Passes of a window: the first is not counted.
+#: Passes of a window: the first ones, which are not counted, and the counted ones.
 WARM_UP, COUNTED = 1, 3
-#: Windows of each configuration at most: what is not decided by then, another trial measures.
+#: The most windows of each candidate. What is undecided by then is left to another trial.
 ROUNDS = 4
 
 
 class Watch(Protocol):
-    """Whom a probe answers to."""
+    """What a probe reports to."""
 
     def check(self) -> None:
-        """Called before every pass; may raise to abandon it."""
+        """Called before every pass. May raise to abandon the probe."""
 
     def tries(self, config: SystemConfig) -> None:
-        """``config`` is tried from here on; (): nothing is."""
+        """``config`` is tried from now on; (): none is."""
 
 
 Failed = list[tuple[SystemConfig, str]]
@@ -56,10 +56,11 @@ def probe(
     *,
     energy: bool = False,
 ) -> tuple[list[Window], Failed]:
-    """Windows of each configuration as in ``stretches.windows``, and those that raised, and why.
+    """The windows of each candidate, as ``tasks.system.windows.windows``, and why others failed.
 
-    No window is begun that might take more than ``passes`` in all: none where that is not enough
-    for one and two of the default. ``energy``: windows are so long that their joules can be told.
+    No window is begun that might exceed ``passes`` in total. There are none if ``passes`` is not
+    enough for one window and two of the default. ``energy``: windows are long enough to measure
+    their joules.
     """
     counted = time.perf_counter()
     window = WARM_UP + COUNTED
@@ -70,7 +71,7 @@ def probe(
     failed: Failed = []
     try:
         before = copies.window(())
-        window = copies.passes  # more of them where joules count
+        window = copies.passes  # more passes where joules count
         for config in tuple(tried) * ROUNDS:
             if copies.passes + 2 * window > passes:
                 break
@@ -79,7 +80,7 @@ def probe(
             watch.tries(config)
             try:
                 here = copies.window(config)
-            except Exception as error:  # whatever the user's code raises under it
+            except Exception as error:  # anything the user's code may raise
                 failed.append((config, _why(error)))
                 copies.drop(config)
                 continue
@@ -103,17 +104,17 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Passes:
-    """The median of some passes' seconds, and the mean of their joules (None: not known)."""
+    """The median of the seconds of some passes, and the mean of their joules (None: unknown)."""
 
     seconds: float
     joules: float | None
 
 
 class _Copies:
-    """A copy of the model for each configuration, made when it is first wanted; counts passes."""
+    """A copy of the model for each configuration, made on first use. Counts the passes."""
 
     def __init__(self, run: Training, check: Callable[[], None], least: float) -> None:
-        """``least``: seconds of a window."""
+        """``least``: the shortest window, in seconds."""
         self._run = run
         self._check = check
         self.passes = 0
@@ -124,13 +125,13 @@ class _Copies:
         self._parts = torch.split(order, run.batch_size)
 
     def window(self, config: SystemConfig) -> _Passes:
-        """A few passes under ``config``."""
+        """Run and time a few passes under ``config``."""
         try:
             return self._window(config)
         except Exception as error:
             if len(self._models) < 2 or failure_of(error).kind != "memory":
                 raise
-        self._models.clear()  # what copies for the others take is not this one's fault
+        self._models.clear()  # the other copies may take the memory
         return self._window(config)
 
     def _window(self, config: SystemConfig) -> _Passes:
@@ -145,7 +146,7 @@ class _Copies:
         return _Passes(median(times), None if joules is None else joules / len(times))
 
     def _ready(self, config: SystemConfig) -> Iterator[None]:
-        """Passes under ``config``, which is on from here on."""
+        """Apply ``config`` and return the passes under it."""
         run, system = self._run, System(config)
         system.enter()
         if config not in self._models:
@@ -164,7 +165,7 @@ class _Copies:
         return time.perf_counter() - began
 
     def drop(self, config: SystemConfig) -> None:
-        """Let go of a copy that is of no use."""
+        """Drop a copy that is of no more use."""
         self._models.pop(config, None)
 
     def _passes(self, model: torch.nn.Module, system: System) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""The profile of an epoch: what is counted while it is trained, and the operators of one step.
+"""The profile of an epoch: counters read while it is trained, and the operators of one step.
 
-It costs an epoch the start of the counters (once a process), a sample a second, and one step under
-torch's profiler: no step is made that would not be made anyway.
+Profiling costs an epoch the start of the counters (once a process), one sample a second, and one
+step under torch's profiler. It adds no step.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Profiles:
-    """Profiles epochs of this process; its counters are opened when the first one is."""
+    """Profiles epochs of this process. The counters are opened for the first one."""
 
     def __init__(self) -> None:
         self._profiler: Profiler | None = None
 
     def begin(self, training: Training) -> None:
-        """The next epoch is to be profiled."""
+        """Profile the next epoch."""
         if self._profiler is None:
             self._profiler = Profiler.start(os.environ.get("CUDA_VISIBLE_DEVICES") or None)
         training.counts = {}
@@ -34,7 +34,7 @@ class Profiles:
         self._profiler.mark()
 
     def end(self, training: Training, result: Result) -> Profile:
-        """What the epoch was like; what could not be measured is absent."""
+        """The profile of the epoch. What could not be measured is absent."""
         assert self._profiler is not None
         reading = self._profiler.take()
         examples = length(training.data.train)

@@ -1,4 +1,4 @@
-"""Seeding of whatever draws random numbers in a trainer."""
+"""Seed everything that draws random numbers in a trainer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..contracts.rng import key
 
 def seed_cpu(seed: int) -> None:
     """Seed torch on the CPU, ``random`` and ``numpy.random``."""
-    # Not torch.manual_seed: it visits every backend there could be, 0.1 ms a call.
+    # Not torch.manual_seed: it visits every possible backend, 0.1 ms a call.
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # the generator that user code draws from
@@ -33,5 +33,5 @@ def seed_everything(device: torch.device, seed: int) -> None:
 
 
 def seed_stretch(device: torch.device, *names: int | str) -> None:
-    """Seed everything for the stretch of a trial's life that is called ``names``."""
+    """Seed everything for the part of a trial's life that ``names`` identify."""
     seed_everything(device, key(*names))

@@ -25,35 +25,43 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Training:
-    """A trial in the middle of its life: everything that an epoch reads and changes.
-
-    ``stretches`` are those of the next epoch's steps that are run under other configurations than
-    ``system``, to be measured; none at other times. ``counts`` of its operators are taken of one
-    step where it is not None, and ``waited`` are seconds in which batches were read. ``metering``
-    is the trainer's.
-    """
+    """A trial in training: everything that an epoch reads and changes."""
 
     code: TorchTrainable
     data: Data
+    #: On ``device``.
     model: nn.Module
     optimizer: Optimizer
-    schedule: Any  # LRScheduler | None; torch's own types for it differ between versions
+    #: LRScheduler | None; torch's own types for it differ between versions.
+    schedule: Any
+    #: Examples a step, all shards together.
     batch_size: int
     device: torch.device
+    #: The study's seed.
     seed: int
+    #: Counts the study's trials from 0.
     number: int
+    #: Into how many shards each batch is cut, 1 or more.
     shards: int = 1
+    #: Whether the study is statistical: bits may differ.
     statistical: bool = False
     gang: Gang | None = None
+    #: The last epoch that was trained; 0 before the first.
     epoch: int = 0
+    #: The trial's own system configuration.
     system: System = field(default_factory=System)
+    #: The next epoch's stretches, where other configurations than ``system`` are measured; else
+    #: empty.
     stretches: list[Stretch] = field(default_factory=list)
+    #: Calls of operators by family, counted in one step if this is not None.
     counts: dict[str, int] | None = None
+    #: Seconds in which batches were read.
     waited: float = 0.0
+    #: The trainer's.
     metering: Metering = field(default_factory=lambda: Metering(None))
 
     def state(self) -> dict[str, Any]:
-        """The state after ``epoch``: references to live tensors, copy before training goes on."""
+        """The state after ``epoch``: live tensors, to be copied before training goes on."""
         return {
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
@@ -61,7 +69,7 @@ class Training:
         }
 
     def load(self, state: dict[str, Any], epoch: int) -> None:
-        """Become the state after ``epoch`` that ``state()`` gave there.
+        """Restore the state that ``state()`` returned after ``epoch``.
 
         Weights that are the model's own tensors, filled in place, are not copied onto themselves.
         """
@@ -76,9 +84,9 @@ class Training:
     def inherit(self, state: dict[str, Any], epoch: int) -> None:
         """Go on from another trial's state after ``epoch``, under this one's hyperparameters.
 
-        The model and what the optimiser has gathered (its moments) are the other's. The options of
-        its parameter groups stay this trial's, and its schedule is where it would be after
-        ``epoch``; of a plateau's only what it has seen of the losses is taken over. Raises
+        The model and what the optimiser has accumulated (its moments) are the other's. The options
+        of the optimiser's parameter groups stay this trial's. The schedule is where it would be
+        after ``epoch``; of a plateau schedule only the losses it has seen are taken over. Raises
         ``TrialFailed`` (fork) where the state does not fit.
         """
         try:

@@ -1,8 +1,8 @@
 -- KEYS: attempt, lease, then in a gang one meeting a rank. ARGV: fence, owner, lease in ms, rank,
 -- the trainer's identity, how long a meeting is kept (ms).
 -- The owner is new for every claim, so that a replayed message is a duplicate even in the worker
--- that runs the first one. A gang runs once all its ranks have claimed: then each finds at its
--- meeting who all their trainers are.
+-- that runs the first one. A gang runs once all its ranks have claimed. Each rank then finds the
+-- identities of all their trainers at its meeting.
 local mine = 'owner' .. ARGV[4]
 local stored = redis.call('HMGET', KEYS[1], 'fence', 'state', mine)
 if stored[1] ~= ARGV[1] or stored[2] == 'revoked' then return 'stale' end

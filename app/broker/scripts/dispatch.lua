@@ -1,10 +1,10 @@
 -- KEYS: attempt, then one lease a rank, then one queue a rank. ARGV: fence, then one message a rank.
--- The fence and the messages go out together, so there is no time in which one is without the other.
+-- Fence and messages are written together, so neither ever exists without the other.
 -- Returns 1 when sent, 0 when it was sent before or a later fence stands.
 local ranks = #ARGV - 1
 local stored = redis.call('HMGET', KEYS[1], 'fence', 'state')
 if stored[1] then
-  -- A fence that is no number is none of ours.
+  -- A fence that is not a number was not written by us.
   local difference = (tonumber(stored[1]) or -1) - tonumber(ARGV[1])
   if difference > 0 or (difference == 0 and stored[2] ~= 'revoked') then return 0 end
 end

@@ -1,8 +1,8 @@
 -- KEYS: scheduler, installation. ARGV: owner, ttl in ms, key, boot, store, version.
 -- A scheduler takes the broker, unless another owner's has it or was the last to have it, with another key.
--- It says where the store is: at once, so that who sees a scheduler here sees its store.
+-- It writes the store's URL in the same step, so that whoever sees a scheduler here sees its store.
 -- Owner, key and boot outlive it.
--- Returns {who has the broker, the broker's key, whose it is}.
+-- Returns {the scheduler that has the broker, the broker's key, the broker's owner}.
 local holder = redis.call('GET', KEYS[1]) or ARGV[1]
 local key, last = unpack(redis.call('HMGET', KEYS[2], 'key', 'owner'))
 if not key or not last or key == ARGV[3] then last = ARGV[1] end

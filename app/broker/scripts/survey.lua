@@ -1,5 +1,5 @@
 -- KEYS: devices, installation, scheduler. ARGV: prefix, owner, ttl in ms, then (trial, ranks) pairs.
--- Renews the owner's hold on the broker; an error where another scheduler has it.
+-- Renews the owner's hold on the broker. Returns an error if another scheduler has it.
 -- Returns {{boot, key}, {name, record, ...} of the devices alive, {fence, state, ranks without a lease, ...} by trial,
 -- {name, record, ...} of the devices that are gone since the last survey}.
 local prefix = ARGV[1]
