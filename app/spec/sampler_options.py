@@ -13,7 +13,7 @@ from ..common.validation import finite, whole
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2")
-#: Samplers that take only one objective, and, below, those that need every parameter to be active.
+#: Samplers that take only one objective, and samplers that need every parameter to be active.
 ONE_OBJECTIVE = ("bohb", "cmaes")
 UNCONDITIONAL = ("gp", "cmaes")
 
