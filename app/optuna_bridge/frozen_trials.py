@@ -93,8 +93,7 @@ class Results:
         state = STATES[TrialState(row.state)]
         ended = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
         known = self._distributions(row)
-        began = self._began.get(row.id, row.created_at)  # the begin of its first epoch, if it has
-        one
+        began = self._began.get(row.id, row.created_at)  # its first epoch's begin, if any
         attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
         if row.id in self._metrics:
             attrs["metrics"] = dict(self._metrics[row.id])
