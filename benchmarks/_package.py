@@ -1,4 +1,4 @@
-"""What the package's files hold, read by AST: rooms, imports, circles, classes, functions.
+"""Reads the structure of the package by AST: folders, imports, cycles, classes, functions.
 
 Nothing is imported, so any checkout can be read. An import counts wherever it stands: at the top,
 in a function, under ``TYPE_CHECKING``. One by a text (``import_module``) does not.
@@ -63,7 +63,7 @@ class Package:
 
     @cached_property
     def rooms(self) -> dict[str, list[str]]:
-        """The files of each folder, ``__init__.py`` among them; the steps of the schema apart."""
+        """The files of each folder, with ``__init__.py``, but without the steps of the schema."""
         found = defaultdict(list)
         for file in self.trees:
             room, _, name = file.rpartition("/")
@@ -179,7 +179,7 @@ class Package:
 
     @property
     def duplicates(self) -> dict[str, list[str]]:
-        """Names that classes of two or more modules bear, and these modules."""
+        """The names of classes that exist in two or more modules, with these modules."""
         count = Counter(name for _, name in self.classes)
         return {
             name: sorted(file for file, other in self.classes if other == name)

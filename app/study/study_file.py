@@ -41,8 +41,8 @@ _STRATEGIES = {
     and not name.startswith("_")
 }
 _STUDY = inspect.signature(create_study).parameters
-#: The arguments of ``optimize`` without callbacks, which are code, and without what the command
-#: decides to show.
+#: The other arguments of ``optimize``. Callbacks are left out because they are code, and
+#: ``show_progress`` because the command decides it.
 _SIZE = [
     name
     for name in inspect.signature(Study.optimize).parameters
