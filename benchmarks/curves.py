@@ -1,4 +1,4 @@
-"""How well a few measured points foretell step times: our fit beside simpler ones.
+"""How well a few measured points predict step times: our fit against simpler ones.
 
 Data: step times of four trainings on five kinds of GPU cluster (``_curves``). Three protocols,
 seeds frozen, each of the 20 tables with the same weight:
