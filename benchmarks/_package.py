@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 
 NAME = "penstock"
-#: The folders whose files are the package, beside the face (``__init__.py``, ``__main__.py``).
+#: The package's folders; ``__init__.py`` and ``__main__.py`` belong to it, too.
 FLOORS = ("app", "profiling", "scheduler", "tasks")
-#: One file a step of the ledger's schema: a list that only grows, and no room.
+#: The folder of the ledger's migrations: a list that only grows, so its size does not count.
 STEPS = "versions"
 #: What a function does beyond declaring: it chooses, repeats, catches, or makes code of its own.
 ACTS = (

@@ -1,4 +1,4 @@
-"""Finds which trials shared a device and when, from the epochs of a study and of its neighbours.
+"""Finds which trials shared a device and when, from epochs of a study and of concurrent ones.
 
 A trial is on a device from the begin of its first epoch there to the end of its last, except for
 gaps longer than ``GAP``. Shorter gaps count, because the device also works between two epochs of a
