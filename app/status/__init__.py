@@ -1,1 +1,1 @@
-"""Why something makes no progress: doctor, what runs, what a study waits for."""
+"""Why something stands still: doctor, what runs, what a study waits for."""
