@@ -1,4 +1,4 @@
-"""Gangs as they stand on the broker, and the processes of their members."""
+"""Reads the gangs on the broker and finds the processes of their members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.app.host.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One rank of a gang: its device, the node of it, and the Celery worker's process id."""
+    """One rank of a gang: its device, the device's node, and the Celery worker's process id."""
 
     rank: int
     device: str
@@ -24,7 +24,7 @@ class Member:
     worker: int
 
     def trainer(self) -> psutil.Process:
-        """Raises psutil.NoSuchProcess where there is none at this moment."""
+        """Its trainer's process. Raises psutil.NoSuchProcess if there is none at this moment."""
         for child in psutil.Process(self.worker).children():
             return child
         raise psutil.NoSuchProcess(self.worker)
@@ -43,8 +43,8 @@ class Gang:
 def gangs(client: redis.Redis, nodes: Mapping[str, Settings], state: str) -> list[Gang]:
     """The gangs in ``state``, with the ranks that have claimed; their leases and workers live.
 
-    Those that run have two or more. Of those that wait for their ranks none may have claimed yet;
-    then it may be one that has a single rank. ``nodes``: the settings of each node, by its name.
+    Running gangs have two or more ranks. In a gang that waits for its ranks, none may have claimed
+    yet; such a gang may have a single rank. ``nodes`` are the settings of each node by name.
     """
     pipeline = client.pipeline(transaction=False)
     pipeline.hgetall(protocol.DEVICES)
@@ -74,7 +74,7 @@ def gangs(client: redis.Redis, nodes: Mapping[str, Settings], state: str) -> lis
 
 
 def member_of(nodes: Mapping[str, Settings], rank: int, device: str) -> Member | None:
-    """Who serves ``device`` now; None where nobody does."""
+    """The member that serves ``device`` now; None if there is none."""
     node = device.split(".")[1]
     pid = locks.pid_of(nodes[node].run, f"device-{device}")
     return None if pid is None else Member(rank, device, node, pid)

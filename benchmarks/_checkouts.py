@@ -1,4 +1,4 @@
-"""Two checkouts measured in turns: this one and another commit's, with this environment's packages.
+"""Measures two checkouts in turns, this one and another commit's, with the same dependencies.
 
 The other commit is a git worktree in a temporary folder. A checkout's package is the folder itself,
 under the name ``penstock``: a link of that name stands in a folder that is first on PYTHONPATH, for
@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What the upper bound of a ratio shall be sure of.
+#: The confidence of the upper bound of a ratio.
 CONFIDENCE = 0.95
 
 
@@ -33,7 +33,7 @@ class Checkout:
 
     @property
     def package(self) -> Path:
-        """What the modules of the package are found under, as their ``__file__`` says it."""
+        """The folder under which the package's modules are found, as in their ``__file__``."""
         return self.path / "penstock"
 
     def run(self, *argv: str, variables: Mapping[str, str] | None = None) -> None:
@@ -48,14 +48,14 @@ class Checkout:
 
 @contextmanager
 def this_checkout() -> Iterator[Checkout]:
-    """The checkout that this file is part of, as it is: with what is not committed."""
+    """The checkout that this file is part of, with its uncommitted changes."""
     with _linked(ROOT) as made:
         yield made
 
 
 @contextmanager
 def checkout_of(commit: str) -> Iterator[Checkout]:
-    """Another commit; CalledProcessError where git knows none of that name."""
+    """A checkout of another commit. Raises CalledProcessError if git does not know it."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "checkout"
         git = ["git", "-C", str(ROOT), "worktree"]
@@ -77,7 +77,7 @@ def _linked(root: Path) -> Iterator[Checkout]:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Paired ratios of one figure: their median, and what that is at most with ``confidence``."""
+    """Paired ratios of one figure: their median, and its upper bound with ``confidence``."""
 
     median: float
     upper: float

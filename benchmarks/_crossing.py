@@ -1,6 +1,7 @@
-"""A Unix socket that leads to another one, where single processes can be cut off.
+"""Forwards a Unix socket to another one, and can cut off single processes.
 
-What a process that is cut off sends is not lost: as in a network that comes back, it arrives late.
+What a process sends while it is cut off is not lost. It arrives late, as in a network that
+recovers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Crossing(threading.Thread):
 
     @contextlib.contextmanager
     def cut_off(self, pid: int) -> Iterator[None]:
-        """Nothing goes from or to the process in the block, over old connections or new ones."""
+        """Pass nothing from or to the process in the block, over old or new connections."""
         self._cut_off.add(pid)
         try:
             yield

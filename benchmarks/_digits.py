@@ -23,7 +23,7 @@ SPACE = {
 
 
 class DigitsNet(penstock.TorchTrainable):
-    """Two layers with dropout on 8 x 8 pixels, under momentum and a falling step: all has state."""
+    """Two layers with dropout on 8 x 8 pixels; momentum and a schedule: every part has state."""
 
     batch_size = 16
 

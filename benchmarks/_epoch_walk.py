@@ -1,11 +1,11 @@
-"""The files that one accepted epoch of a torch trial enters in the scheduler process.
+"""Counts the files that one accepted epoch of a torch trial enters in the scheduler process.
 
-A real study with services of its own: ``benchmarks._studies`` of the checkout that is measured runs
-it, so this file asks nothing of the package. Its scheduler notes the files of each turn
-(``_trace_turns``); the ledger tells which turn accepted which epoch. Counted are the epochs that
-end a segment and are followed by another: the whole way from the report to the next dispatch. A
-turn also does what is due just then (a survey, a first import), so a file counts where more than
-half of these epochs' turns entered it.
+``benchmarks._studies`` of the measured checkout runs a real study with services of its own, so this
+file needs nothing of the package. The scheduler records the files of each turn (``_trace_turns``),
+and the ledger tells which turn accepted which epoch. Epochs count if they end a segment and another
+follows: the whole way from the report to the next dispatch. A turn also does other work that is due
+(a survey, a first import). So a file counts only if more than half of these epochs' turns entered
+it.
 """
 
 from __future__ import annotations

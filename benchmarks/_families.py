@@ -39,7 +39,7 @@ def mnist() -> Tensors:
 
 
 def news20() -> Tensors:
-    """Word numbers of the first training documents of every group, in turn."""
+    """Word numbers of the first training documents of every group, taken in turn."""
     path = data_folder("news20") / "20news-bydate.tar.gz"
     texts: dict[str, list[str]] = {}
     with tarfile.open(path) as archive:
@@ -62,7 +62,7 @@ def news20() -> Tensors:
 
 
 def synthetic() -> Tensors:
-    """(40, 72) series with a value each, made up: the paper's data is not public any more."""
+    """Synthetic (40, 72) series with a value each: the paper's data is no longer public."""
     chance = torch.Generator().manual_seed(0)
     series = torch.randn(2000, 40, 72, generator=chance)
     return series, series[:, :4].mean(dim=(1, 2), keepdim=False).unsqueeze(1)
@@ -80,7 +80,7 @@ class Last(nn.Module):
 
 
 class Turned(nn.Module):
-    """(batch, words, features) as convolutions want it."""
+    """Transposes (batch, words, features) to the order that convolutions need."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return rows.transpose(1, 2)
@@ -135,7 +135,7 @@ BATCHES = (32, 256)
 
 
 class Family:
-    """One architecture at one batch size, trained on and on: two trials in turn."""
+    """One architecture at one batch size, trained without end: two trials in turn."""
 
     def __init__(self, name: str, batch: int, tensors: Tensors) -> None:
         self.architecture, self.batch = name, batch
@@ -168,7 +168,7 @@ class Family:
 
 
 def families(quick: bool) -> list[Family]:
-    """All that there is data for; what is left out is said."""
+    """All families whose data is here; prints those that are left out."""
     chosen = list(ARCHITECTURES)[:3] if quick else list(ARCHITECTURES)
     data: dict[Callable[[], Tensors], Tensors] = {}
     made = []

@@ -35,9 +35,9 @@ PAUSE = (1.0, 4.0)
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A fault that counts: when it began (seconds since the epoch), what, and which trial it hit.
+    """A fault that counts: when it began (seconds since 1970), its kind, and the trial that it hit.
 
-    ``anew``: only epochs of attempts sent after it show that it is overcome.
+    With ``anew``, only epochs of attempts that were sent after it show recovery.
     """
 
     at: float
@@ -60,20 +60,20 @@ class Faults:
     def __init__(
         self, settings: Settings, rng: random.Random, server: Server | None = None
     ) -> None:
-        """``server``: where the ledger is, if that is to be hit too."""
+        """``server`` is the ledger's database server, if faults are to hit that too."""
         self._settings = settings
         self._rng = rng
         self._server = server
         self._client: redis.Redis = protocol.connect(broker.broker_url(settings), timeout=2.0)
 
     def inject(self, kind: str) -> Hit | None:
-        """Carry out one fault of ``kind``; None where there was nothing that it could hit."""
+        """Carry out one fault of ``kind``; None if there was nothing that it could hit."""
         with contextlib.suppress(redis.RedisError, psutil.NoSuchProcess):
             return self.kinds()[kind](self, kind)
         return None
 
     def kinds(self) -> dict[str, Kind]:
-        """What can be done here, by name."""
+        """The kinds of faults that are possible here, by name."""
         return KINDS if self._server is None else KINDS | DATABASE_KINDS
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Faults:
         return Hit(at, kind)
 
     def _pause_database(self, kind: str) -> Hit | None:
-        """The database server takes connections and says nothing, for some seconds."""
+        """Let the database server accept connections but not answer, for some seconds."""
         assert self._server is not None
         if not self._at_work():
             return None
@@ -200,7 +200,7 @@ DATABASE_KINDS: dict[str, Kind] = {
 
 @contextlib.contextmanager
 def frozen(process: psutil.Process) -> Iterator[None]:
-    """The process stands still in the block; it may be killed there."""
+    """Freeze the process in the block; it may be killed there."""
     process.suspend()
     try:
         yield

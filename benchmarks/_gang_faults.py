@@ -1,7 +1,7 @@
-"""Faults on gangs: what happens to one member, to the node it is on, or to the state it sends.
+"""Faults on gangs: on one member, on its node, or on the state that it sends.
 
-A fault counts only when it hit a gang of two members or more at work, looked at while the victim
-is frozen. See ``_faults`` for the rest, and ``_store_faults`` for what befalls checkpoints.
+A fault counts only if it hit a running gang of two or more members, which is checked while the
+victim is frozen. See ``_faults`` for the rest, and ``_store_faults`` for faults on checkpoints.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ._faults import KINDS, NOTICE, Faults, Hit, Kind, frozen
 from ._sites import Nodes
 from ._store_faults import STORE_KINDS, possible
 
-#: Seconds that a slow member stands still at a time, and how often; shorter than its lease.
+#: Seconds that a slow member is frozen at a time, shorter than its lease, and how often.
 PULSE, PULSES = 0.5, 6
-#: Seconds that a worker may stand still at a time without losing its lease.
+#: Seconds that a worker may be frozen at a time without losing its lease.
 BRIEFLY = 0.5
-#: Seconds that a worker does so until another one is tried.
+#: Seconds after which another worker is tried.
 WATCH = 8.0
-#: Seconds that a trainer stands still that does not come to its gang's meeting in time.
+#: Seconds that a trainer is frozen to miss its gang's rendezvous.
 LATE = 3.0
 #: Seconds until a node that has vanished is back, at least and at most.
 AWAY = (1.0, 4.0)
@@ -80,7 +80,7 @@ class GangFaults(Faults):
         return None
 
     def _slow_down(self, kind: str) -> Hit | None:
-        """A trainer stands still again and again, while its worker keeps the lease."""
+        """Freeze a trainer again and again while its worker keeps the lease."""
         for gang, member in self._at_random():
             trainer, hit = member.trainer(), None
             for _ in range(PULSES):
@@ -95,7 +95,7 @@ class GangFaults(Faults):
         return None
 
     def _cut_off(self, kind: str) -> Hit | None:
-        """Between a worker and the broker nothing goes, until long after its lease is over."""
+        """Cut a worker off from the broker until long after its lease is over."""
         for gang, member in self._at_random(lambda member: member.node == "b"):
             with self.site.crossing.cut_off(member.worker):
                 if gang in self.gangs():
@@ -106,7 +106,7 @@ class GangFaults(Faults):
         return None
 
     def _until_fenced_off(self, gang: Gang) -> None:
-        """Until the lease of a member that stands still is over, and the fence has moved."""
+        """Wait until the lease of a frozen member is over and the fence has moved."""
         time.sleep(self._settings.lease_ms / 1000)
         noticed = time.monotonic() + NOTICE
         while self._fence(gang.trial) == str(gang.fence) and time.monotonic() < noticed:
@@ -115,7 +115,7 @@ class GangFaults(Faults):
     # -- between two segments --------------------------------------------------------------------
 
     def _miss_meeting(self, kind: str) -> Hit | None:
-        """A trainer that was claimed for does not come to the meeting: it is dead, or late."""
+        """Make a claimed trainer miss the rendezvous: it is dead or late."""
 
         def strike(trainer: psutil.Process) -> None:
             if self.rng.random() < 0.5:
@@ -129,7 +129,7 @@ class GangFaults(Faults):
         return self._before_meeting(kind, one_of, strike)
 
     def _lose_head(self, kind: str) -> Hit | None:
-        """The trainer that has a trial's state is silent when it is asked for it, then dead."""
+        """Freeze the trainer that has a trial's state when it is asked for it, then kill it."""
 
         def strike(trainer: psutil.Process) -> None:
             time.sleep(self.rng.uniform(0, 1))
@@ -143,10 +143,10 @@ class GangFaults(Faults):
         choose: Callable[[Gang], psutil.Process | None],
         strike: Callable[[psutil.Process], None],
     ) -> Hit | None:
-        """Strike a trainer, which stands still meanwhile, while a gang waits for its last rank.
+        """Strike a trainer, frozen meanwhile, while a gang waits for its last rank.
 
-        A member's worker that mostly stands still, and wakes up only to renew its lease, keeps its
-        next gang from meeting. ``choose`` gives None where that gang will not do.
+        A member's worker that is mostly frozen, and wakes up only to renew its lease, keeps its
+        next gang from its rendezvous. ``choose`` gives None if that gang is not suitable.
         """
         for _, late in self._at_random(lambda member: member.rank > 0):
             worker = psutil.Process(late.worker)
@@ -168,7 +168,7 @@ class GangFaults(Faults):
         return None
 
     def _stopped_in_time(self, gang: Gang, trainer: psutil.Process) -> bool:
-        """Stop a trainer; whether the gang still waited by then. If not it goes on."""
+        """Stop a trainer; True if the gang still waited by then. Otherwise the trainer resumes."""
         trainer.suspend()
         waits = False
         try:
@@ -179,7 +179,7 @@ class GangFaults(Faults):
         return waits
 
     def _head(self, gang: Gang) -> psutil.Process | None:
-        """The trainer that reported a gang's last epoch, if those who go on will have to ask it."""
+        """The trainer that reported a gang's last epoch, if the next members must ask it."""
         rows = self.site.reader.epochs(self.site.studies[-1])
         last = [row for row in rows if row.trial == gang.trial][-1:]
         at_work = self.site.reader.running().items()
@@ -200,7 +200,7 @@ class GangFaults(Faults):
         return None
 
     def _lose_node(self, kind: str) -> Hit | None:
-        """Agent, workers and trainers of a node are gone at once; seconds later it is back."""
+        """Kill agent, workers and trainers of a node at once; seconds later it is back."""
         for gang, member in self._at_random():
             run = self.site.nodes[member.node].run
             with locks.hold(run, services.CHANGE, wait=True):  # so that nobody revives it

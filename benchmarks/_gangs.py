@@ -1,9 +1,9 @@
-"""Gangs without Celery: trainers' own code in processes, which train small models stage by stage.
+"""Runs gangs without Celery: processes with the trainers' code train small models in stages.
 
-A plan is a list of stages: who the members are (the first is rank 0), and the epoch to train. They
-run a segment each, as a trainer does: the state is taken over from whoever has it, else replayed. A
-stage may have members that have lost what they had, and may be told to fail: one member leaves in
-the middle, and the epoch is lost for all. What the epochs gave comes back by rank 0.
+A plan is a list of stages. A stage names the members (the first is rank 0) and the epoch to train.
+Each member runs a segment as a trainer does: it takes the state from a member that has it, or
+replays. A stage may contain members that have lost their state. It may also fail: one member leaves
+in the middle, and the epoch is lost for all. Rank 0 returns the results of the epochs.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 
 @dataclass(frozen=True)
 class Stage:
-    """``epoch`` by these members, of whom ``cold`` ones have forgotten the trial before.
+    """The training of ``epoch`` by ``members``, of whom those in ``cold`` have lost the trial.
 
-    At ``leaves``, (rank, step), a member goes.
+    ``leaves`` is the (rank, step) at which a member leaves.
     """
 
     members: tuple[int, ...]
@@ -164,7 +164,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Order:
-    """What one member does: its segment, with whom, and at which step it leaves, if it does."""
+    """One member's work: its segment, the members, and the step at which it leaves, if any."""
 
     task: SegmentTask
     model: str
@@ -294,5 +294,5 @@ def _serve(pipe: Any) -> None:
 
 
 def straight(*widths: int) -> tuple[Stage, ...]:
-    """An epoch at each of these widths; those who hold the trial go first."""
+    """An epoch at each of these widths, by the members that hold the trial first."""
     return tuple(Stage(tuple(range(width)), epoch) for epoch, width in enumerate(widths, 1))

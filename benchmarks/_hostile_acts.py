@@ -1,7 +1,7 @@
 """Every act of hostile user code, and how its trial must end then.
 
-An act runs inside a trainer, in the middle of the user's code. It gives nothing, and the code goes
-on as if nothing had been, or a value that is reported or returned in place of the right one.
+An act runs inside a trainer, in the middle of the user's code. It returns nothing, and the code
+continues as if nothing had happened, or a value that replaces the right one.
 
 How a trial ends: ``fails`` (with ``words`` in kind or message), ``completes`` (with the right
 values), or ``either``: what is ruined may be the very thing that training needs, but then the
@@ -104,7 +104,7 @@ def _give(found: Any) -> Callable[[Path], Any]:
 
 @dataclass(frozen=True)
 class Act:
-    """``hangs``: it ends by the study's ``epoch_timeout``, which importing code has not."""
+    """An act. With ``hangs`` it ends only by ``epoch_timeout``, which imports do not have."""
 
     do: Callable[[Path], Any]
     ends: str

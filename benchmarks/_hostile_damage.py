@@ -1,4 +1,4 @@
-"""What can be wrong with a file, and files that are damaged for a while."""
+"""Damages files for a while, in all ways that a file can be wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _folder(path: Path, _content: bytes, _rng: random.Random) -> None:
     (path / "full").write_bytes(b"x")
 
 
-#: What is put where the file was.
+#: The kinds of damage: what replaces the file.
 DAMAGES: dict[str, Damage] = {
     "deleted": lambda _path, _content, _rng: None,
     "empty": lambda path, _content, _rng: path.touch(),
@@ -45,7 +45,7 @@ DAMAGES: dict[str, Damage] = {
 
 @contextmanager
 def damaged(paths: Sequence[Path], damage: str, rng: random.Random) -> Iterator[None]:
-    """The files are damaged in the block. They are moved back after it: open ones stay the same."""
+    """Damage the files in the block, then move the originals back, so that open files are kept."""
     aside = []
     try:
         for path in paths:

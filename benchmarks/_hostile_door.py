@@ -1,4 +1,4 @@
-"""What is read in, and what stands beside a script: taken as it is, or refused with words."""
+"""Attacks by files that are read in or lie next to a script: accepted, or refused with words."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an attacker puts into the broker: entries of streams, tasks, devices.
+"""Entries that an attacker puts into the broker: of streams, tasks, devices.
 
-Each is made from what was sent before, for a trial that is over, so nothing of it may ever count.
+Each is made from an earlier message for a trial that is over, so none of them may ever count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps, seal
 from . import _hostile_plain
 from ._hostile_site import OVERCOME, Field
 
-#: Seconds that something is where it should not be.
+#: Seconds that a foreign value stays where it should not be.
 TROUBLE = 2.0
 DEEP = 100_000
 
@@ -118,12 +118,12 @@ MUTATIONS: dict[str, tuple[Mutate, bool]] = {
     "a number": (lambda _r, key, _t: sealed(key, "1e999"), True),
     "a list": (lambda _r, key, _t: sealed(key, "[]"), True),
 }
-#: Words in the log of who has dropped something.
+#: Words in the log of a process that has dropped an entry.
 DROPPED = r"drop|reject|malformed|refus|ignor|pass(ed)? over|no message|not JSON|unread|forged"
 
 
 class Old:
-    """What was sent for a trial that is over, and the installation's key."""
+    """Messages of a trial that is over, and the installation's key."""
 
     def __init__(self, site: Field) -> None:
         finished = [row for row in site.reader.studies() if row.finished_at and _plain(row)]
@@ -137,7 +137,7 @@ class Old:
         return protocol.queue_name(self.epoch.device, self.epoch.slot)
 
     def report(self, rng: random.Random) -> str:
-        """One of the reports that there are, of the old attempt."""
+        """A random kind of report of the old attempt."""
         own = {"trial": self.epoch.trial, "fence": self.epoch.fence, "rank": 0, "cause": "1.0"}
         kinds: tuple[dict[str, Any], ...] = (
             {
@@ -174,7 +174,7 @@ class Old:
         return dumps(own | rng.choice(kinds))
 
     def command(self, rng: random.Random) -> str:
-        """One of the commands that there are; none that would do anything to a study at work."""
+        """A random kind of command, but none that would change a running study."""
         kinds: tuple[dict[str, Any], ...] = (
             {"kind": "cancel"},
             {"kind": "pause"},

@@ -26,14 +26,14 @@ from ._hostile_site import SERVICES, Field, field_in
 from ._hostile_verdict import Attack, Hung, Skip, drawn, in_turn
 
 KIND = "environment"
-#: Seconds for which a process stands still.
+#: Seconds for which a process is stopped.
 STILL = 3.0
 #: Bytes of the disk that becomes full.
 DISK = 96 << 20
 _numbers = count()
 
 
-#: What the owner of a second scheduler on a broker must hear.
+#: What the owner of a second scheduler on a broker must be told.
 _SERVED = "another scheduler"
 
 
@@ -219,7 +219,7 @@ def _down_and_up(site: Field) -> None:
 
 
 def _twice(site: Field) -> None:
-    """Somebody else wants other devices, or his own agent, in the same folder."""
+    """Another client asks for other devices, or for an agent of its own, in the same folder."""
     with site.victim():
         commands = (("up", "--devices", "cpu:1x1"), ("worker", "--devices", "cpu:2x1"))
         for command in commands:

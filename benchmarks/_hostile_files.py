@@ -55,7 +55,7 @@ THEN = ("", "scheduler", "agent")
 
 
 def _state(site: Field, *, target: str, damage: str, then: str, seed: int) -> None:
-    """The study overcomes it, or somebody is told of the file and it goes on once it is mended."""
+    """The study recovers, or a message names the file and the study goes on once it is repaired."""
     pattern, _ = TARGETS[target]
     paths = sorted(site.home.glob(pattern))
     with site.victim() as study:
@@ -111,7 +111,7 @@ def _is_open(path: Path) -> bool:
 
 
 def _checkpoints(site: Field, *, damage: str, seed: int) -> None:
-    """Trainers are killed and find all states damaged: what comes out is right, or is refused."""
+    """Killed trainers find all states damaged: the results are right, or a state is refused."""
     xs = [0.25, 0.5]
     study = site.submit(_hostile_plain.epochs, {"x": xs}, limits=Limits(epoch_timeout=20))
     site.working(study, 2)
@@ -130,7 +130,7 @@ _undisturbed: dict[tuple[int, int], str] = {}
 
 
 def _exact(site: Field, *, damage: str, seed: int) -> None:
-    """A trial that repeats exactly comes out with the same bits, whatever is left of its states."""
+    """A bitwise trial has the same bits in the end, whatever is left of its states."""
     table = _undisturbed or _hashes(site, _digits(site))
     _undisturbed.update(table)
     study = _digits(site)
@@ -224,7 +224,7 @@ def _table(copy: Field, study: str) -> tuple[int, Any]:
 
 
 def _edited(site: Field) -> None:
-    """Code that changes while its study is at work: what it was goes on, or somebody is told."""
+    """Code changes while its study runs: the old code goes on, or a message says why not."""
     module = site.user_module("_hostile_function")
     space = {"act": ["nothing"], "moment": ["last"], "x": [0.25, 0.5, 0.75, 1.0]}
     study = site.submit(module.epochs, space)

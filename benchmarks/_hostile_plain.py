@@ -1,4 +1,4 @@
-"""The plain study: what must complete, with the right values, whatever has been attacked."""
+"""The plain study, which must complete with the right values after every attack."""
 
 from __future__ import annotations
 

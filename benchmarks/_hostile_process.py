@@ -1,6 +1,6 @@
-"""What hostile user code does to its process, its descriptors and by children of its own.
+"""Hostile acts on the own process, on its descriptors, and by child processes.
 
-What processes it leaves behind it writes down (``mark``), so that they can be told from Penstock's.
+An act records the processes that it leaves behind (``mark``), to tell them from Penstock's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def cover_all(_: Path) -> None:
 
 
 def write_into_all(_: Path) -> None:
-    """What is no message, on every socket there is: the pipe to the worker among them."""
+    """Write garbage to every socket, the pipe to the worker among them."""
     for fd in _descriptors():
         with suppress(OSError):
             os.write(fd, b'{"op":\xff}\n[[[\n')
@@ -87,7 +87,7 @@ def _descriptors() -> list[int]:
 
 
 def fork_without_exit(_: Path) -> float | None:
-    """The child goes on as if it were the trial, with values of its own."""
+    """Fork a child that continues as if it were the trial, with values of its own."""
     child = os.fork()
     if not child:
         return IMPOSTOR
@@ -128,7 +128,7 @@ def child_in_own_session(_: Path) -> None:
 
 
 def daemon(_: Path) -> None:
-    """Twice forked, a session of its own, nothing of the environment."""
+    """Start a daemon: forked twice, in a session of its own, with an empty environment."""
     program = (
         "import os, sys, time\n"
         "if os.fork(): os._exit(0)\n"

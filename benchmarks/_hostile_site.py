@@ -1,10 +1,9 @@
 """The installation under attack, and what is counted of it: processes, services, bytes, values.
 
-What is Penstock's is told from what an attack left behind by where it descends from: a process
-belongs to the installation when its state folder is in its environment or on its command line. Of
-those, services are named by their locks, and workers and trainers descend from the agent and run
-Penstock's modules. Everything else is left behind, and so is whatever an act has written down as
-started by it (``_hostile_terms.mark``), whoever adopted it.
+A process belongs to the installation if its environment or command line has the state folder. Of
+these, services hold their locks, and workers and trainers descend from the agent and run Penstock's
+modules. All others were left behind by an attack, and so were the processes that an act recorded as
+its own (``_hostile_terms.mark``), whatever their parent is now.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ HERE = Path(__file__).parent
 LOOK = 0.05
 #: Seconds after which what does not end counts as wedged.
 PATIENCE = 60.0
-#: Seconds in which a study must have overcome a damage; else somebody must be told of it.
+#: Seconds within which a study must recover from damage; otherwise a message must report it.
 OVERCOME = 25.0
-#: Seconds after an attack in which what it left behind must be gone.
+#: Seconds after an attack within which the processes that it left behind must be gone.
 SETTLE = 8.0
 #: Bytes that all logs together may hold, and the state folder beside them, however loud the code.
 LOGS, FOLDER = 64 << 20, 256 << 20
@@ -177,7 +176,7 @@ class Field:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a user's shell has set."""
+        """The environment of a user's shell."""
         return {**os.environ, **self.settings.environment(), "COLUMNS": "200"}
 
     def penstock(
@@ -187,7 +186,7 @@ class Field:
         before: Sequence[str] = (),
         **options: Any,
     ) -> tuple[int, str]:
-        """Exit status of ``penstock ARGUMENTS`` and all that it prints; None of it is to hang."""
+        """The exit status and output of ``penstock ARGUMENTS``, which must not hang."""
         command = [*before, sys.executable, "-P", "-m", "penstock", *arguments]
         with tempfile.TemporaryFile() as output:
             # A group of its own: what is too slow goes with all that it started.
@@ -372,7 +371,7 @@ def _size(path: Path) -> int:
 
 
 def words_of(trial: TrialRow) -> str:
-    """What a user is told of a trial that failed."""
+    """The message that a user sees for a failed trial."""
     return f"{trial.failure_kind}: {trial.failure_message}"
 
 

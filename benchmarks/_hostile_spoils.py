@@ -1,4 +1,4 @@
-"""What hostile user code does to all that it shares: streams, modules, limits, files, time."""
+"""Hostile acts on what user code shares with others: streams, modules, limits, files, time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attacking code and the benchmark have agreed on: the right values, and what is to end."""
+"""What attacking code and the benchmark share: the right values, and which processes must end."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 EPOCHS = 3
-#: What is reported by who may not speak for the trial.
+#: The value that a process reports which must not report for the trial.
 IMPOSTOR = 9999.0
-#: Seconds for which what should be ended would live.
+#: Seconds that a process would live which must be ended.
 LIVES = 600
-#: The environment's word for where processes are written down that acts start.
+#: The environment variable that names the file in which acts record the processes that they start.
 MARKS = "HOSTILE_MARKS"
 
 
@@ -20,6 +20,6 @@ def value(x: float, epoch: int) -> float:
 
 
 def mark(pid: int) -> None:
-    """Write down a process that an act has started."""
+    """Record a process that an act has started."""
     with Path(os.environ[MARKS]).open("a") as file:
         file.write(f"{pid}\n")

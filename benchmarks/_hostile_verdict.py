@@ -1,4 +1,4 @@
-"""What an attack is, what it brought to light, and how long a study usually takes."""
+"""An attack, its findings, and how long a study usually takes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from ._hostile_site import Field
 
 KINDS = ("user code", "wire", "files", "environment")
-#: What is counted, in the order in which it is told.
+#: The kinds of findings, in the order in which they are shown.
 COUNTED = ("wedged", "leaked", "crashed", "wrong", "bytes", "unclear", "failed")
-#: A plain study may take so many times its usual time after an attack.
+#: A plain study may take this many times its usual time after an attack.
 SLOWER = 2.0
 
 
 class Wedged(Exception):
-    """Something did not end in time; the text says what was waited for."""
+    """Something did not end in time; the text says what."""
 
 
 class Hung(Wedged):
@@ -34,7 +34,7 @@ class Hung(Wedged):
         self._said = said
 
     def told(self, words: str) -> bool:
-        """Whether it has said what it waits for."""
+        """Whether its output says what it waits for."""
         return re.search(words, self._said, re.IGNORECASE) is not None
 
 
@@ -44,18 +44,19 @@ class Skip(Exception):
 
 @dataclass(frozen=True)
 class Attack:
-    """``run`` carries it out and tells the field what it found; ``expected`` is that in words.
-
-    ``hits``: services that it ends itself, so that they are other processes afterwards. Where it
-    breaks connections (``cuts``), tracebacks in the logs of services are Celery's own words.
-    """
+    """One attack on an installation."""
 
     name: str
     kind: str
+    #: What must happen, in words.
     expected: str
+    #: Carries the attack out and reports its findings to the field.
     run: Callable[[Field], None]
+    #: Whether it was drawn at random.
     generated: bool = False
+    #: Services that it ends itself, so that they are other processes afterwards.
     hits: frozenset[str] = frozenset()
+    #: It breaks connections, so tracebacks in the logs of services are Celery's own.
     cuts: bool = False
 
 
@@ -83,7 +84,7 @@ def in_turn(makers: Iterable[Callable[[], Attack]]) -> Callable[[], Attack]:
 
 @dataclass
 class Verdict:
-    """What an attack brought to light: by what is counted, the words for each time."""
+    """The findings of an attack: by kind, a message for each."""
 
     attack: Attack
     seconds: float = 0.0
@@ -94,7 +95,7 @@ class Verdict:
 
     @property
     def why(self) -> str:
-        """All that was found, in words; empty where the attack came to nothing."""
+        """All findings in words; empty if there are none."""
         return "; ".join(f"{name}: {words}" for name in COUNTED for words in self.found[name])
 
 
@@ -108,17 +109,17 @@ class Usual:
         self.seconds, self.longest = median(took), max(took)
 
     def slower(self, took: float) -> float:
-        """How many times as long as usual ``took`` was, on a machine as fast as then.
+        """``took`` divided by the usual time, corrected for the machine's speed.
 
-        A machine that others slow down is no fault of the attack: beyond the limit its own speed is
-        measured, and counted out.
+        An attack is not to blame if others slow the machine down. So beyond the limit the machine's
+        speed is measured and the ratio corrected by it.
         """
         over = took / self.seconds
         return over if over <= SLOWER else over / max(1.0, yardstick() / self._speed)
 
 
 def yardstick() -> float:
-    """Seconds that two processes side by side take for what a trainer's start is made of."""
+    """The seconds that two parallel processes take for the work of a trainer's start."""
     began = time.monotonic()
     command = [sys.executable, "-P", "-c", "import optuna.distributions"]
     for process in [subprocess.Popen(command) for _ in range(2)]:

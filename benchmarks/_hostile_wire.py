@@ -1,8 +1,8 @@
-"""Attacks on the wire: what is put into the broker, and what is done to it.
+"""Attacks on the wire: entries put into the broker, and damage done to it.
 
-The attacker can write to the broker. What is sealed with the installation's own key stands for a
-bug of ours, or for a copy of what was sealed before: all of it names a trial that is over, so
-nothing of it may ever count. A plain study is at work meanwhile and must end as undisturbed.
+The attacker can write to the broker. Entries sealed with the installation's own key stand for a bug
+of ours, or for copies of earlier messages. All name a trial that is over, so none may ever count. A
+plain study runs meanwhile and must end as if undisturbed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ DEEDS: dict[str, Callable[[redis.Redis, bytes], Any]] = {
 
 
 def _key(site: Field, *, key: str, deed: str) -> None:
-    """The study overcomes it, or ``doctor`` says what is wrong and it goes on once it is mended."""
+    """The study recovers, or ``doctor`` says what is wrong and it goes on once that is repaired."""
     old = Old(site)
     with site.victim() as study, site.redis() as client:
         name = KEYS[key](old)
@@ -167,7 +167,7 @@ def _server(site: Field, *, deed: str) -> None:
 
 
 def _reply(site: Field) -> None:
-    """Whoever waits for an answer is given another one first."""
+    """Give each client that waits for an answer a wrong one first."""
     scheduler = psutil.Process(site.pid("scheduler"))
     for poison in (b"\xff\xfe", b"[1]", b"{}", b'{"ok":"yes"}', b"[" * DEEP):
         heard: list[tuple[int, str]] = []
@@ -193,7 +193,7 @@ def _reply(site: Field) -> None:
 
 
 def _key_changed(site: Field) -> None:
-    """Clients that fetch the key while it is no key say so."""
+    """Clients that fetch a malformed key report it."""
     with site.victim(), site.redis() as client:
         key = client.hget(protocol.INSTALLATION, "key")
         for poison in (b"zz", b"\xff\xfe", b"00"):

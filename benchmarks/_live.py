@@ -1,7 +1,7 @@
-"""Studies that are placed for real: what is run, what of it the ledger says, and its simulation.
+"""Runs studies for real, reads their placement from the ledger, and simulates them.
 
 Twelve trials of unequal cost under a full budget, and 27 under synchronous halving, on digits and
-on MNIST. Data is read once a trainer, so that what is measured is training and placement.
+on MNIST. Data is read once per trainer, so training and placement are measured.
 """
 
 from __future__ import annotations
@@ -150,11 +150,11 @@ def run(settings: Settings, workload: Workload, widest: int) -> Ran:
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured of a study, to simulate it and to bound it.
+    """The measured costs of a study, to simulate it and to bound it.
 
-    ``level``: seconds of an epoch on one device by trial number; ``shape``: how that changes with
-    the width. ``values``: the metric by (trial number, epoch). ``gaps``: seconds on a device before
-    an epoch, by kind: ``first`` of a trial, ``resized``, or ``next``.
+    ``level`` is the seconds of an epoch on one device by trial number, and ``shape`` how they
+    change with the width. ``values`` are the metrics by (trial number, epoch). ``gaps`` are the
+    seconds on a device before an epoch, by kind: ``first`` of a trial, ``resized``, or ``next``.
     """
 
     level: Mapping[int, float]
@@ -216,7 +216,7 @@ def _gaps(runs: Iterable[Ran]) -> dict[str, float]:
 
 
 def foretold(ran: Ran, known: Costs, policy: str) -> float:
-    """The makespan that the simulator gives for this study under ``policy``, seconds."""
+    """The makespan in seconds that the simulator predicts for this study under ``policy``."""
     devices = [Device(f"d{k}", "n", "cpu", (k,), None) for k in range(DEVICES)]
     spec = replace(ran.spec, id="s", name="s")
     return simulate([spec], devices, known, policy=policy).makespan

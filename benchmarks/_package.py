@@ -1,4 +1,4 @@
-"""What the package's files hold, read by AST: rooms, imports, circles, classes, functions.
+"""Reads the structure of the package by AST: folders, imports, cycles, classes, functions.
 
 Nothing is imported, so any checkout can be read. An import counts wherever it stands: at the top,
 in a function, under ``TYPE_CHECKING``. One by a text (``import_module``) does not.
@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 
 NAME = "penstock"
-#: The folders whose files are the package, beside the face (``__init__.py``, ``__main__.py``).
+#: The package's folders; ``__init__.py`` and ``__main__.py`` belong to it, too.
 FLOORS = ("app", "profiling", "scheduler", "tasks")
-#: One file a step of the ledger's schema: a list that only grows, and no room.
+#: The folder of the ledger's migrations: a list that only grows, so its size does not count.
 STEPS = "versions"
 #: What a function does beyond declaring: it chooses, repeats, catches, or makes code of its own.
 ACTS = (
@@ -63,7 +63,7 @@ class Package:
 
     @cached_property
     def rooms(self) -> dict[str, list[str]]:
-        """The files of each folder, ``__init__.py`` among them; the steps of the schema apart."""
+        """The files of each folder, with ``__init__.py``, but without the steps of the schema."""
         found = defaultdict(list)
         for file in self.trees:
             room, _, name = file.rpartition("/")
@@ -179,7 +179,7 @@ class Package:
 
     @property
     def duplicates(self) -> dict[str, list[str]]:
-        """Names that classes of two or more modules bear, and these modules."""
+        """The names of classes that exist in two or more modules, with these modules."""
         count = Counter(name for _, name in self.classes)
         return {
             name: sorted(file for file, other in self.classes if other == name)

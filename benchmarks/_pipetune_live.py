@@ -1,4 +1,4 @@
-"""One tuning of each workload for real, by V1, by its best constant and by Penstock itself.
+"""Runs one real tuning of each workload: by V1, by its best constant and by Penstock itself.
 
 The same configurations as the replay of the same seed, warm trainers, time from submission to the
 end of the study by its ledger. Start of services, torch and data are before it.
@@ -22,7 +22,7 @@ from ._studies import installation
 
 @dataclass(frozen=True)
 class Live:
-    """How a system is run: trials at once, what may be turned, and what is fixed for all trials."""
+    """How a system is run: trials at once, tunable knobs, and what is fixed for all trials."""
 
     slots: int
     overlap: bool

@@ -1,4 +1,4 @@
-"""What one configuration of hyperparameters does for real: accuracy by epoch, seconds a step.
+"""Measures a configuration of hyperparameters for real: accuracy by epoch, seconds per step.
 
 Accuracy is of one training, so all systems share it exactly. Steps are timed in windows, one of
 each system configuration in turn; side by side means that another process trains the same on one
@@ -28,7 +28,7 @@ WARM, STEPS = 1, 3
 
 
 class Steps:
-    """Training steps of one trial under one system configuration, on and on."""
+    """Training steps of one trial under one system configuration, without end."""
 
     def __init__(self, code: Tuned, data: Data, config: SystemConfig) -> None:
         self._system = System(config)
@@ -64,7 +64,7 @@ class Steps:
 
 
 def _neighbour(pipe: Connection) -> None:
-    """Train what one is told on one thread, until told otherwise."""
+    """Train what the pipe names, on one thread, until the pipe names something else."""
     torch.set_num_threads(1)
     while order := pipe.recv():
         name, params, config = order

@@ -1,4 +1,4 @@
-"""Tuning replayed by the simulator on measured trainings, under one system after another.
+"""Replays tuning in the simulator on measured trainings, under one system after another.
 
 The engine, Hyperband and the clock of ``app.simulation.simulator`` are as they are; what a trial
 runs with, and what it pays to find out, is a ``System``'s. Ours is replayed by the race of
@@ -81,7 +81,7 @@ class Fixed:
     overlap: bool = False
 
     def turn(self, number: int, m: Measured, epoch: int) -> tuple[SystemConfig, float]:
-        """What this epoch runs with, and seconds that are paid beside its own."""
+        """The configuration that this epoch runs with, and seconds paid in addition to its own."""
         return merged(self.config, ONE_THREAD) if self.packed else self.config, 0.0
 
     def value(self, accuracy: float, spent: float) -> float:
@@ -118,8 +118,9 @@ class Joint(Fixed):
 class Published(Fixed):
     """PipeTune: one configuration an epoch after a first one on the default, then the fastest.
 
-    What a trial found goes by (cluster of raw counters, batch) and is handed to later ones by
-    absolute seconds. ``chance``: a trial is handed any trial's, by chance (random reuse).
+    A trial's result is stored by (cluster of raw counters, batch), and later trials take the one
+    with the least absolute seconds. With ``chance``, a trial takes any trial's at random (random
+    reuse).
     """
 
     chance: np.random.Generator | None = None
@@ -162,7 +163,7 @@ class Published(Fixed):
 
 @dataclass
 class Raced(Fixed):
-    """Ours: a slot a core, rounding knobs raced before first epochs, a race a batch bucket.
+    """Ours: a slot per core, rounding knobs raced before first epochs, a race per batch bucket.
 
     As in the engine, races and what was spent on them outlive a study (``again``).
     """
@@ -194,7 +195,7 @@ class Raced(Fixed):
         return config, extra
 
     def _probe(self, race: Race, m: Measured, number: int) -> float:
-        """Windows before the first epoch, as many as the limit allows; what they took."""
+        """Measure windows before the first epoch, as many as allowed; the seconds taken."""
         ahead = m.epoch(ONE_THREAD) * max(1, TRIALS - number)
         wasted = self.wasted.get(m.batch, 0.0)
         allowed = PROBE_SHARE * (self.trained[m.batch] + ahead) - wasted
@@ -241,16 +242,18 @@ class _Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one tuning: seconds until it ended, seconds that trials held a core, the best model's.
+    """The outcome of one tuning. Times are in seconds."""
 
-    ``studies_before`` are studies of the workload that came before, where there were any.
-    """
-
+    #: Time until it ended.
     tuning_time: float
+    #: Time that trials held a core.
     core_seconds: float
+    #: Accuracy and training time of the best model.
     accuracy: float
     training_time: float
+    #: Time spent on probes.
     probed: float = 0.0
+    #: The number of earlier studies of the workload.
     studies_before: int = 0
 
 

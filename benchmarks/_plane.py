@@ -1,4 +1,4 @@
-"""A control plane to measure: broker, ledger, runner in this process, a worker of ours, a raw one.
+"""A control plane to measure: broker, ledger, runner in this process, our worker, a raw worker.
 
 The runner is the scheduler's own loop with its ledger (SQLite with synchronous FULL, or PostgreSQL
 with fsync on); only its process is shared with the benchmark. The worker is `celery -A penstock
@@ -125,7 +125,7 @@ class Plane:
 
 @contextmanager
 def plane(slots: int, ledger_url: str | None = None) -> Iterator[Plane]:
-    """A plane with ``slots`` slots, warm; gone afterwards. ``ledger_url`` None: on SQLite."""
+    """A warm plane with ``slots`` slots, removed afterwards. ``ledger_url`` None is SQLite."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(home=Path(folder) / "home", ledger=ledger_url)
         settings.ensure_home()

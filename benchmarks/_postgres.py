@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: for chaos, which kills it, and for the tests.
+"""A temporary PostgreSQL server, for the tests and for chaos, which kills it.
 
 It listens on a Unix socket in its folder and at a port of this machine's own, asks for a password,
 and is gone with its data at the end. It does not sync (``fsync`` is off): it survives the death of
@@ -116,7 +116,7 @@ class Server:
             self.resume()
 
     def resume(self) -> None:
-        """Have what stands still go on."""
+        """Let paused processes continue."""
         for process in self._paused:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.resume()
@@ -166,7 +166,7 @@ def server(*, fsync: bool = False) -> Iterator[Server]:
 
 
 def _other_user() -> int | None:
-    """Whom the server runs as where we are root; None where it is run as we are."""
+    """The user that the server runs as if we are root; None if it runs as our own user."""
     if os.getuid() != 0:
         return None
     for name in _OTHERS:

@@ -3,7 +3,7 @@
 The training code itself notes when its steps end and begin, on the clock that all processes of a
 machine share. A resize is the time from the end of the last step at one width to the moment when
 every member begins its first step at the next: the state's hash, the report, the scheduler's
-commit, dispatch, claims, the meeting and the state's way into new members included. Evaluation is
+commit, dispatch, claims, the rendezvous and the transfer of the state included. Evaluation is
 the trial's own work at any width: here its metric costs nothing.
 """
 

@@ -1,4 +1,4 @@
-"""Installations for runs under fault, and what their studies came to.
+"""Installations for runs under fault, and the outcomes of their studies.
 
 ``Site`` is one node that trains each trial on one device. ``Nodes`` is two nodes on this machine,
 with devices, workers and a state folder each and one broker, ledger and store between them: its
@@ -49,12 +49,12 @@ DISK = 4 << 30
 
 
 class Stuck(Exception):
-    """The installation did not come back: the text says what was waited for."""
+    """The installation did not recover; the text says what was waited for."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a study came to: by (trial number, epoch) the bits, and what was counted twice."""
+    """The outcome of a study: the bits by (trial number, epoch), and how many counted twice."""
 
     bits: dict[tuple[int, int], object]
     doubled: int
@@ -206,7 +206,7 @@ class Nodes(GangSite):
 
 
 def start_agent(node: Settings, undo: ExitStack) -> None:
-    """Have the devices of a node that only trains be served, until ``undo``."""
+    """Start the agent of a node that only trains; ``undo`` stops it."""
     services.ensure_up(node, services=(services.agent_of(node.devices),))
     # The operating system's own supervisor would revive the agent there.
     undo.enter_context(Reviver(node))

@@ -104,7 +104,7 @@ STORE_KINDS: dict[str, Kind] = {
 
 @contextlib.contextmanager
 def _away(store: Path) -> Iterator[None]:
-    """A file stands where the store was: not even a folder can be made there."""
+    """Replace the store by a file, so that not even a folder can be created there."""
     aside = store.with_name("aside")
     store.rename(aside)
     store.touch()
@@ -117,7 +117,7 @@ def _away(store: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _full(disk: Path) -> Iterator[None]:
-    """The disk has no room but ``LEFT``."""
+    """Fill the disk up to ``LEFT`` bytes."""
     for _ in range(100):  # what is written meanwhile may need more than was just left
         found = os.statvfs(disk)
         if _resize(disk, (found.f_blocks - found.f_bfree) * found.f_frsize + LEFT):

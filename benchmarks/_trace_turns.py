@@ -1,8 +1,8 @@
-"""Which files each turn of the scheduler enters: linked as ``sitecustomize`` beside the package.
+"""Records which files each turn of the scheduler enters; linked as ``sitecustomize``.
 
-Python imports that module as it starts. This one acts in the scheduler process alone, and only if
-it is told where to write: a line of JSON a turn, with its begin and end and the files of all
-functions that it called.
+Python imports a module of that name as it starts. This one acts only in the scheduler process, and
+only if ``TRACE_TURNS`` names a file. It writes a line of JSON per turn, with the turn's begin and
+end and the files of all functions that it called.
 """
 
 from __future__ import annotations

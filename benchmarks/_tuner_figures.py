@@ -183,7 +183,7 @@ def tuner_figures(*, quick: bool) -> dict[str, float]:
 
 
 def _synchronous(name: str, runs: dict[str, list[Run]]) -> dict[str, float]:
-    """How near the bound, and of the room that others leave, how much is used."""
+    """The ratio to the bound, and how much of the room that other policies leave is used."""
     ours = runs["waterfill"]
     found = {f"sync.{name}.over_bound": fmean(each.makespan / each.bound for each in ours)}
     for base in ("fifo", "dynamic_fluid"):

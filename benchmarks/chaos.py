@@ -6,7 +6,7 @@ Nobody helps the installation back on its feet: what is killed is revived by wha
 counts only when it hit something at work, and an epoch was accepted since the one before.
 
 With ``--gangs`` the trials are elastic: two nodes of two devices train them on one to four devices,
-another number after each epoch, and the faults hit members of gangs, their meetings, the states
+another number after each epoch, and the faults hit members of gangs, their rendezvous, the states
 that they send and the checkpoints (``_gang_faults``, ``_store_faults``). The second node's agent
 is revived as by an operating system. A full disk needs root, to mount one; else it is left out.
 

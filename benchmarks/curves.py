@@ -1,4 +1,4 @@
-"""How well a few measured points foretell step times: our fit beside simpler ones.
+"""How well a few measured points predict step times: our fit against simpler ones.
 
 Data: step times of four trainings on five kinds of GPU cluster (``_curves``). Three protocols,
 seeds frozen, each of the 20 tables with the same weight:
@@ -89,7 +89,7 @@ def narrowest(table: Table, draws: int, first: int) -> Iterator[list[Measured]]:
 def trial(
     predict: Predictor, points: list[Measured], known: int
 ) -> tuple[list[float], list[bool] | None]:
-    """Errors of what is foretold from the first ``known`` points, and whether in the interval."""
+    """Errors of predictions from the first ``known`` points, and whether in the interval."""
     asked = points[known : known + LEFT_OUT]
     found, deviations = predict(points[:known], [point.place for point in asked])
     off = found - np.log([point.seconds for point in asked])

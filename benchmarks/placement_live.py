@@ -1,4 +1,4 @@
-"""How near the best makespan each policy comes on real devices, and how well that is foretold.
+"""How near the best makespan each policy comes on real devices, and how well it is predicted.
 
     python -m benchmarks.placement_live --json FILE [--quick]
 

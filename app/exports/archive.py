@@ -1,12 +1,12 @@
-"""A study as one JSON file that another installation, or another tool, can read.
+"""Writes and reads a study as one JSON file for another installation or another tool.
 
-Theory of operation. The file says all that readers of the ledger see of a study, trial by trial,
-under a format number. What is imported becomes one event (``StudyImported``), so the ledger stays
-the scheduler's alone, and a restart takes the study up like everything else.
+Theory of operation. The file holds everything that readers of the ledger see of a study, trial by
+trial, with a format number. An import becomes one event (``StudyImported``). So only the scheduler
+writes the ledger, and the study survives a restart like everything else.
 
-Rules of change: within a format a field may be added, with a default; an older Penstock refuses it
-by its name. Anything else is a new format. Times are seconds since 1970; NaN and infinities are the
-strings ``NaN``, ``Infinity`` and ``-Infinity``.
+Rules of change. Within a format a field may be added, with a default; an older Penstock refuses it
+by its name. Any other change is a new format. Times are seconds since 1970. NaN and infinities are
+the strings ``NaN``, ``Infinity`` and ``-Infinity``.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from ..ledger.rows import TrialRow
 
 KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
-#: The most epochs that are imported at once: 100,000 keep the scheduler busy for 6 s.
+#: The most epochs in one import: 100,000 keep the scheduler busy for 6 s.
 MOST_EPOCHS = 250_000
 
 
-#: What a ledger's column can hold, and a point in time that a calendar has (seconds since 1970).
+#: A whole number that a ledger's column can hold, and a valid point in time (seconds since 1970).
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Moment = Annotated[float, Field(ge=0, lt=2e11, allow_inf_nan=False)]
 
 
 class Epoch(Body):
-    """As ``rows.EpochRow``; ``members`` are (device, slot)."""
+    """An epoch, with the fields of ``ledger.rows.EpochRow``."""
 
     epoch: Whole
     value: float
@@ -73,7 +73,10 @@ class Checkpoint(Body):
 
 
 class TrialOrigin(Body):
-    """What a forked trial goes on from, and whose place it takes; trials by their numbers."""
+    """The trial and epoch that a forked trial continues, and the trial that it replaces.
+
+    Trials are given by their numbers.
+    """
 
     trial: Whole
     epoch: Whole
@@ -87,11 +90,12 @@ class TrialFailure(Body):
 
 
 class TrialBody(Body):
-    """As ``rows.TrialRow``. ``drawn``: the distributions that an objective asked for."""
+    """A trial, with the fields of ``ledger.rows.TrialRow`` and what belongs to it."""
 
     number: Whole
     state: TrialState
     params: dict[str, Scalar]
+    #: The distributions that an objective asked for, as Optuna's JSON by parameter.
     drawn: dict[str, str]
     epoch: Whole
     target: Whole
@@ -108,24 +112,29 @@ class TrialBody(Body):
 
 
 class Archive(Body):
-    """A study. ``spec`` is the ledger's own form (``codec``)."""
+    """A study in an export."""
 
+    #: The format number.
     penstock_export: int = KIND.format
+    #: The version of Penstock that wrote the file, and when.
     penstock_version: str
     exported_at: Moment
+    #: The study's status and message when it was exported.
     status: str
     message: str
     created_at: Moment
+    #: None if the study was not over.
     finished_at: Moment | None
+    #: The specification in the ledger's form (``ledger.codec``).
     spec: dict[str, Any]
     trials: list[TrialBody]
 
 
 def archive_of(reader: Reader, study_id: str) -> Archive:
-    """All of a study, also of one that still runs: then as far as it is."""
+    """All of a study. One that still runs is exported as far as it is."""
     study = reader.study(study_id)
     epochs, durables = defaultdict[str, list[Epoch]](list), defaultdict[str, list[Checkpoint]](list)
-    # Before the trials: what comes in between is then of a trial that is known.
+    # Epochs are read before trials, so that the trial of every epoch is known.
     for row in reader.epochs(study.id):
         fields = {name: getattr(row, name) for name in Epoch.model_fields}
         epochs[row.trial].append(
@@ -154,12 +163,12 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
 
 
 def read_archive(file: Path) -> Archive:
-    """The study in an export. Raises UsageError for any other file, and for another format."""
+    """The study in an export. Raises UsageError for other files and other formats."""
     return read_own(file, KIND, Archive)
 
 
 def to_event(archive: Archive) -> StudyImported:
-    """What the scheduler is told. Raises UsageError for a malformed study."""
+    """The event that imports the study. Raises UsageError if the study is malformed."""
     epochs = sum(len(trial.epochs) for trial in archive.trials)
     if epochs > MOST_EPOCHS:
         raise UsageError.refuse(

@@ -1,11 +1,11 @@
-"""Accepted epochs into other people's logs (TensorBoard, MLflow): each once, and in order.
+"""Writes accepted epochs to logs of other tools (TensorBoard, MLflow): each once, and in order.
 
-Theory of operation. What is logged comes from the ledger, never from trainers: an epoch that was
-replayed, or reported by a worker that no longer counts, is not accepted twice and so not logged
-twice. Whoever watches a study also logs it. A log is asked how far it has a trial before the first
-of the trial's epochs is written, so that a watcher that was killed, or comes late, goes on where
-the log ends. Two watchers would both find the same end: a lock lets one of a kind log a study to
-one place at a time.
+Theory of operation. Logged epochs come from the ledger, never from trainers. An epoch that was
+replayed, or that a fenced-off worker reported, is not accepted twice and so not logged twice. The
+process that watches a study also logs it. Before it writes a trial's first epoch, it asks the log
+how much of the trial is there. So a watcher that was killed or that comes late continues where the
+log ends. Two watchers would both find the same end, so a lock allows one at a time for each study,
+kind of log and place.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a log that did not answer is asked again.
+#: Seconds after which a log that did not answer is tried again.
 RETRY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A trial's metrics after an epoch, and when they were accepted (seconds)."""
+    """A trial's metrics after an epoch; ``at`` is when they were accepted (seconds since 1970)."""
 
     epoch: int
     at: float
@@ -44,37 +44,37 @@ class Point:
 
 
 class Log(Protocol):
-    """Where one study is logged."""
+    """A log of one study."""
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
-        """Write those of ``points`` that are not there yet; ``over`` where no more will come."""
+        """Write the ``points`` that are not in the log yet; ``over`` means no more will come."""
 
 
 class EpochCallback(ABC):
-    """Logs a study to one place while it is watched; given in ``optimize(callbacks=[...])``."""
+    """Logs a study to one place while it is watched. Pass it to ``optimize(callbacks=[...])``."""
 
-    #: What kind of log it is: the name of its extra.
+    #: The kind of log: the name of its optional dependency.
     kind: str
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where it logs to."""
+        """The place that it logs to."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise UsageError where it cannot log."""
+        """Raise UsageError if it cannot log."""
 
     @abstractmethod
     def open(self, study: StudyRow) -> Log:
-        """The log of ``study``, after ``check``. BackendError where it does not answer."""
+        """The log of ``study``, after ``check``. Raises BackendError if it does not answer."""
 
 
 class Feed:
-    """Hands each log what is new, from one look of a watcher to the next.
+    """Gives each log what is new since the watcher's last look.
 
-    One that does not answer holds up nobody: that is said once, and it is opened anew later. Since
-    it is asked then how far it is, it misses nothing in the end.
+    A log that does not answer holds up nobody. This is reported once, and the log is opened again
+    later. It is then asked how far it is, so it misses nothing in the end.
     """
 
     def __init__(self, callbacks: Sequence[EpochCallback], run: Path) -> None:
@@ -85,9 +85,9 @@ class Feed:
         self._waits: dict[EpochCallback, float] = {}
 
     def look(self, view: View, epochs: Sequence[EpochRow]) -> None:
-        """Log what ``view`` has; ``epochs`` are all accepted ones, longer from look to look.
+        """Log the trials of ``view``. ``epochs`` are all accepted ones, a list that only grows.
 
-        UsageError where another process logs this study to the same place.
+        Raises UsageError if another process logs this study to the same place.
         """
         over = view.study.finished_at is not None
         for callback in self._callbacks:
@@ -124,7 +124,7 @@ class Feed:
 
 
 class _Fed:
-    """A log, and how far it was fed."""
+    """A log, and how far it has been written."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -144,10 +144,10 @@ class _Fed:
                 continue
             found = points.get(trial.id, [])
             if over and trial.epoch == 0 and trial.value is not None:
-                # An objective that reported nothing on its way: its value is all there is.
+                # The objective reported nothing on the way, so only its value is logged.
                 at = trial.finished_at or trial.created_at
                 found = [Point(0, at, {view.study.metric: trial.value})]
-            # Trials are read after the epochs: the last ones may come with the next look.
+            # Trials are read after epochs, so the last epochs may come with the next look.
             over = over and self._reached.get(trial.id, 0) >= trial.epoch
             if found or over:
                 self._log.write(trial, found, over=over)

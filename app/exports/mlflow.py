@@ -1,8 +1,8 @@
-"""Studies in MLflow: an experiment a study, a run a trial, a step an epoch.
+"""Logs studies to MLflow: a study is an experiment, a trial is a run, an epoch is a step.
 
-A run is found again by its tags, and how far it is by the history of the study's metric. A metric
-carries the time at which its epoch was accepted, so that writing one again (after a crash in the
-middle of a request) gives the very same row, which MLflow's databases keep once.
+A run is found again by its tags, and its last epoch by the history of the study's metric. A metric
+carries the time at which its epoch was accepted. So writing it again (after a crash in the middle
+of a request) gives the same row, which MLflow's databases store once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .epoch_callbacks import EpochCallback, Log, Point
 if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow
 
-#: So many metrics MLflow takes in one request; and so many runs it lists.
+#: The most metrics that MLflow accepts in one request, and the most runs that it lists.
 _AT_ONCE = 1000
-#: Who watches waits for a server no longer than this (MLflow: 120 s, eight times; only variables of
-#: the environment can say so). What it missed it gets later.
+#: Limits of a watcher's wait for the server, as environment variables, which is the only way to set
+#: them. MLflow's own are 120 s, eight times. What the server missed is written later.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-#: How MLflow calls a trial that is over.
+#: MLflow's status of a trial that is over.
 _STATUS = {
     TrialState.COMPLETED: "FINISHED",
     TrialState.STOPPED: "FINISHED",
@@ -39,8 +39,8 @@ _STATUS = {
 class MLflowCallback(EpochCallback):
     """Logs each accepted epoch to MLflow, once: ``optimize(callbacks=[...])``.
 
-    The experiment has the study's name. Each trial is a run: its parameters, its metrics with the
-    epoch as step, how it ended. ``tracking_uri`` is MLflow's, None for what it is set to.
+    The experiment has the study's name. Each trial is a run with its parameters, its metrics by
+    epoch, and its final status. ``tracking_uri`` is MLflow's; None uses MLflow's own setting.
     """
 
     kind = "mlflow"
@@ -57,11 +57,11 @@ class MLflowCallback(EpochCallback):
         return str(get_tracking_uri())
 
     def check(self) -> None:
-        """UsageError where the library is not installed."""
+        """Raise UsageError if the library is not installed."""
         need("mlflow", "MLflowCallback")
 
     def open(self, study: StudyRow) -> Log:
-        """The experiment of ``study``, made where it is not there."""
+        """The experiment of ``study``, which is created if it is missing."""
         return _Experiment(self.place, study)
 
 
@@ -78,19 +78,19 @@ class _Experiment:
             self._runs = self._known_runs()
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
-        """Add what is not there, in as few requests as MLflow's limit allows."""
+        """Add what is missing, in as few requests as MLflow's limit allows."""
         with self._answering():
             run = self._runs.get(trial.number)
             if run is None:
                 run = self._runs[trial.number] = self._begin(trial)
             status = _STATUS[TrialState(trial.state)] if over else "RUNNING"
             if over and run.status == status:
-                return  # a run ends when all of it is written
+                return  # a run ends only once all of it is written
             run.write(self._client, trial, points, self._study.metric, over=over)
             if over:
                 end = None if trial.finished_at is None else _ms(trial.finished_at)
                 self._client.set_terminated(run.id, status, end)
-            elif run.status != status:  # the trial goes on after all
+            elif run.status != status:  # the trial was resumed
                 self._client.update_run(run.id, status)
             run.status = status
 
@@ -104,7 +104,7 @@ class _Experiment:
         return _Run(made)
 
     def _known_runs(self) -> dict[int, _Run]:
-        """The study's runs that are there already, by trial number."""
+        """The study's existing runs by trial number."""
         ours, page, known = f"tags.`penstock.study` = '{self._study.id}'", None, dict[int, _Run]()
         while True:
             runs = self._client.search_runs([self._id], ours, 1, _AT_ONCE, page_token=page)
@@ -120,7 +120,7 @@ class _Experiment:
             with _patience():
                 yield
         except (MlflowException, OSError) as error:
-            # from None: the library's own text shows the whole URI, which may have a password.
+            # from None: the library's message shows the whole URI, which may contain a password.
             shown = hide_password(self._uri)
             said = str(error).replace(self._uri, shown)
             raise BackendError(f"MLflow at {shown}: {said}") from None
@@ -128,7 +128,7 @@ class _Experiment:
 
 @contextmanager
 def _patience() -> Iterator[None]:
-    """``_PATIENCE`` for as long as we ask, unless the user has said otherwise."""
+    """Apply ``_PATIENCE`` during our requests, unless the user has set these variables."""
     ours = {name: value for name, value in _PATIENCE.items() if name not in os.environ}
     os.environ.update(ours)
     try:
@@ -139,7 +139,7 @@ def _patience() -> Iterator[None]:
 
 
 class _Run:
-    """A run of MLflow's; how far it is, is asked before the first write."""
+    """A run in MLflow. Its last epoch is read before the first write."""
 
     def __init__(self, run: Any) -> None:
         self.id = run.info.run_id
@@ -159,7 +159,7 @@ class _Run:
         metrics = [
             Metric(_name(name), value, _ms(point.at), point.epoch)
             for point in new
-            # The study's own comes last: where that is there, the epoch is there whole.
+            # The study's metric is written last: if it exists, the epoch is complete.
             for name, value in sorted(point.metrics.items(), key=lambda item: item[0] == metric)
         ]
         params = [
@@ -176,7 +176,7 @@ class _Run:
 
 
 def _name(name: str) -> str:
-    """What MLflow takes for a name."""
+    """``name`` in a form that MLflow accepts."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 

@@ -1,10 +1,10 @@
-"""Figures for Prometheus, read from the ledger whenever it asks: what is shown is what counts.
+"""Serves metrics for Prometheus, read from the ledger at every scrape.
 
-It is a process of its own beside the scheduler, and only reads. It follows the ledger's events by
-an engine of its own, which nobody obeys: so it knows what the scheduler knows, and what it counts
-is the same whenever it is started. While the ledger does not answer, ``penstock_ledger_up`` is 0
-and what the ledger would say is left out: nothing old is shown as if it were so now. Only the tasks
-in the queues are the broker's word.
+It is a separate process that only reads. It follows the ledger's events with an engine of its own,
+whose decisions are ignored. So it knows what the scheduler knows, and its counters do not depend on
+when it was started. While the ledger does not answer, ``penstock_ledger_up`` is 0 and all metrics
+from the ledger are left out, so that no stale value is shown. Only the number of queued tasks comes
+from the broker.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from ..ledger.restore import follow, restore
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the broker has to say how long its queues are.
+#: Seconds within which the broker must give the lengths of its queues.
 BROKER_LIMIT = 2.0
 
 
 class Server(Protocol):
-    """What ``serve`` starts: ``server_port`` is where it listens."""
+    """The server that ``serve`` starts; it listens on ``server_port``."""
 
     server_port: int
 
@@ -56,20 +56,21 @@ class Server(Protocol):
 
 
 class Collector:
-    """The installation as metrics, at one moment."""
+    """Collects the metrics of the installation at one moment."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._reader = Reader(settings.ledger_url)
         self._engine: Engine | None = None
-        #: The event after which it was asked, and the answer: an idle installation asks once.
+        #: The demand for devices, and the event after which it was computed: an idle installation
+        #: computes it once.
         self._wanted: tuple[int, int] | None = None
         self._trouble = ""
-        # Scrapes come in threads of their own.
+        # Each scrape has a thread of its own.
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
-        """All of it; where the ledger does not answer, only who is up."""
+        """All metrics; if the ledger does not answer, only those of what is up."""
         families: list[Metric] = []
         queues: dict[str, list[str]] = {}
         with self._lock:
@@ -85,7 +86,7 @@ class Collector:
         return [*families, up, *self._broker(queues)]
 
     def _ledger(self) -> tuple[list[Metric], dict[str, list[str]]]:
-        """What the ledger says, and the queues of each device that is there."""
+        """The metrics from the ledger, and the queues of each device that is there."""
         state = self._newest()
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
         if self._wanted is None or self._wanted[0] != state.seq:
@@ -136,7 +137,7 @@ class Collector:
         yield _by("penstock_slots", words, "state", slots)
 
     def _broker(self, queues: dict[str, list[str]]) -> Iterable[Metric]:
-        """Whether broker and scheduler are there; and the queues, where the broker answers."""
+        """Whether broker and scheduler are up, and the queues' lengths if the broker answers."""
         served = locks.is_running(self._settings.run, "scheduler")
         lengths: dict[str, int] | None = None
         dropped: dict[tuple[str, str], int] = {}
@@ -150,13 +151,13 @@ class Collector:
                 served = served or protocol.is_served(client, url)
                 commands = [("LLEN", queue) for each in queues.values() for queue in each]
                 answers = iter(protocol.execute(client, commands))
-            # A value of another type is no queue; its worker removes it.
+            # A value of another type is not a queue, and its worker removes it.
             lengths = {
                 name: sum(n for n in islice(answers, len(each)) if isinstance(n, int))
                 for name, each in queues.items()
             }
         except BackendError:
-            pass  # said by penstock_broker_up
+            pass  # penstock_broker_up tells
         yield GaugeMetricFamily(
             "penstock_broker_up", "Whether the broker answers.", value=lengths is not None
         )
@@ -204,11 +205,11 @@ def _by(name: str, words: str, label: str, values: dict[str, int]) -> Metric:
 
 
 def serve(settings: Settings, address: str, port: int) -> tuple[Server, threading.Thread]:
-    """Answer on ``http://address:port/metrics`` from now on, in a thread.
+    """Serve ``http://address:port/metrics`` in a thread from now on.
 
-    UsageError where that cannot be listened at.
+    Raises UsageError if it cannot listen there.
     """
-    # Nothing is described beforehand: there may be no ledger yet.
+    # The registry does not ask for descriptions in advance: there may be no ledger yet.
     registry = CollectorRegistry()
     registry.register(Collector(settings))
     try:

@@ -1,7 +1,7 @@
-"""A study's trials, or its epochs, as a table: CSV, or Parquet for data frames.
+"""Exports a study's trials or epochs as a table: CSV, or Parquet for data frames.
 
-A column holds values of one kind. The values of a parameter that is now a number and now a word are
-words in all rows; what a trial does not have is empty, as joules that were not measured.
+A column holds values of one type. If a parameter has both numbers and text, all its values are
+text. Missing values, such as joules that were not measured, are empty.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..views.energy import joules_of
 if TYPE_CHECKING:
     from .archive import Archive, TrialBody
 
-#: Names of columns, and the values below each.
+#: The values of each column by its name.
 Table = dict[str, list[Any]]
 
-#: How a spreadsheet's formulas begin; so do negative numbers, among words.
+#: The first characters of a spreadsheet's formulas. Negative numbers in text columns begin so, too.
 _FORMULA = ("=", "+", "-", "@", "\t")
-#: What a table without a row has for columns.
+#: The columns of a table without rows.
 _OF_TRIALS = ("number", "state", "value", "epochs")
 _OF_EPOCHS = ("number", "epoch", "value")
 
 
 def trial_table(archive: Archive) -> Table:
-    """A row a trial; ``metrics_*`` are those of its last epoch."""
+    """One row per trial; ``metrics_*`` are those of its last epoch."""
     rows: list[dict[str, Any]] = [
         {
             "number": trial.number,
@@ -58,7 +58,7 @@ def trial_table(archive: Archive) -> Table:
 
 
 def epoch_table(archive: Archive) -> Table:
-    """A row an accepted epoch, by trial."""
+    """One row per accepted epoch, ordered by trial."""
     rows: list[dict[str, Any]] = [
         {
             "number": trial.number,
@@ -82,9 +82,10 @@ def epoch_table(archive: Archive) -> Table:
 
 
 def to_csv(table: Table) -> str:
-    """With a head; numbers with all their digits, times as ISO 8601 in UTC, the missing empty.
+    """``table`` as CSV with a header: numbers with all digits, times as ISO 8601 in UTC.
 
-    Texts lose their controls; one that a spreadsheet would take for a formula gets an apostrophe.
+    Missing values are empty. Control characters are removed from text. Text that a spreadsheet
+    would read as a formula gets an apostrophe.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -94,7 +95,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_parquet(table: Table) -> bytes:
-    """As a Parquet file. Raises BackendError naming the extra where pyarrow is not installed."""
+    """``table`` as a Parquet file. BackendError naming the extra if pyarrow is not installed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -110,7 +111,7 @@ def to_parquet(table: Table) -> bytes:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], least: Sequence[str]) -> Table:
-    """Columns in the order in which they are met, those of one family side by side."""
+    """The rows as columns, in the order in which they first appear, those of a family together."""
     names = list(dict.fromkeys([*least, *(name for row in rows for name in row)]))
     families = list(dict.fromkeys(_family(name) for name in names))
     names.sort(key=lambda name: families.index(_family(name)))

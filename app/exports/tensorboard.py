@@ -1,8 +1,8 @@
-"""Studies as TensorBoard reads them: a folder a trial, an event an epoch.
+"""Logs studies for TensorBoard: a folder per trial, an event per epoch.
 
-An event holds all metrics of its epoch, so it is there whole or, where its writer was killed, not
-at all: TensorBoard and we leave a torn last event out. Each watcher writes files of its own,
-because TensorBoard does not go back to one after it has found a newer.
+An event holds all metrics of its epoch. So the epoch is there completely or, if its writer was
+killed, not at all: both TensorBoard and this module ignore a torn last event. Each watcher writes
+files of its own, because TensorBoard never returns to a file after it has found a newer one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ...scheduler.model.study import Scalar
     from ..ledger.rows import StudyRow, TrialRow
 
-#: The first event of a file says how the others are to be read.
+#: The first event of a file, which states the format of the others.
 _VERSION = "brain.Event:2"
-#: What TensorBoard's HParams plugin finds a trial's parameters by.
+#: The tag by which TensorBoard's HParams plugin finds a trial's parameters.
 _PARAMS_TAG = "_hparams_/session_start_info"
 
 
@@ -34,7 +34,7 @@ class TensorBoardCallback(EpochCallback):
     """Logs each accepted epoch for TensorBoard, once: ``optimize(callbacks=[...])``.
 
     A trial's events are in ``<directory>/<study's id>/<its number>``: its metrics by epoch, and its
-    parameters for the tab HParams. TensorBoard may be looking all the while.
+    parameters for the HParams tab. TensorBoard may read them at the same time.
     """
 
     kind = "tensorboard"
@@ -47,7 +47,7 @@ class TensorBoardCallback(EpochCallback):
         return str(self._directory)
 
     def check(self) -> None:
-        """UsageError where the library is not installed, or the folder cannot be made."""
+        """Raise UsageError if the library is not installed or the folder cannot be created."""
         need("tensorboard", "TensorBoardCallback")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class _Folder:
         self._there: dict[str, tuple[int, bool]] = {}
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
-        """Add what is not there. An objective's parameters are known when its trial ends."""
+        """Add what is missing. An objective's parameters are only known when its trial ends."""
         folder = self._path / f"{trial.number:04d}"
         if trial.id not in self._there:
             self._there[trial.id] = _read(folder)
@@ -88,7 +88,7 @@ class _Folder:
 
 
 def _read(folder: Path) -> tuple[int, bool]:
-    """The last epoch that the events in ``folder`` have, -1 for none, and whether parameters."""
+    """The last epoch in the events of ``folder`` (-1: none), and whether they have parameters."""
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     epoch, has_params = -1, False
@@ -132,5 +132,5 @@ def _params_event(trial: TrialRow) -> Any:
 
 
 def _value(value: Scalar) -> Any:
-    """TensorBoard has no None."""
+    """``value`` in a form that TensorBoard can hold: it has no None."""
     return "None" if value is None else value

@@ -80,7 +80,7 @@ def encode(event: Event) -> tuple[str, str]:
 
 
 def decode(kind: str, text: str) -> Event:
-    """The event of ``kind`` in ``text``. Raises ``BackendError`` where this version cannot read."""
+    """The event of ``kind`` in ``text``. ``BackendError`` when this version cannot read it."""
     cls = KINDS.get(kind)
     if cls is None:
         raise BackendError(
@@ -117,7 +117,7 @@ def state_to_json(state: EngineState) -> str:
 
 def state_from_json(text: str) -> EngineState:
     """The state in a snapshot. Raises ``BackendError`` where this version cannot read it."""
-    # Here, because it brings NumPy: who reads studies and events needs none.
+    # Imported here because it imports NumPy, which readers of studies and events do not need.
     from ...scheduler.state.state import EngineState
 
     try:
@@ -130,12 +130,12 @@ def state_from_json(text: str) -> EngineState:
 
 
 def snapshot_to_json(snapshot: Snapshot) -> str:
-    """What a policy of the user's is shown, as JSON text of one line."""
+    """``snapshot``, which a user's policy receives, as one line of JSON."""
     return _dump(snapshot)
 
 
 def snapshot_from_json(text: str) -> Snapshot:
-    """The snapshot in ``text``, which this version has written."""
+    """The snapshot in ``text``, which this version wrote."""
     found: Snapshot = _load(Snapshot, text)
     return found
 
@@ -155,7 +155,7 @@ def plan_from_json(text: str) -> Plan:
 
 
 def subject(event: Event) -> tuple[str | None, str | None]:
-    """The ids of the study and of the trial that ``event`` is about; None where there is none."""
+    """The ids of the study and the trial that ``event`` is about; None where it has none."""
     if isinstance(event, events.StudySubmitted | events.StudyExtended):
         return event.study.id, None
     if isinstance(event, events.StudyImported):
@@ -169,7 +169,7 @@ def subject(event: Event) -> tuple[str | None, str | None]:
 def storable(text: str) -> str:
     """``text`` with every character that a ledger cannot hold replaced by ``?``.
 
-    These are the ones that UTF-8 has no form for, and NUL, which PostgreSQL refuses.
+    These are lone surrogates, which UTF-8 cannot encode, and NUL, which PostgreSQL refuses.
     """
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
@@ -177,10 +177,10 @@ def storable(text: str) -> str:
 
 
 class _Adapters(dict[Any, "TypeAdapter[Any]"]):
-    """The adapter of each class, made when it is first wanted: making one costs a millisecond."""
+    """The adapter of each class, made on first use: making one takes a millisecond."""
 
     def __missing__(self, cls: Any) -> TypeAdapter[Any]:
-        # The union is what lets the configuration in: pydantic takes none for a bare dataclass.
+        # The union is needed: pydantic accepts no configuration for a bare dataclass.
         self[cls] = TypeAdapter(cls | None, config=_CONFIG)
         return self[cls]
 

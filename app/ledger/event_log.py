@@ -1,4 +1,4 @@
-"""The ledger's events and snapshots, as its writer and its readers read them alike."""
+"""Reads the ledger's events and snapshots, for its writer and its readers alike."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class EventLog(ABC):
-    """What an engine is rebuilt from. ``BackendError`` when the storage does not answer.
+    """The events and snapshots that an engine is rebuilt from.
 
-    Of what it reads every row is as it was written, or it raises ``LedgerDamaged``.
+    Raises ``BackendError`` when the storage does not answer, and ``LedgerDamaged`` when a row is
+    not as it was written.
     """
 
     _database: Database
@@ -28,7 +29,7 @@ class EventLog(ABC):
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """The events with a sequence number above ``after``, in order.
 
-        They are read a page at a time, so that the history need not fit in memory.
+        They are read a page at a time, so they need not fit in memory.
         """
         query = EVENTS.order_by(EVENT.c.seq).limit(PAGE)
         seen = after
@@ -38,19 +39,19 @@ class EventLog(ABC):
             seen = rows[-1].seq
 
     def latest_snapshot(self) -> tuple[int, str] | None:
-        """The newest snapshot: the last event that it covers, and its text."""
+        """The newest snapshot: the number of the last event that it covers, and its text."""
         query = select(SNAPSHOT).order_by(SNAPSHOT.c.seq.desc()).limit(1)
         return next(((row.seq, row.body) for row in self._whole(SNAPSHOT, query)), None)
 
     @abstractmethod
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """The rows of ``query``, as they are."""
+        """The rows of ``query``, unchecked."""
 
     def _whole(self, table: Table, query: Select[Any], at: int = 0) -> Sequence[Row[Any]]:
-        """The rows of ``query``, which selects whole rows of ``table`` from place ``at`` on.
+        """The rows of ``query``, checked; whole rows of ``table`` begin at index ``at`` of each.
 
-        A condition on what no index holds must let through what is damaged (``of_kind``): else a
-        row whose value there has changed would not be missed.
+        A condition on a column without an index must also accept damaged values (``of_kind``).
+        Otherwise a row whose value in it has changed would silently be left out.
         """
         rows = self._rows(query)
         if found := fault(table, rows, at):
@@ -59,6 +60,6 @@ class EventLog(ABC):
 
 
 def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
-    """That an event is of one of ``kinds``, or of none that there is: that one is damaged."""
+    """A condition for events of ``kinds``, and for those of unknown kind, which are damaged."""
     names = [kind.__name__ for kind in kinds]
     return EVENT.c.kind.in_(names) | EVENT.c.kind.not_in(codec.KINDS)

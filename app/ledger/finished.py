@@ -1,8 +1,8 @@
-"""A study that is over as the engine had it, read back from the ledger's tables.
+"""Reads a study that is over back from the ledger's tables, as the engine had it.
 
 When a study ends the engine forgets it. An extension (``StudyExtended``) brings it back with what
-its samplers, its strategy and its trials that may still be promoted need; other readers use
-``queries``.
+its sampler, its strategy and its trials that may still be promoted need. Other readers use
+``reader``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .history import Rows
 
 
 def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, Past]:
-    """The study with this id: what it was, its status, and its trials.
+    """The study with this id: its specification, its status and its trials.
 
-    UsageError for one that was imported: its states in the store are another installation's.
+    Raises UsageError for an imported study, whose checkpoints are in another installation's store.
     """
     [head] = rows(STUDY, select(STUDY).where(STUDY.c.id == study))
     if any(row.study == study for row in rows(EVENT, EVENTS.where(of_kind(StudyImported)))):

@@ -1,8 +1,8 @@
-"""The history of tuned system parameters: rows of the ledger, and a file to take it elsewhere.
+"""The history of tuned system parameters as rows of the ledger, and as a file for other machines.
 
-The scheduler alone writes the table, in the transaction of a batch; what a batch adds may push out
-older entries (``profiling.similarity.history.trimmed``). A file says a format number and is read
-whole or refused; entries of other machines are kept apart by their class of machine, never mixed.
+Only the scheduler writes the table, in the transaction of a batch. New entries may push out older
+ones (``profiling.similarity.history.trimmed``). A file states its format number and is either read
+completely or refused. Entries of different classes of machine are never mixed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .rows import readable
 
 KIND = Kind("history", "penstock_history", 1, "penstock history export")
 
-#: Reads whole rows of a table, and refuses those that are damaged.
+#: Reads whole rows of a table and refuses damaged ones.
 Rows = Callable[[Table, Select[Any]], Sequence[Row[Any]]]
 
 
@@ -36,7 +36,7 @@ class _Body(Body):
 
 
 class EntryBody(_Body):
-    """As ``profiling.similarity.history.HistoryEntry``."""
+    """The JSON form of ``profiling.similarity.history.HistoryEntry``, with the same fields."""
 
     workload: str
     machine: str
@@ -51,7 +51,7 @@ class EntryBody(_Body):
 
 
 class HistoryFile(_Body):
-    """All of a history, or one machine's."""
+    """A file with all of a history, or with that of one class of machine."""
 
     penstock_history: int = KIND.format
     penstock_version: str
@@ -70,7 +70,7 @@ def read_history(rows: Rows, machine: str | None = None) -> tuple[HistoryEntry, 
 def merged(
     new: Iterable[HistoryEntry], known: Iterable[HistoryEntry]
 ) -> tuple[list[HistoryEntry], list[str]]:
-    """Which of ``new`` are to be written, and the ids of ``known`` that these push out."""
+    """Those of ``new`` that must be written, and the ids of ``known`` that they push out."""
     before = {entry.id: entry for entry in known}
     kept = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
     written = [entry for name, entry in kept.items() if name not in before]
@@ -78,7 +78,7 @@ def merged(
 
 
 def entries_of(told: Remember, at: float) -> list[HistoryEntry]:
-    """What a race came to as entries of the history, with those that cannot be run."""
+    """The outcome of a race as entries of the history, infeasible configurations included."""
     source = source_of(told.study)
 
     def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
@@ -110,7 +110,7 @@ def to_row(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def to_json(entries: Iterable[HistoryEntry]) -> str:
-    """``entries`` as a file's text."""
+    """``entries`` as the text of a history file."""
     file = HistoryFile(
         penstock_version=version("penstock"),
         exported_at=time.time(),
@@ -120,7 +120,7 @@ def to_json(entries: Iterable[HistoryEntry]) -> str:
 
 
 def read_file(path: Path) -> list[HistoryEntry]:
-    """The entries in a file. Raises ``UsageError`` for what is no history of this format."""
+    """The entries in a file. Raises ``UsageError`` if it is no history of this format."""
     return [_from_body(body) for body in read_own(path, KIND, HistoryFile).entries]
 
 
@@ -161,5 +161,5 @@ def _body(entry: HistoryEntry) -> EntryBody:
 
 
 def _pairs(mapping: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """In the order of names: equal configurations are equal values."""
+    """The items sorted by name, so that equal configurations are equal values."""
     return tuple(sorted(mapping.items()))

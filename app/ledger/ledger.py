@@ -1,13 +1,13 @@
 """The ledger: the durable record of everything that happened, written by one scheduler.
 
-Theory of operation. The event table is the truth: the engine replays it. Everything else is a
-projection of it for readers (studies, trials, epochs, durable states, devices), the replies to
-commands, and snapshots that shorten a replay. One ``Batch`` is one transaction, so a reader or a
+Theory of operation. The event table is the truth, which the engine replays. Everything else is a
+projection of it for readers (studies, trials, epochs, durable states, devices), replies to
+commands, or a snapshot that shortens a replay. One ``Batch`` is one transaction. So a reader or a
 restarted scheduler sees all of a batch or nothing of it, whenever the writer was killed. Sequence
-numbers only grow and an epoch is accepted once: a batch that would break either is refused whole
-(``IllegalTransition``), because then a second writer is at work or the engine is wrong.
+numbers only grow, and an epoch is accepted once. A batch that would break either rule is refused
+completely (``IllegalTransition``): either a second writer is at work or the engine is wrong.
 
-``MemoryLedger`` keeps the same promises without a file, for the simulator and for tests.
+``MemoryLedger`` makes the same promises without a file, for the simulator and for tests.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from .finished import read_past
 from .history import merged, read_history
 from .writes import Batch, writes_for
 
-#: Seconds between two notes of which event is the newest (``Database.note``).
+#: Seconds between two records of the newest event (``Database.note``).
 NOTE_EVERY = 1.0
 
 
 class Ledger(Protocol):
-    """What the runner needs of a ledger. ``BackendError`` when the storage does not answer."""
+    """What the runner needs of a ledger. Raises ``BackendError`` if the storage does not answer."""
 
     def commit(self, batch: Batch) -> None:
-        """Write ``batch`` in one transaction; when this returns, it is durable."""
+        """Write ``batch`` in one transaction. It is durable when this returns."""
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """The events with a sequence number above ``after``, in order."""
 
     def latest_snapshot(self) -> tuple[int, str] | None:
-        """The newest snapshot: the last event that it covers, and its text."""
+        """The newest snapshot: the number of the last event that it covers, and its text."""
 
     def reply_to(self, command: str) -> str | None:
-        """The reply that command ``command`` was given, None when it was never accepted."""
+        """The reply to the command with this id; None if it was never accepted."""
 
     def past(self, study: str) -> tuple[StudySpec, str, Past]:
-        """A study that is over, by id: what it was, its status, and its trials."""
+        """A study that is over, by id: its specification, its status and its trials."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        """What is known of tuned system parameters, of one class of machine or of all."""
+        """The history of tuned system parameters, of one class of machine or of all."""
 
     def close(self) -> None:
-        """Let go of the storage."""
+        """Release the storage."""
 
 
 class MemoryLedger:
@@ -115,14 +115,14 @@ class MemoryLedger:
         return tuple(sorted(of_it, key=lambda entry: (entry.at, entry.id)))
 
     def close(self) -> None:
-        """Nothing to let go of: the record stays readable."""
+        """Does nothing: the record stays readable."""
 
 
 class SqlLedger(EventLog):
-    """The ledger in a database, by one connection that stays open. Not for several threads.
+    """The ledger in a database, over one connection that stays open. Not thread-safe.
 
-    After a ``BackendError`` of ``commit`` it is open whether the batch was written. A connection
-    that is lost stays lost: open the ledger anew, and see what is there.
+    After a ``BackendError`` from ``commit`` it is unknown whether the batch was written. A lost
+    connection stays lost: open the ledger again to see what it holds.
     """
 
     def __init__(self, database: Database, connection: Connection, newest: Newest) -> None:
@@ -135,13 +135,13 @@ class SqlLedger(EventLog):
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """The ledger at ``url``, with its lock; made or migrated where that is needed.
+        """Open the ledger at ``url`` and take its lock; create or migrate it where needed.
 
-        All of it is read. Raises ``LedgerDamaged`` where it is not as it was written.
+        Everything in it is read. Raises ``LedgerDamaged`` if anything is not as it was written.
         """
         database = database_at(url)
         if database.is_absent():
-            database.note(Newest(0, NONE))  # whoever deletes it begins anew
+            database.note(Newest(0, NONE))  # after a deletion, a new history begins
         with database.answering():
             connection = database.writer().connect()
             try:
@@ -169,7 +169,7 @@ class SqlLedger(EventLog):
                 self._note()
 
     def _note(self) -> None:
-        # Now and then: another file that has changed makes the next commit's sync dearer.
+        # Only now and then: a second changed file makes the next commit's sync more expensive.
         self._database.note(self._newest)
         self._note_due = time.monotonic() + NOTE_EVERY
 

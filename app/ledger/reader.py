@@ -1,10 +1,12 @@
-"""What readers see of the ledger: studies, trials, epochs, devices, and the story of a trial.
+"""Reads the ledger for everyone but the scheduler: studies, trials, epochs, devices, events.
 
-Readers open the ledger read-only while the scheduler writes it, and take no lock that it would wait
-for. Each call sees the ledger as of one moment. ``BackendError`` where there is none yet, and
-``LedgerDamaged`` where something is not as it was written: nothing wrong is shown. So rows are read
-whole, each with its digest, and what a query finds by, an index has, which the database checks; or
-else a value that it does not know is let through to the digest.
+Readers open the ledger read-only while the scheduler writes it, and take no lock that the scheduler
+would wait for. Each call sees the ledger as of one moment. It raises ``BackendError`` if there is
+no
+ledger yet, and ``LedgerDamaged`` if a row is not as it was written, so nothing wrong is ever shown.
+To that end rows are read whole, each with its digest. A query selects by columns that an index
+holds, because the database checks its indexes. Where there is no index, unknown values are selected
+too, so that their digest is compared.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from .rows import (
     trial_of,
 )
 
-#: So many names of studies are listed where one is not found.
+#: How many names of studies a message lists when a study is not found.
 NAMED = 5
 
 _Kind = TypeVar("_Kind", bound=Event)
@@ -66,7 +68,7 @@ class Reader(EventLog):
         weakref.finalize(self, self._engine.dispose)
 
     def is_empty(self) -> bool:
-        """Whether no scheduler has opened this ledger so far. LedgerDamaged where one has."""
+        """Whether no scheduler has opened this ledger yet. LedgerDamaged if it lost rows."""
         if self._database.is_absent():
             return True
         with self._database.answering(), self._engine.connect() as connection:
@@ -81,7 +83,7 @@ class Reader(EventLog):
         return [study_of(row) for row in self._whole(STUDY, query)]
 
     def study(self, name_or_id: str) -> StudyRow:
-        """One study, the newest of that name. Raises ``UsageError`` with near names if absent."""
+        """The newest study of this name or id. Raises ``UsageError`` with close names if absent."""
         newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
         given = codec.storable(name_or_id)
         known = (STUDY.c.id == given) | (STUDY.c.name == given)
@@ -92,11 +94,11 @@ class Reader(EventLog):
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
 
     def statuses(self) -> dict[str, int]:
-        """How many studies there are, by their status."""
+        """The number of studies by status."""
         return dict(Counter(row.status for row in self._whole(STUDY, select(STUDY))))
 
     def responses(self) -> tuple[int, float]:
-        """How many studies are over, and the seconds from submission to end of all of them."""
+        """The number of studies that are over, and their seconds from submission to end in all."""
         ended = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
         return len(ended), sum(study.finished_at - study.created_at for study in ended)
 
@@ -106,7 +108,7 @@ class Reader(EventLog):
         return [trial_of(row) for row in self._whole(TRIAL, query)]
 
     def running(self) -> dict[tuple[str, int], Work]:
-        """What is at work, by (device, slot)."""
+        """The running trials by (device, slot)."""
         running = str(TrialState.RUNNING)
         known = [str(state) for state in TrialState]
         query = (
@@ -122,7 +124,7 @@ class Reader(EventLog):
         }
 
     def epochs(self, study_id: str, after_rowid: int = 0) -> list[EpochRow]:
-        """The accepted epochs of a study with a ``rowid`` above ``after_rowid``, in its order."""
+        """The accepted epochs of a study with a ``rowid`` above ``after_rowid``, by ``rowid``."""
         query = (
             select(EPOCH)
             .join(TRIAL, TRIAL.c.id == EPOCH.c.trial)
@@ -142,14 +144,14 @@ class Reader(EventLog):
         return [durable_of(row) for row in self._whole(DURABLE, query)]
 
     def imported(self, study_id: str) -> tuple[int, StudyImported] | None:
-        """The event that brought a study here from an export, and its number; else None."""
+        """The number and event of a study's import; None if it was not imported."""
         for seq, event in self._of_kind(StudyImported):
             if event.record.spec.id == study_id:
                 return seq, event
         return None
 
     def events(self, trial_id: str) -> list[tuple[int, Event]]:
-        """What happened to a trial: (sequence number, event), in order."""
+        """The events of a trial as (sequence number, event), in order."""
         query = EVENTS.where(EVENT.c.trial == trial_id).order_by(EVENT.c.seq)
         rows = self._whole(EVENT, query)
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
@@ -157,14 +159,14 @@ class Reader(EventLog):
     def of_trials(
         self, study_id: str, kind: type[_Kind], after: int = 0
     ) -> list[tuple[int, _Kind]]:
-        """The events of a kind about a study's trials since event ``after``, with their numbers."""
+        """Numbers and events of one kind about a study's trials, after event number ``after``."""
         mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         return self._of_kind(kind, EVENT.c.trial.in_(mine), EVENT.c.seq > after)
 
     def last_attempts(self, study_id: str, after: int, limit: int) -> list[Event | None]:
-        """How a study's attempts went since event ``after``, newest first, at most ``limit``.
+        """The outcomes of a study's attempts after event ``after``, newest first, up to ``limit``.
 
-        None stands for what was accepted of one, else it is the event of its failure or loss.
+        None stands for an accepted epoch; otherwise it is the event of the failure or loss.
         """
         mine = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         ends = of_kind(EpochReported, TrialReturned, AttemptFailed, AttemptLost)
@@ -179,7 +181,7 @@ class Reader(EventLog):
         ]
 
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
-        """Each time a policy of the user's gave no plan, with its number."""
+        """The number and event of each time that a user's policy gave no plan."""
         return self._of_kind(PolicyFailed)
 
     def _of_kind(self, kind: type[_Kind], *where: ColumnElement[bool]) -> list[tuple[int, _Kind]]:
@@ -188,25 +190,25 @@ class Reader(EventLog):
         return [(row.seq, cast(_Kind, codec.decode(row.kind, row.body))) for row in rows]
 
     def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
-        """The events of these sequence numbers: what other events name as their cause."""
+        """The events with these sequence numbers, which other events name as their cause."""
         rows = self._whole(EVENT, EVENTS.where(EVENT.c.seq.in_(seqs)))
         return {row.seq: codec.decode(row.kind, row.body) for row in rows}
 
     def newest(self) -> int:
-        """The number of the newest event, 0 before the first: where it is the same, all is."""
+        """The number of the newest event, 0 before the first. While it stays, nothing changes."""
         [row] = self._rows(select(func.max(EVENT.c.seq)))
         return row[0] or 0
 
     def named(self, uris: Sequence[str]) -> set[str]:
-        """Those of ``uris``, some hundreds at most, that a durable state names: they are in use.
+        """Those of ``uris``, some hundreds at most, that a durable state names and so needs.
 
-        Not by the digest: what names one of them and is damaged is missed.
+        Digests are not compared: a damaged row that should name one of them is missed.
         """
         rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
         return {row.uri for row in rows}
 
     def all_named(self) -> set[str]:
-        """All files that a durable state names."""
+        """All URIs that a durable state names."""
         return {row.uri for row in self._whole(DURABLE, select(DURABLE))}
 
     def devices(self) -> list[DeviceRecord]:
@@ -215,14 +217,14 @@ class Reader(EventLog):
         return [device_of(row) for row in self._whole(DEVICE, query)]
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        """What is known of tuned system parameters, of one class of machine or of all."""
+        """The history of tuned system parameters, of one class of machine or of all."""
         return read_history(self._whole, machine)
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         shown = self._database.shown
         if self._database.is_absent():
             raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
-        noted = self._database.noted()  # first: what is written meanwhile is newer
+        noted = self._database.noted()  # read first: an event written meanwhile is newer
         with self._database.answering(), self._engine.connect() as connection:
             if found := self._database.structure_fault_now_and_then(connection):
                 raise self._database.damaged(found)
@@ -241,7 +243,7 @@ class Reader(EventLog):
 
 
 def _no_study(name: str, known: Sequence[str]) -> str:
-    """That none of the ``known`` studies (newest first) has this name, and which may be meant."""
+    """A message that no study of ``known`` (newest first) has this name, with close names."""
     near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
     names = list(dict.fromkeys([*near, *known]))
     if not names:

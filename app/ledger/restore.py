@@ -1,4 +1,4 @@
-"""An engine rebuilt from the ledger: the newest snapshot, and the events since."""
+"""Rebuilds an engine from the ledger: the newest snapshot and the events after it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def restore(ledger: Ledger | EventLog) -> Engine:
-    """The engine as the ledger has it: the newest snapshot, and the events since.
+    """An engine with the newest snapshot and the events after it.
 
-    Raises LedgerRefused when the events do not fit this version's engine.
+    Raises LedgerRefused when this version's engine cannot handle the events.
     """
     found = ledger.latest_snapshot()
     engine = Engine(state_from_json(found[1]) if found else None)
@@ -25,7 +25,7 @@ def restore(ledger: Ledger | EventLog) -> Engine:
 
 
 def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
-    """Have an engine that was restored take in the events since. Errors as ``restore``."""
+    """Let a restored engine handle the events since then. Raises the errors of ``restore``."""
     for seq, event in ledger.replay(engine.state.seq):
         try:
             engine.handle(event)

@@ -1,4 +1,4 @@
-"""Rows of the ledger as values: studies, trials, epochs, durable states, what is at work."""
+"""Rows of the ledger as values: studies, trials, epochs, durable states, running trials."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ...scheduler.state.state import DeviceRecord
 from . import codec
 
 _Value = TypeVar("_Value")
-#: What reading a row raises in which something else stands than was written.
+#: The errors that reading a damaged row can raise.
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, UsageError)
 
 
 def readable(read: Callable[[Row[Any]], _Value]) -> Callable[[Row[Any]], _Value]:
-    """``read``, which raises ``BackendError`` for a row that nobody of ours has written."""
+    """``read``, made to raise ``BackendError`` for a row that Penstock cannot have written."""
 
     @wraps(read)
     def tried(row: Row[Any]) -> _Value:
@@ -41,122 +41,149 @@ def readable(read: Callable[[Row[Any]], _Value]) -> Callable[[Row[Any]], _Value]
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study as it stands; see ``scheduler.model.study`` for what the fields mean.
-
-    ``observations`` is how many results of other studies it was warmed up with.
-    """
+    """A study as it stands; ``scheduler.model.study`` says more about its fields."""
 
     id: str
     name: str
     status: str
+    #: The kind of training code: one of ``scheduler.model.study.CONTRACTS``.
     contract: str
+    #: The name of the first objective.
     metric: str
+    #: The direction of the first objective.
     direction: str
+    #: How many trials it may have.
     n_trials: int
+    #: The names of its strategy and its sampler.
     strategy: str
     sampler: str
+    #: The epochs of a whole training; None where the objective decides.
     max_epochs: int | None
     seed: int
+    #: Seconds of the scheduler's clock; ``finished_at`` is None until it is over.
     created_at: float
     finished_at: float | None
+    #: Why it ended or stands as it does, for its user; may be empty.
     message: str
+    #: The whole specification (``codec.spec_to_json``).
     spec_json: str
+    #: The number of results of other studies that its sampler was given.
     observations: int = 0
+    #: The objectives after the first.
     further: tuple[Objective, ...] = ()
+    #: Its share of the devices beside studies of equal priority (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
 
     @property
     def response(self) -> float | None:
-        """Seconds from its submission to its end; None before that."""
+        """Seconds from its submission to its end; None until it is over."""
         return None if self.finished_at is None else self.finished_at - self.created_at
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """All of them, the first one first."""
+        """All its objectives, the first one first."""
         return (Objective(self.metric, self.direction), *self.further)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """A trial as it stands. ``epoch`` counts accepted epochs; ``value`` is the last one's metric.
-
-    The three ``failure`` fields are None unless its code failed. ``further`` are the last values
-    of the study's other objectives, ``constraints`` by how much each is violated (0 or less: not).
-    The three of its origin are None unless it was forked: from that trial's state (its id), after
-    that epoch, in that trial's place. ``system`` is the system configuration that it runs with.
-    """
+    """A trial as it stands."""
 
     id: str
+    #: Its number in the study, from 0.
     number: int
+    #: One of the states in ``scheduler.model.trial``.
     state: str
     params: dict[str, Scalar]
+    #: The number of accepted epochs.
     epoch: int
+    #: The epoch that it is to reach.
     target: int
+    #: The metric of the last accepted epoch; None without a result.
     value: float | None
+    #: Device and slot of the first member of its newest attempt.
     device: str
     slot: int
+    #: Seconds of the scheduler's clock; ``finished_at`` is None until it is over.
     created_at: float
     finished_at: float | None
+    #: Why its code failed; the three are None unless it did.
     failure_kind: str | None = None
     failure_message: str | None = None
     failure_traceback: str | None = None
+    #: The last values of the study's further objectives.
     further: tuple[float, ...] = ()
+    #: By how much each constraint is violated; 0 or less where it holds.
     constraints: dict[str, float] = field(default_factory=dict)
+    #: The id of the trial whose state it continues; None unless it was forked.
     origin_trial: str | None = None
+    #: The epoch after which it continues that state; None unless it was forked.
     origin_epoch: int | None = None
+    #: The id of the trial that it replaces; None unless it was forked.
     replaces: str | None = None
+    #: The system configuration that it runs with.
     system: SystemConfig = ()
 
     @property
     def values(self) -> tuple[float, ...]:
-        """One an objective; none where it has no result."""
+        """One value per objective; empty without a result."""
         return () if self.value is None else (self.value, *self.further)
 
     @property
     def feasible(self) -> bool:
-        """Whether it violates no constraint."""
+        """Whether it satisfies every constraint."""
         return all(excess <= 0 for excess in self.constraints.values())
 
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """An accepted epoch. ``rowid`` grows in the order of acceptance, over all studies.
+    """An accepted epoch."""
 
-    ``device`` and ``slot`` are the first member's; ``members`` are all of them. ``joules`` are None
-    where they were not measured. ``system`` is the system configuration that it was trained with.
-    """
-
+    #: Grows in the order of acceptance, over all studies.
     rowid: int
+    #: The trial's id.
     trial: str
+    #: Its number in the trial, from 1.
     epoch: int
+    #: The study's first metric.
     value: float
+    #: All that was reported, by name.
     metrics: dict[str, float]
+    #: The hash of the trial's state after it.
     state_hash: str
+    #: The numeric signature it was computed under: equal signatures mean equal bits.
     signature: str
+    #: How long it took.
     seconds: float
+    #: Device and slot of the first member.
     device: str
     slot: int
+    #: The number of the attempt that trained it.
     fence: int
+    #: When it was accepted, in seconds of the scheduler's clock.
     at: float
+    #: Device and slot of each member.
     members: tuple[tuple[str, int], ...]
+    #: The energy it took; None where it was not measured.
     joules: float | None = None
+    #: The system configuration that it was trained with.
     system: SystemConfig = ()
 
     @property
     def width(self) -> int:
-        """On how many devices it was trained."""
+        """The number of devices that trained it."""
         return max(1, len(self.members))
 
     @property
     def places(self) -> tuple[tuple[str, int], ...]:
-        """Device and slot of each member; an old ledger names none where there was only one."""
+        """Device and slot of each member. An old ledger has no members of a width of one."""
         return self.members or ((self.device, self.slot),)
 
 
 @dataclass(frozen=True, slots=True)
 class DurableRow:
-    """A state of a trial in the checkpoint store, and since when (seconds)."""
+    """A state of a trial in the checkpoint store; ``at`` is when it became durable (seconds)."""
 
     trial: str
     epoch: int
@@ -167,7 +194,7 @@ class DurableRow:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A trial at work: in which epoch (1-based), and since when its newest segment (seconds).
+    """A running trial: its present epoch (from 1), and when its newest segment began (seconds).
 
     ``since`` is None where an older version sent the segment.
     """
@@ -181,7 +208,7 @@ class Work:
 
 @readable
 def study_of(row: Row[Any]) -> StudyRow:
-    """A row of the table of studies."""
+    """The study in a row of the table of studies."""
     spec = codec.spec_from_json(row.spec)
     return StudyRow(
         id=row.id,
@@ -208,7 +235,7 @@ def study_of(row: Row[Any]) -> StudyRow:
 
 @readable
 def trial_of(row: Row[Any]) -> TrialRow:
-    """A row of the table of trials."""
+    """The trial in a row of the table of trials."""
     fields = {name: getattr(row, name) for name in TrialRow.__slots__}
     return TrialRow(
         **fields
@@ -223,7 +250,7 @@ def trial_of(row: Row[Any]) -> TrialRow:
 
 @readable
 def epoch_of(row: Row[Any]) -> EpochRow:
-    """A row of the table of epochs."""
+    """The epoch in a row of the table of epochs."""
     fields = {name: getattr(row, name) for name in EpochRow.__slots__ if name != "rowid"}
     return EpochRow(
         rowid=row.id,
@@ -239,7 +266,7 @@ def epoch_of(row: Row[Any]) -> EpochRow:
 
 @readable
 def places_of(row: Row[Any]) -> list[tuple[str, int]]:
-    """Where a trial in a row of that table is at work: (device, slot)."""
+    """Device and slot of each member of the trial in a row of the table of trials."""
     return [(str(device), int(slot)) for device, slot in json.loads(row.members)]
 
 
@@ -248,13 +275,13 @@ def _system(row: Row[Any]) -> SystemConfig:
 
 
 def durable_of(row: Row[Any]) -> DurableRow:
-    """A row of the table of durable states."""
+    """The state in a row of the table of durable states."""
     return DurableRow(row.trial, row.epoch, row.state_hash, row.uri, row.at)
 
 
 @readable
 def device_of(row: Row[Any]) -> DeviceRecord:
-    """A row of the table of devices."""
+    """The device in a row of the table of devices."""
     device = Device(
         name=row.name,
         node=row.node,

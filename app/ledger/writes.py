@@ -1,11 +1,11 @@
-"""A batch as statements and rows: what one commit of the ledger hands to the database.
+"""Turns a batch into the statements and rows that one commit of the ledger writes.
 
 The statements are SQLAlchemy's, compiled once for each kind of database, and run by the driver
-itself: a commit of one epoch then costs half as much, and every round trip of an epoch waits for
-one.
+directly. That halves the cost of committing one epoch, and every epoch's round trip waits for a
+commit.
 
-Both databases keep the same: NaN, which SQLite cannot hold, as NULL, and no NUL character, which
-PostgreSQL cannot hold.
+Both databases store the same values. NaN, which SQLite cannot hold, is stored as NULL. A NUL
+character, which PostgreSQL cannot hold, is replaced.
 """
 
 from __future__ import annotations
@@ -52,28 +52,31 @@ _Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction writes. Records replace those of the same id; the rest is added.
+    """What one transaction writes.
 
-    ``events`` are (sequence number, event) in order; ``durables`` (trial, state, time in seconds);
-    ``discarded`` (trial, epoch) of durable states that are let go;
-    ``commands`` (command id, reply text); ``snapshot`` (last event that it covers, text).
-    ``history`` is appended to the history of tuned system parameters, which stays short.
+    Studies, trials and devices replace those of the same id; everything else is added.
     """
 
+    #: (sequence number, event), in order.
     events: Sequence[tuple[int, Event]] = ()
     studies: Sequence[StudyRecord] = ()
     trials: Sequence[Trial] = ()
     epochs: Sequence[AcceptedEpoch] = ()
+    #: (trial id, state, time in seconds) of states that became durable.
     durables: Sequence[tuple[str, Parent, float]] = ()
+    #: (trial id, epoch) of durable states that are no longer kept.
     discarded: Sequence[tuple[str, int]] = ()
     devices: Sequence[DeviceRecord] = ()
+    #: (command id, reply text).
     commands: Sequence[tuple[str, str]] = ()
+    #: (number of the last event that it covers, text).
     snapshot: tuple[int, str] | None = None
+    #: Appended to the history of tuned system parameters, which drops old entries to stay short.
     history: Sequence[HistoryEntry] = ()
 
 
 class Writes:
-    """The statements for one kind of database, by SQLAlchemy's name of it."""
+    """The statements for one kind of database, given by SQLAlchemy's name."""
 
     def __init__(self, dialect: str) -> None:
         if dialect == "sqlite":
@@ -95,7 +98,7 @@ class Writes:
         self._device = self._upsert(DEVICE)
         self._command = self._sql(self._insert(COMMAND))
         self._snapshot = self._upsert(SNAPSHOT)
-        # The newest two stay: the one before the last is at hand should the last be unreadable.
+        # The newest two snapshots stay, so that one is left if the last cannot be read.
         before = select(func.max(SNAPSHOT.c.seq)).where(SNAPSHOT.c.seq < bindparam("seq"))
         self._forget = self._sql(delete(SNAPSHOT).where(SNAPSHOT.c.seq < before.scalar_subquery()))
 
@@ -106,10 +109,10 @@ class Writes:
     def of(
         self, batch: Batch, forgotten: Sequence[str] = (), before: int = NONE
     ) -> list[tuple[str, _Rows]]:
-        """Each statement of the transaction with its rows; a row follows those it refers to.
+        """The statements of the transaction, each with its rows, in an order that references allow.
 
-        The events come first. ``forgotten`` are the ids of entries that the history lets go;
-        ``before`` is the digest of the newest event that is written already.
+        The events come first. ``forgotten`` are the ids of entries that the history drops.
+        ``before`` is the digest of the newest event that is already written.
         """
         snapshots = [{"seq": seq, "body": body} for seq, body in filter(None, [batch.snapshot])]
         statements: tuple[tuple[str, Table | None, _Rows], ...] = (
@@ -140,11 +143,11 @@ class Writes:
 
     def _insert(self, table: Table) -> Insert:
         given = [column.name for column in table.c if column is not table.autoincrement_column]
-        # inline: the number that the database gives a row is not asked for.
+        # inline: the number that the database gives the row is not needed.
         return self._new(table).values({name: bindparam(name) for name in given}).inline()
 
     def _upsert(self, table: Table) -> str:
-        """Insert into ``table``, or replace the row that is there: its digest is of all of it."""
+        """Insert a row into ``table`` or replace it whole, because the digest covers all of it."""
         statement = self._insert(table)
         keys = list(table.primary_key)
         named = {key.name for key in keys}
@@ -157,7 +160,7 @@ writes_for = cache(Writes)
 
 
 def _kept(value: Any) -> Any:
-    """``value`` as both databases can keep it."""
+    """``value`` in a form that both databases can store."""
     if isinstance(value, str):
         return codec.storable(value)
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,9 +1,9 @@
-"""Optuna's CMA-ES with an optimiser that is made from the trials, anew for every ask.
+"""Optuna's CMA-ES with an optimiser that is rebuilt from the trials for every ask.
 
-Optuna's keeps the optimiser itself, pickled, with a trial: with uninitialised memory in it, so two
-runs of one study would not write the same events, and unpickled from a database. All that it knows
-it was told by the generations before, so it is told them again: a fraction of a millisecond each.
-What is kept with a trial is its generation.
+Optuna stores the pickled optimiser with a trial and unpickles it from the database. The pickle
+contains uninitialised memory, so two runs of one study would not write the same events. An
+optimiser knows only what earlier generations told it. So here they are told again, which takes a
+fraction of a millisecond per generation. Only its generation is stored with a trial.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from optuna.trial import FrozenTrial
 
 
 class ReplayedCmaEs(CmaEsSampler):
-    """As ``CmaEsSampler``, of which it replaces how an optimiser is found."""
+    """``CmaEsSampler`` with another way to obtain its optimiser."""
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Numbers drawn together."""
+        """Values for the numeric parameters, drawn jointly."""
         self._of = (study.direction, search_space)
         return super().sample_relative(study, trial, search_space)
 

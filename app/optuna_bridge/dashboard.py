@@ -1,4 +1,4 @@
-"""optuna-dashboard over the ledger, on this machine only. It reads; what would write is refused."""
+"""Serves optuna-dashboard over the ledger, read-only and to this machine only."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ..ledger.reader import Reader
 
 ADDRESS = "127.0.0.1"
-#: What a browser of this machine calls it. Another name leads here only by a web page that had its
-#: own name point here, to read what it is not given.
+#: The host names that a browser on this machine uses. A request with any other name comes from a
+#: web page whose own name was pointed here to read the studies (DNS rebinding).
 HOSTS = (ADDRESS, "localhost", "::1")
 READING = ("GET", "HEAD")
-#: What the dashboard shows its user where a button of its would write.
+#: What the dashboard shows users who press a button that would write.
 REFUSAL = json.dumps({"reason": "Penstock's studies are read-only here"}).encode()
 
 WRONG_HOST = json.dumps(
@@ -31,9 +31,9 @@ Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def serving(reader: Reader, port: int) -> WSGIServer:
-    """A server at ``port`` (0: a free one), to be run by ``serve_forever``.
+    """A server at ``port`` (0: a free one); its caller runs ``serve_forever``.
 
-    UsageError where optuna-dashboard is not installed or the port is taken.
+    Raises UsageError if optuna-dashboard is not installed or the port is taken.
     """
     need("optuna_dashboard", "penstock dashboard")
     import optuna_dashboard
@@ -48,7 +48,7 @@ def serving(reader: Reader, port: int) -> WSGIServer:
 
 
 def _guarded(app: Application) -> Application:
-    """``app`` for those who call it by a name of this machine, and only to read."""
+    """``app``, limited to reading requests that address it by a name of this machine."""
 
     def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         if not _is_ours(environ.get("HTTP_HOST", "")):
@@ -71,11 +71,11 @@ def _is_ours(host: str) -> bool:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a request: one that draws a large study does not hold up the others."""
+    """One thread per request, so that a large study does not hold up other requests."""
 
     daemon_threads = True
 
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-        """Requests are not written to the terminal; errors are, by optuna-dashboard itself."""
+        """Write nothing about requests to the terminal; optuna-dashboard itself writes errors."""

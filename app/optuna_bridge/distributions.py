@@ -1,4 +1,4 @@
-"""What the parameters of a study without a space were drawn from: each trial says so itself."""
+"""Reads the distributions of a study without a space from the events of its trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Drawn:
-    """The distributions of one study's trials, each read once."""
+    """The distributions of one study's trials. Each is read once."""
 
     def __init__(self, reader: Reader, study: str) -> None:
         self._reader = reader
@@ -23,13 +23,13 @@ class Drawn:
         self._past: dict[str, dict[str, str]] | None = None
 
     def read(self) -> None:
-        """Take in what was drawn since the last call."""
+        """Read what was drawn since the last call."""
         for seq, event in self._reader.of_trials(self._study, Suggested, self._seen):
             self._drawn[event.trial][event.name] = event.distribution
             self._seen = seq
 
     def of(self, trial: str) -> dict[str, str]:
-        """Optuna's distribution JSON by the parameter's name."""
+        """The distributions of ``trial``, Optuna's JSON by the parameter's name."""
         return self._drawn.get(trial) or self._imported().get(trial, {})
 
     def _imported(self) -> dict[str, dict[str, str]]:

@@ -1,12 +1,13 @@
-"""How a forked trial's configuration differs from its source's: ``explore`` of PBT.
+"""Derives a forked trial's configuration from its source's: ``explore`` of PBT.
 
 Jaderberg et al. 2017, section 4.1.1: a hyperparameter is multiplied by 0.8 or 1.2, or drawn anew
-from its range with some probability. Each by itself, and as a pure function of the study's seed and
-the trial's number, so a scheduler that was killed comes to the same one again.
+from its range with some probability. Each hyperparameter is changed independently, as a pure
+function of the study's seed and the trial's number. So a scheduler that was killed arrives at the
+same configuration again.
 
-A number stays in its range and on its ladder; one that has steps moves by one at least. Of choices
-the next one up or down is taken where all are numbers in rising order; others have no neighbours,
-and change only where they are drawn anew. So does a zero, which no factor changes.
+A number stays in its range and on its steps; a number with steps moves by at least one. If all
+choices are numbers in rising order, the next one up or down is taken. Other choices have no
+neighbours and change only by being drawn anew. So does a zero, which no factor changes.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ FACTORS = (0.8, 1.2)
 
 
 def explored(spec: StudySpec, number: int, source: Params, drawn: Mapping[str, Scalar]) -> Params:
-    """The configuration of trial ``number``: the ``source``'s, changed.
+    """The configuration of trial ``number``, derived from that of its ``source``.
 
-    ``drawn`` is a configuration of the space at random.
+    ``drawn`` is a random configuration of the space.
     """
     names = spec.strategy.explore
     return tuple(
@@ -60,11 +61,11 @@ def _neighbour(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scala
 
 
 def _scaled(given: Float | Int, value: float, factor: float) -> float | int:
-    """``value`` times ``factor``, on the ladder if there is one, at most at an end of the range."""
+    """``value`` times ``factor``, rounded to the steps if there are any, within the range."""
     new = value * factor
     if given.step is not None:
         steps = round((new - value) / given.step) or (1 if new > value else -1)
-        # Counted from the low end, as the ladder is: 0.1 + 2 * 0.1 is not 0.3 in binary.
+        # Counted from the low end, as the steps are: 0.1 + 2 * 0.1 is not 0.3 in binary.
         new = given.low + (round((value - given.low) / given.step) + steps) * given.step
         new = round(new, 12)
     new = min(max(new, given.low), given.high)

@@ -1,4 +1,4 @@
-"""A study's results as Optuna's ``FrozenTrial``, which its users and its plots know to read."""
+"""A study's results as Optuna's ``FrozenTrial``, the form that its users and plots expect."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ STATES = {
 
 
 class NoTrial(UsageError, ValueError):
-    """No trial is complete yet. A ValueError too, because that is what Optuna raises here."""
+    """No trial is complete yet. Also a ValueError, which Optuna raises here."""
 
 
 class SeveralObjectives(UsageError, RuntimeError):
-    """No trial is the best one. A RuntimeError too, because that is what Optuna raises here."""
+    """No single trial is the best. Also a RuntimeError, which Optuna raises here."""
 
 
 class Results:
-    """The trials of one study in the ledger; epochs are read once and kept.
+    """The trials of one study in the ledger. Epochs are read once and kept.
 
-    ``first`` is Optuna's id of trial 0; the others count on from there.
+    ``first`` is Optuna's id of trial 0; the ids of the others follow.
     """
 
     def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
@@ -63,7 +63,7 @@ class Results:
         self._drawn = Drawn(reader, study)
 
     def trials(self) -> list[FrozenTrial]:
-        """All trials by number. Raises BackendError where the ledger does not answer."""
+        """All trials by number. Raises BackendError if the ledger does not answer."""
         rows = self._reader.trials(self._study)
         return self.frozen(rows, self._reader.epochs(self._study, self._rowid))
 
@@ -73,7 +73,7 @@ class Results:
         return [self._freeze(row) for row in rows]
 
     def trial(self, row: TrialRow) -> FrozenTrial:
-        """The trial of one row, with all epochs until now."""
+        """The trial of one row, with all its epochs so far."""
         [trial] = self.frozen([row], self._reader.epochs(self._study, self._rowid))
         return trial
 
@@ -93,7 +93,7 @@ class Results:
         state = STATES[TrialState(row.state)]
         ended = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
         known = self._distributions(row)
-        began = self._began.get(row.id, row.created_at)  # its first epoch's, where it has one
+        began = self._began.get(row.id, row.created_at)  # its first epoch's begin, if any
         attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
         if row.id in self._metrics:
             attrs["metrics"] = dict(self._metrics[row.id])
@@ -118,20 +118,20 @@ class Results:
             params=dict(row.params),
             distributions={name: known[name] for name in row.params if name in known},
             user_attrs=attrs,
-            # In Optuna's form, so that its own tools see what is feasible.
+            # In Optuna's form, so that its tools see which trials are feasible.
             system_attrs={"constraints": list(row.constraints.values())} if row.constraints else {},
             intermediate_values=dict(self._values.get(row.id, {})),
         )
 
     def space(self) -> dict[str, Any]:
-        """The study's distributions; none where its objective says them."""
+        """The study's distributions; empty if its objective defines them (define-by-run)."""
         if self._space is None:
             space = spec_from_json(self._reader.study(self._study).spec_json).space
             self._space = {name: json_to_distribution(text) for name, text in space or ()}
         return self._space
 
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
-        """What the parameters were drawn from; in define-by-run each trial says so itself."""
+        """The distributions of the trial's parameters; in define-by-run they are its own."""
         if (space := self.space()) or not row.params:
             return space
         drawn = self._drawn.of(row.id)
@@ -139,7 +139,7 @@ class Results:
 
 
 class KeptResults(Results):
-    """The same, but a trial is made once for each of its states: for those who change none."""
+    """``Results`` that makes a trial once per change and shares it: callers must not modify it."""
 
     def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
         super().__init__(reader, study, first)
@@ -154,11 +154,11 @@ class KeptResults(Results):
 
 
 def best(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> FrozenTrial:
-    """The complete trial with the best value, the earliest of equals; one that is feasible.
+    """The complete, feasible trial with the best value; of equal ones the earliest.
 
-    A small ASHA study may be over without one; then it is the best of those that were trained
-    longest (values of different training are not compared). NoTrial where there is none, and
-    SeveralObjectives in a study of several.
+    A small ASHA study may end without a complete trial. Then it is the best of the trials with the
+    most training, because values after different training are not compared. Raises NoTrial if there
+    is none, and SeveralObjectives in a study of several objectives.
     """
     if len(directions) > 1:
         raise SeveralObjectives(
@@ -187,9 +187,9 @@ def best_trials(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> lis
 def to_optuna(
     trials: Sequence[FrozenTrial], name: str, directions: Sequence[str], storage: Any
 ) -> optuna.Study:
-    """An Optuna study of those trials that have ended, in ``storage`` (None: in memory).
+    """An Optuna study of the trials that have ended, in ``storage`` (None: in memory).
 
-    Raises UsageError where the storage has a study of this name.
+    Raises UsageError if the storage already has a study of this name.
     """
     import optuna
 
@@ -206,7 +206,7 @@ def to_optuna(
 
 
 def to_dataframe(trials: Sequence[FrozenTrial], n_objectives: int) -> pandas.DataFrame:
-    """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
+    """One row per trial, in the columns of Optuna's ``trials_dataframe``."""
     import pandas as pd
 
     rows = []
@@ -220,7 +220,7 @@ def to_dataframe(trials: Sequence[FrozenTrial], n_objectives: int) -> pandas.Dat
         row |= {f"user_attrs_{name}": value for name, value in trial.user_attrs.items()}
         rows.append(row | {"state": trial.state.name})
     frame = pd.DataFrame(rows)
-    # A name that only some trials have would otherwise follow where it was first met.
+    # Otherwise a name that only some trials have would stand where it first appears.
     order = ("number", "value", "datetime", "duration", "params_", "user_attrs_", "state")
     return frame[
         sorted(frame, key=lambda c: next(i for i, o in enumerate(order) if c.startswith(o)))
@@ -228,7 +228,7 @@ def to_dataframe(trials: Sequence[FrozenTrial], n_objectives: int) -> pandas.Dat
 
 
 def _scores(trial: FrozenTrial, directions: Sequence[str]) -> tuple[float, ...]:
-    """Its values, each so that larger is better."""
+    """The trial's values, each with the sign that makes larger better."""
     pairs = zip(trial.values, directions, strict=True)
     return tuple(value if way == "maximize" else -value for value, way in pairs)
 
@@ -238,5 +238,5 @@ def _feasible(trial: FrozenTrial) -> bool:
 
 
 def _local(at: float) -> datetime:
-    """Optuna's times are local and carry no zone."""
+    """``at`` as local time without a zone, as Optuna has it."""
     return datetime.fromtimestamp(at, tz=UTC).astimezone().replace(tzinfo=None)

@@ -1,9 +1,10 @@
-"""How much of the result each hyperparameter explains, among trials of equal training.
+"""Computes how much of the result each hyperparameter explains, among equally trained trials.
 
-Optuna's functional ANOVA (F. Hutter, H. Hoos, K. Leyton-Brown, ICML 2014): the share of the
-variance over the space that each parameter accounts for alone, by a random forest through the
-results. It is asked about one rung: values of different training say how long a trial ran. Optuna's
-other way, PED-ANOVA, takes a hundredth of the time, and with 20 or 30 trials is often wrong.
+It uses Optuna's functional ANOVA (F. Hutter, H. Hoos, K. Leyton-Brown, ICML 2014): the share of the
+variance over the space that each parameter accounts for alone, by a random forest fitted to the
+results. Only the values at one rung are used, because values after different training mostly show
+how long a trial ran. Optuna's alternative, PED-ANOVA, takes a hundredth of the time, but with 20 or
+30 trials it is often wrong.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
     from ...scheduler.model.study import StrategySpec
 
-#: Below so many trials a share is mostly chance.
+#: The fewest trials. With fewer a share is mostly chance.
 LEAST = 20
-#: At most so many trials are looked at, spread evenly over the study, and so many trees are grown:
+#: The most trials used, spread evenly over the study, and the number of trees. Together they take
 #: half a second for five parameters. All trials of a study of 1,000 would take 13 s.
 MOST, TREES = 200, 16
 
@@ -31,7 +32,7 @@ MOST, TREES = 200, 16
 class Importances:
     """Each parameter's share, 0 to 1, largest first; they sum to 1.
 
-    They are of the values after ``epoch`` (0: of the last ones) of ``trials`` trials.
+    They come from the values of ``trials`` trials after ``epoch`` (0: from their last values).
     """
 
     shares: dict[str, float]
@@ -40,9 +41,9 @@ class Importances:
 
 
 def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importances | None:
-    """Those at the highest rung of ``plan`` that enough trials have reached.
+    """The importances at the highest rung of ``plan`` that enough trials have reached.
 
-    Of several objectives the first one's. None where no rung has ``LEAST`` trials, or where nothing
+    Of several objectives the first one is used. None if no rung has ``LEAST`` trials or if nothing
     varies. The same trials give the same shares.
     """
     trials = [trial for trial in trials if trial.state.name != "FAIL"]
@@ -56,14 +57,14 @@ def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importance
 
 
 def _value(trial: FrozenTrial, epoch: int) -> float | None:
-    """What the trial had after ``epoch``; where that is 0, what it completed with."""
+    """The trial's value after ``epoch``; for epoch 0, the value that it completed with."""
     complete = trial.values[0] if trial.state.name == "COMPLETE" and trial.values else None
     value = trial.intermediate_values.get(epoch) if epoch else complete
     return value if value is not None and math.isfinite(value) else None
 
 
 def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | None:
-    # Here, because it takes seconds: Optuna, and scikit-learn with its importances.
+    # Imported here because it takes seconds: Optuna's importances import scikit-learn.
     import optuna
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
@@ -79,7 +80,7 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
         )
         for trial, value in found
     ]
-    # It has one direction; which one is nothing to a variance.
+    # Optuna needs a direction, but a variance does not depend on it.
     storage = OneStudy(ended, [optuna.study.StudyDirection.MINIMIZE])
     study = optuna.Study("shares", storage, sampler=optuna.samplers.RandomSampler(seed=0))
     evaluator = FanovaImportanceEvaluator(n_trees=TREES, seed=0)

@@ -1,7 +1,7 @@
 """Quasi-random configurations: points of a Sobol sequence, which fill a space more evenly.
 
-Point k of a study depends on (study seed, k) alone, so trial number k gets it however the asks were
-cut. The sequence is scrambled (Owen 1998): its start is as good as its rest. Optuna's
+Point k of a study depends only on (study seed, k), so trial number k gets it however the asks were
+grouped. The sequence is scrambled (Owen 1998), so its start is as good as its rest. Optuna's
 ``QMCSampler`` counts its points in a storage instead.
 """
 
@@ -21,7 +21,7 @@ from optuna.distributions import (
 
 from ...scheduler.model.study import Scalar
 
-#: Points made at once; of a Sobol sequence a power of two.
+#: Points generated at once: a power of two, as a Sobol sequence requires.
 _BLOCK = 64
 
 
@@ -29,7 +29,7 @@ def quasi_random(
     dists: Mapping[str, BaseDistribution], seed: int, number: int
 ) -> dict[str, Scalar]:
     """The configuration of trial ``number``."""
-    names = sorted(dists)  # a coordinate each, whatever the order that the user gave
+    names = sorted(dists)  # one coordinate each, whatever the user's order
     point = _block(len(names), seed, number // _BLOCK)[number % _BLOCK]
     drawn = {name: at(dists[name], float(u)) for name, u in zip(names, point, strict=True)}
     return {name: drawn[name] for name in dists}
@@ -46,13 +46,13 @@ def _block(dimensions: int, seed: int, block: int) -> Any:
 
 
 def at(dist: BaseDistribution, u: float) -> Scalar:
-    """The value of ``dist`` below which lies the share ``u``, in [0, 1), of what it draws."""
+    """The quantile ``u``, in [0, 1), of ``dist``."""
     if isinstance(dist, CategoricalDistribution):
         return dist.choices[int(u * len(dist.choices))]
     assert isinstance(dist, FloatDistribution | IntDistribution)
     low, high = float(dist.low), float(dist.high)
     step = dist.step
-    if step is not None:  # every value has as much room as the others
+    if step is not None:  # every value gets the same share of [0, 1)
         low, high = low - step / 2, high + step / 2
     if dist.log:
         value = math.exp(math.log(low) + u * (math.log(high) - math.log(low)))

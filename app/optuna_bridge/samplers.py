@@ -1,23 +1,23 @@
-"""What to try next: Optuna's samplers, told from the engine's trials.
+"""Proposes configurations by Optuna's samplers, from the engine's trials.
 
-Theory of operation. The engine's trials are the only record; what is kept here is kept for speed
-and changes no answer. For every ask the trials are shown to a fresh Optuna sampler (``optuna_view``
-says as what), so a host rebuilt after a crash answers as the old one would have. CMA-ES and NSGA-II
-keep with each trial the generation that it belongs to. It goes with the answer, into the ledger,
-and is shown again.
+Theory of operation. The engine's trials are the only record. What is cached here is cached for
+speed and changes no answer. For every ask a fresh Optuna sampler is shown the trials, in the form
+that ``study_view`` describes. So a host that is rebuilt after a crash answers as the old one would
+have. CMA-ES and NSGA-II note with each trial the generation that it belongs to. The note is part of
+the answer, is stored in the ledger, and is shown to the sampler again.
 
-What learns compares equals: results at the highest rung that has enough of them; but a generation
-is only full where all of it arrives, so CMA-ES and NSGA-II compare at the lowest one. ``bohb``
-is TPE in the terms of Falkner et al. 2018, section 4.1: with d parameters a model where d + 3
-results are, and every third configuration at random. How many of them count as good is Optuna's
-rule, not the paper's 15 %.
+A sampler that learns compares results of equal training: those at the highest rung that has enough
+of them. CMA-ES and NSGA-II compare at the lowest rung, because only there does a whole generation
+arrive. ``bohb`` is TPE as in Falkner et al. 2018, section 4.1: with d parameters it uses a model
+once there are d + 3 results, and draws every third configuration at random. How many results count
+as good is Optuna's rule, not the paper's 15 %.
 
-Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so that
-they give the same table however the asks were cut. The others depend on what has arrived anyway
-and are seeded by (study seed, ask index). Parameters drawn while an objective runs are seeded by
-(study seed, trial number, name) and drawn each by itself, as Optuna does where a space is
-conditional. So are those of a space that are not always there; they are drawn in any case and left
-out afterwards, so that they do not shift the others.
+Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so they
+give the same table however the asks were grouped. The others depend on what has arrived anyway and
+are seeded by (study seed, ask index). Parameters drawn while an objective runs are seeded by (study
+seed, trial number, name) and drawn independently, as Optuna does for conditional spaces. The same
+holds for conditional parameters of a space. They are always drawn, and left out afterwards where
+they are inactive, so that they do not shift the others.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ from .explore import explored
 from .quasi_random import quasi_random
 from .study_view import View
 
-#: Trials that a Gaussian process reads, the newest ones: its time grows with their cube, and the
-#: scheduler waits for it. One more configuration takes it about a second here.
+#: The number of newest trials that a Gaussian process reads. Its time grows with their cube, and
+#: the scheduler waits for it: with this many, one configuration takes about a second.
 GP_MOST = 100
-#: Samplers that keep something with each trial.
+#: Samplers that note something with each trial.
 NOTING = ("cmaes", "nsga2")
 
 
@@ -71,7 +71,7 @@ class SamplerHost:
     """Answers ``Ask`` and define-by-run suggestions for any number of studies."""
 
     def __init__(self) -> None:
-        # One view a study for asks, and in define-by-run one for each (name, range) drawn.
+        # One view per study for asks, and in define-by-run one for each (name, range) drawn.
         self._views: dict[str, dict[tuple[str, str] | None, View]] = {}
 
     def ask(
@@ -84,8 +84,8 @@ class SamplerHost:
     ) -> Answer:
         """Up to ``n`` configurations for new trials.
 
-        ``trials`` are all trials of the study so far, ``index`` counts its asks. ``enqueued``
-        configurations of the user come first; names that they leave out are drawn.
+        ``trials`` are all trials of the study so far; ``index`` counts its asks. The user's
+        ``enqueued`` configurations come first, and names that they leave out are drawn.
         """
         fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
         wanted = fixed + [{} for _ in range(n - len(fixed))]
@@ -103,12 +103,12 @@ class SamplerHost:
             sampler = model
             if sampler is None or (spec.sampler == "bohb" and number % 3 == 0):
                 sampler = _random(spec, "trial", number)
-            if spec.space is None:  # drawn as its objective runs, in this generation
+            if spec.space is None:  # drawn while its objective runs, in this generation
                 assert isinstance(model, NSGAIISampler)
                 model.get_trial_generation(view.study(), view.running(number))
                 answers.append(tuple(params.items()))
                 continue
-            # Drawn whole even where the user fixed a part: his values do not shift the others.
+            # Drawn completely even where the user fixed a part, so that this shifts no other value.
             if spec.sampler == "qmc":
                 drawn = quasi_random(dists, spec.seed, number) | params
             else:
@@ -121,7 +121,7 @@ class SamplerHost:
         return Answer(tuple(answers), False, tuple(notes) if spec.sampler in NOTING else ())
 
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
-        """The configuration of trial ``number``, which is forked from one with ``params``."""
+        """The configuration of trial ``number``, which is forked from a trial with ``params``."""
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         view = View(spec, dists)
         drawn = _draw(spec, _random(spec, "trial", number), view, view.running(number))
@@ -132,7 +132,7 @@ class SamplerHost:
     ) -> Scalar:
         """A value for ``name`` of a running define-by-run ``trial``; ``trials`` are all so far.
 
-        Of the others only this parameter matters, and only where it is within this range.
+        Of the other trials only this parameter is used, and only where it lies within this range.
         """
         dists = {name: json_to_distribution(distribution)}
         key = (name, distribution)
@@ -147,22 +147,22 @@ class SamplerHost:
         return _draw(spec, sampler, view, view.running(trial.number, notes=trial.notes))[name]
 
     def forget(self, study: str) -> None:
-        """The study is over: drop what was kept for speed."""
+        """Drop what is cached for a study, which is over."""
         self._views.pop(study, None)
 
 
 def _grid(
     spec: StudySpec, space: Space, wanted: Sequence[Mapping[str, Scalar]], trials: Sequence[Trial]
 ) -> Answer:
-    """The first points, in the order of the space, that no trial has; and whether none are left."""
+    """The first grid points, in the order of the space, that no trial has, and if that is all."""
     tried = {trial.params for trial in trials}
     whole = partial(_points, space, spec.conditions)
     rest = (point for point in whole({}) if point not in tried)
     answers: list[Params] = []
     for fixed in wanted:
         if fixed:
-            # A value of the user's narrows the grid, even if it is not on it; and what he wants
-            # again he gets again.
+            # A value that the user fixed narrows the grid, even if it is not on the grid. A
+            # configuration that the user enqueues again is run again.
             first = next(whole(fixed))
             point = next((p for p in whole(fixed) if p not in tried), first)
         else:
@@ -178,7 +178,7 @@ def _grid(
 def _points(
     space: Space, conditions: Sequence[Condition], fixed: Mapping[str, Scalar]
 ) -> Iterator[Params]:
-    """The grid's points, the last name turning fastest; one by one, because an axis may be long."""
+    """The grid's points, the last name varying fastest, generated lazily: an axis may be long."""
     axes = [
         (name, [fixed[name]] if name in fixed else grid_values(name, text)) for name, text in space
     ]
@@ -198,7 +198,7 @@ def _points(
 
 
 def _number(spec: StudySpec, *seed: object) -> int:
-    """32 bits that depend on the study's seed and on ``seed``."""
+    """A 32-bit seed that depends on the study's seed and on ``seed``."""
     digest = hashlib.sha256(json.dumps([spec.seed, *seed]).encode()).digest()
     return int.from_bytes(digest[:4], "big")
 
@@ -208,13 +208,13 @@ def _random(spec: StudySpec, *seed: object) -> RandomSampler:
 
 
 def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | None:
-    """The sampler that learns from results; None where the study's does not."""
+    """The sampler that learns from results; None if the study's sampler does not."""
     number, given = _number(spec, *seed), json.loads(spec.sampler_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         match spec.sampler:
             case "tpe":
-                # Two said outright, for their defaults differ between releases of Optuna.
+                # Two options are explicit because their defaults differ between Optuna's releases.
                 return TPESampler(
                     **{"multivariate": True, "constant_liar": True} | given, seed=number
                 )
@@ -231,7 +231,7 @@ def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | Non
 
 
 def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
-    """Show the sampler what it may compare: a rung counts from so many results on."""
+    """Show the sampler the results that it may compare, those of one rung."""
     given: dict[str, int] = json.loads(spec.sampler_options)
     least = given.get("n_startup_trials", 10)
     if spec.sampler == "bohb":
@@ -247,7 +247,7 @@ def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
 
 
 def _ancestors(view: View, name: str, trial: Trial) -> bool:
-    """Leave those of earlier generations that have ``name``; whether two are there, for a child."""
+    """Keep the trials of earlier generations that have ``name``; whether there are two parents."""
     key = NSGAIISampler._get_generation_key()
     generation = json.loads(trial.notes or "{}").get(key, 0)
     view.shown = [
@@ -263,7 +263,7 @@ def _ancestors(view: View, name: str, trial: Trial) -> bool:
 def _draw(
     spec: StudySpec, sampler: BaseSampler, view: View, trial: FrozenTrial
 ) -> dict[str, Scalar]:
-    """One configuration: drawn jointly where the sampler can and should, else name by name."""
+    """One configuration, drawn jointly where the sampler supports it, otherwise name by name."""
     joint = json.loads(spec.sampler_options).get("multivariate", True)
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
@@ -274,8 +274,8 @@ def _draw(
         if name not in left_out
         and not (spec.sampler == "cmaes" and isinstance(dist, CategoricalDistribution))
     }
-    # One thread: the scheduler's machine mostly trains as well, and threads that wait for each
-    # other on busy cores take a GP ten times as long.
+    # One thread: the scheduler's machine usually trains as well, and on busy cores a GP takes ten
+    # times as long with threads that wait for each other.
     with threadpool_limits(1) if spec.sampler == "gp" else nullcontext():
         drawn = sampler.sample_relative(study, trial, together) if joint and together else {}
     for name, dist in free.items():
@@ -295,7 +295,7 @@ def _only(dist: BaseDistribution) -> Scalar:
 
 
 def _plain(dist: BaseDistribution, value: Any) -> Scalar:
-    """``value`` as JSON knows it: NumPy's numbers are not Python's."""
+    """``value`` as a JSON scalar: NumPy's numbers become Python's."""
     if isinstance(dist, CategoricalDistribution):
         return dist.choices[dist.choices.index(value)]
     return int(value) if isinstance(dist, IntDistribution) else float(value)

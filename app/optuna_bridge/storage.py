@@ -1,11 +1,12 @@
-"""The ledger as a storage of Optuna's, read-only: for optuna-dashboard, plots and importances.
+"""The ledger as a read-only storage of Optuna, for optuna-dashboard, plots and importances.
 
-Nothing is copied. Reads are incremental: one query says whether anything has happened at all since
-the last one; if so, the trials of the study that is asked for are read, and only its new epochs.
+Nothing is copied. Reads are incremental: one query tells whether anything has happened since the
+last read. If so, the trials of the requested study are read again, and only its new epochs.
 
-Optuna's ids are whole numbers. A study's is the second in which it was created, so that ids are the
-same in every process and in the order of the studies; of two in one second the later one has the
-next. A trial's is its study's id, shifted, and its number. Both are exact in JavaScript.
+Optuna's ids are whole numbers. A study's id is the second in which it was created, so ids are the
+same in every process and follow the order of the studies. Of two studies in one second the later
+one has the next number. A trial's id is its study's id, shifted, plus its number. JavaScript holds
+both exactly.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _NUMBER = 20
 def storage() -> BaseStorage:
     """This installation's studies as a storage for Optuna's own tools, read-only.
 
-    As in ``optuna.load_study(study_name="digits", storage=penstock.storage())``. What would write
-    raises UsageError; BackendError where the ledger does not answer.
+    For example ``optuna.load_study(study_name="digits", storage=penstock.storage())``. Methods that
+    would write raise UsageError. Raises BackendError if the ledger does not answer.
     """
     return LedgerStorage(Reader(load().ledger_url))
 
@@ -78,7 +79,7 @@ class LedgerStorage(BaseStorage):
             ]
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        """The newest study of this name, or that of this id of Penstock's. KeyError if absent."""
+        """The newest study of this name, or the one with this Penstock id. KeyError if absent."""
         with self._lock:
             self._look()
             for number, row in reversed(self._studies.items()):
@@ -204,7 +205,7 @@ def _directions(row: StudyRow) -> list[StudyDirection]:
 
 
 def _attributes(row: StudyRow) -> dict[str, Any]:
-    """What the dashboard shows of a study beside its trials."""
+    """What the dashboard shows of a study besides its trials."""
     return {
         "id": row.id,
         "status": row.status,
@@ -217,7 +218,7 @@ def _attributes(row: StudyRow) -> dict[str, Any]:
 
 
 def _system(row: StudyRow) -> dict[str, Any]:
-    """Where Optuna looks for what a value is called: ``Study.metric_names``."""
+    """The attribute in which Optuna looks for the names of values (``Study.metric_names``)."""
     return {"study:metric_names": [each.metric for each in row.objectives]}
 
 

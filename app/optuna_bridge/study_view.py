@@ -1,20 +1,21 @@
-"""A study's trials as Optuna's samplers read them, kept up to date from the engine's own.
+"""A study's trials as Optuna's samplers read them, kept up to date from the engine's trials.
 
-What Optuna calls COMPLETE, FAIL and RUNNING is decided by the results at hand:
+A trial is COMPLETE, FAIL or RUNNING in Optuna's sense by these rules:
 
-* under a strategy with rungs, results are shown of one rung only: the highest that enough trials
-  have reached (CMA-ES, NSGA-II: the lowest). Those are COMPLETE with their value there, also while
-  they are paused, promoted or stopped; so values of equal training are compared, and a sampler
-  learns from them at once;
-* without rungs a completed trial is COMPLETE;
-* a failed or cancelled one is FAIL, and one without a result yet RUNNING: TPE keeps away from it
-  (constant liar).
+* Under a strategy with rungs, results of one rung only are shown: the highest that enough trials
+  have reached (CMA-ES, NSGA-II: the lowest). These trials are COMPLETE with their value at that
+  rung, also while they are paused, promoted or stopped. So values of equal training are compared,
+  and a sampler learns from them at once.
+* Without rungs a completed trial is COMPLETE.
+* A failed or cancelled trial is FAIL. A trial without a result yet is RUNNING, and TPE avoids its
+  surroundings (constant liar).
 
-Optuna's own way, PRUNED at the last rung, has TPE take any trial of a higher rung for a better one.
-With promotions that is the few that came first, and TPE stays with them (docs/measured.md).
+Optuna's own convention, PRUNED at the last rung, makes TPE rank any trial of a higher rung as
+better. With promotions these are the few that came first, and TPE stays near them
+(docs/measured.md).
 
-A trial goes from one rung to another, which no storage of Optuna's allows: therefore one of our
-own, that stores nothing and shows what the engine's trials say.
+A trial moves from one rung to another, which no storage of Optuna allows. So this module has a
+storage of its own, which stores nothing and shows the state of the engine's trials.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _GONE = (TrialState.FAILED, TrialState.CANCELLED)
 
 
 class View:
-    """The trials of one study over ``dists``, each converted once for each of its results."""
+    """The trials of one study over ``dists``, each converted once per result."""
 
     def __init__(self, spec: StudySpec, dists: Distributions) -> None:
         self.dists = dists
         self.directions = [StudyDirection[each.direction.upper()] for each in spec.objectives]
         self.shown: list[FrozenTrial] = []
-        #: What the sampler noted since the trials were shown: with a trial, and of the study.
+        #: What the sampler noted with trials and with the study since the trials were shown.
         self.noted: dict[int, dict[str, Any]] = {}
         self.noted_of_study: dict[str, Any] = {}
         self._looks = looks_of(spec.strategy)
@@ -60,9 +61,10 @@ class View:
         least: int | None,
         others: Sequence[Observation] = (),
     ) -> None:
-        """Show these trials; of the rungs the highest that ``least`` of them have reached.
+        """Show these trials at the highest rung that ``least`` of them have reached.
 
-        None: the lowest. Results of ``others`` count and are shown where they have a value there.
+        None: at the lowest rung. Results of ``others`` count and are shown if they have a value at
+        that rung.
         """
         counts = Counter(epoch for trial in trials for epoch in trial.values)
         counts += Counter(epoch for each in others for epoch in self._values(each))
@@ -95,32 +97,32 @@ class View:
     def running(
         self, number: int, params: Mapping[str, Scalar] | None = None, notes: str = ""
     ) -> FrozenTrial:
-        """A trial without results; its parameters as far as they are known."""
+        """A trial without results, with the parameters known so far."""
         known = json.loads(notes) if notes else {}
         return self._frozen(number, OptunaState.RUNNING, None, params or {}, known)
 
     def notes_of(self, number: int) -> str:
-        """What the sampler noted with a trial (JSON); empty where it noted nothing."""
+        """What the sampler noted with a trial, as JSON; empty if nothing."""
         return json.dumps(self.noted[number], sort_keys=True) if number in self.noted else ""
 
     def study(self) -> optuna.Study:
-        """What samplers take for the study. Made anew for each draw, because Optuna's caches."""
-        # A Study wants a sampler of its own; ours are handed the study instead.
+        """The study that samplers see. It is new for each draw, because Optuna's study caches."""
+        # A Study needs a sampler; ours are given the study as an argument instead.
         return optuna.Study("view", _Storage(self), sampler=_UNUSED)
 
     def _values(self, known: Observation) -> dict[int, float]:
-        """By rung; the whole training is the last one, or 0 where there are no rungs."""
+        """Values by rung. The last rung, or 0 without rungs, stands for the whole training."""
         whole = {} if known.value is None else {max(self._looks, default=0): known.value}
         return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
 
     def _fits(self, name: str, value: Scalar) -> bool:
-        """Another trial may have drawn the name from another range, or be the user's own idea."""
+        """Whether ``value`` is in our range: trials may have other ranges, or a user's values."""
         if name not in self.dists:
             return False
         dist = self.dists[name]
         try:
             return dist._contains(dist.to_internal_repr(value))
-        except ValueError:  # not one of the choices, or no number at all
+        except ValueError:  # not one of the choices, or not a number
             return False
 
     def _frozen(
@@ -148,7 +150,7 @@ class View:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """What the sampler noted with a trial, and its constraints as Optuna has them."""
+    """What the sampler noted with a trial, and the trial's constraints in Optuna's form."""
     found: dict[str, Any] = json.loads(trial.notes) if trial.notes else {}
     if trial.constraints:
         found["constraints"] = [excess for _, excess in trial.constraints]
@@ -156,9 +158,9 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 class OneStudy(InMemoryStorage):
-    """The trials that it is given as a storage that samplers and evaluators read.
+    """A storage with the given trials, for samplers and evaluators to read.
 
-    Making a study in Optuna's own costs a line in the log.
+    Creating a study in Optuna's own storage would write a line to the log.
     """
 
     def __init__(self, trials: list[FrozenTrial], directions: list[StudyDirection]) -> None:
@@ -167,11 +169,11 @@ class OneStudy(InMemoryStorage):
         self._directions = directions
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        """There is one study."""
+        """The id of the one study."""
         return 0
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        """Its directions."""
+        """The study's directions."""
         return self._directions
 
     def get_all_trials(
@@ -180,27 +182,27 @@ class OneStudy(InMemoryStorage):
         deepcopy: bool = True,
         states: Container[OptunaState] | None = None,
     ) -> list[FrozenTrial]:
-        """All of them, or those in these states."""
+        """All trials, or those in these states."""
         return [trial for trial in self._shown if states is None or trial.state in states]
 
 
 class _Storage(OneStudy):
-    """What a sampler reads and notes, over a view."""
+    """The storage of a view: samplers read its trials and write their notes."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view.shown, view.directions)
         self._view = view
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """CMA-ES and NSGA-II need this again. TPE notes its joint draw here, which nobody reads."""
+        """Keep what CMA-ES and NSGA-II need again. TPE's notes of joint draws are never read."""
         self._view.noted.setdefault(trial_id, {})[key] = value
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """NSGA-II remembers a generation's parents, for as long as the same trials are shown."""
+        """Keep NSGA-II's parents of a generation for as long as the same trials are shown."""
         self._view.noted_of_study[key] = value
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """What it remembers."""
+        """What the sampler noted with the study."""
         return self._view.noted_of_study
 
 

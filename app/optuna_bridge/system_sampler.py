@@ -1,7 +1,7 @@
-"""System configurations worth trying, by Optuna's TPE over the space of knobs.
+"""Proposes system configurations to try, by Optuna's TPE over the space of knobs.
 
-The same question has the same answer: the model is made anew from what the question says, and its
-random numbers are seeded by it. Knobs have a few values each, so the space is one of choices.
+The same question gives the same answer: both the model and the seed of its random numbers come from
+the question alone. Knobs have a few values each, so all parameters of the space are categorical.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from optuna.trial import TrialState, create_trial
 from ...profiling.knobs.knobs import SystemConfig
 from ...scheduler.model.decisions import AskConfigs
 
-#: Configurations that one answer has at most: as many race at a time.
+#: The most configurations in one answer: as many race at a time.
 TOGETHER = 4
-#: Draws for each of them: TPE proposes again what it likes.
+#: Draws per configuration, because TPE may propose the same one again.
 DRAWS = 8
 
 
 def propose(ask: AskConfigs) -> tuple[SystemConfig, ...]:
-    """Up to ``TOGETHER`` configurations that were not tried; none where nothing new is proposed.
+    """Up to ``TOGETHER`` untried configurations; none if TPE proposes nothing new.
 
-    What was seen is shown as a minimisation of mean log ratios, the default as 0 (it is what all
-    others are relative to), and what cannot be run as a failed trial.
+    TPE minimises the mean log ratio of a configuration to the default, which itself counts as 0. A
+    configuration that cannot be run counts as a failed trial.
     """
     space: dict[str, BaseDistribution] = {
         name: CategoricalDistribution((None, *values)) for name, values in ask.choices

@@ -1,8 +1,8 @@
 """What all charts share: figures as plain JSON values, colours, axes, units and lanes.
 
-Colours of text, grid and background are the page's business (light or dark); a trial's own colour
-is set here, and is the same in every chart: from sand (worst) over green to blue (best), by rank.
-Text of the user is escaped for Plotly, which reads a little HTML in labels.
+The page sets the colours of text, grid and background (light or dark). A trial's own colour is set
+here and is the same in every chart: from sand (worst) over green to blue (best), by rank. Users'
+text is escaped for Plotly, which interprets some HTML in labels.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 Figure = dict[str, Any]
 
-#: Colour stops from the worst trial to the best; told apart by colour-blind readers, and on both
-#: light and dark paper.
+#: Colour stops from the worst trial to the best. Colour-blind readers can tell them apart, on a
+#: light and on a dark page.
 SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
 UNRANKED = "#98a2ad"
-#: Studies side by side, told apart by colour-blind readers (M. Okabe, K. Ito).
+#: Colours of studies in one chart, which colour-blind readers can tell apart (M. Okabe, K. Ito).
 STUDIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-#: Heights in pixels: a lane where there are many, another lane, what is around them, the least.
+#: Heights in pixels: a narrow lane, a normal lane, the margins around them, the least in all.
 NARROW_LANE, LANE, MARGIN, LEAST_HEIGHT = 18, 34, 96, 170
-#: With more lanes than this each is a narrow one.
+#: With more lanes than this all are narrow.
 WIDE_LANES = 16
 #: An axis is logarithmic when its values are positive and span more than this factor.
 LOG_SPAN = 50.0
 
 
 def escape(text: object) -> str:
-    """Text for a Plotly label, where it reads as it stands."""
+    """``text`` escaped for a Plotly label, which then shows it unchanged."""
     return html.escape(str(text), quote=False)
 
 
@@ -59,7 +59,7 @@ def shade(share: float) -> str:
 
 
 def unit_of(span: float) -> tuple[float, str]:
-    """The unit that makes ``span`` seconds readable: seconds in it, and its name."""
+    """The best unit to show ``span`` seconds in: its length in seconds, and its name."""
     for seconds, name in ((3600.0, "h"), (60.0, "min")):
         if span >= 3 * seconds:
             return seconds, name
@@ -72,17 +72,17 @@ def is_log(values: Sequence[float]) -> bool:
 
 
 def lanes_height(lanes: int) -> int:
-    """Pixels that a chart of so many lanes is high."""
+    """The height in pixels of a chart with this many lanes."""
     return max(LEAST_HEIGHT, MARGIN + lanes * (LANE if lanes <= WIDE_LANES else NARROW_LANE))
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis called ``title``, with ``more`` of Plotly's settings."""
+    """A Plotly axis titled ``title``, with the settings ``more``."""
     return {"title": {"text": escape(title)}, **more}
 
 
 def summary(trial: TrialRow) -> str:
-    """Hover text: the trial, its state and parameters, a line each."""
+    """Hover text: the trial, its state and its parameters, one line each."""
     lines = [f"<b>trial {trial.number}</b> · {escape(trial.state)} · {count(trial.epoch, 'epoch')}"]
     lines += [f"{escape(name)} = {escape(number(v))}" for name, v in trial.params.items()]
     return "<br>".join(lines)

@@ -1,7 +1,7 @@
-"""Several studies on one page: who was better when, what was set otherwise, and their best trials.
+"""Compares several studies on one page: best values over time, settings, and best trials.
 
-The page's frame (style, charts, footer) is the report's. Only studies of one metric and one
-direction are compared: other values cannot be.
+The page's frame (style, charts, footer) is the report's. Only studies with the same metric and
+direction can be compared.
 """
 
 from __future__ import annotations
@@ -32,26 +32,30 @@ if TYPE_CHECKING:
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
-#: Not settings, or shown in words of their own.
+#: Fields that are not settings, or that are shown in another form.
 _NOT_SETTINGS = {"id", "name", "code", "space", "strategy", "sampler"}
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A study with all that is compared; ``colour`` is its own in the charts."""
+    """A study with everything that is compared."""
 
     study: StudyRow
     spec: StudySpec
+    #: All its trials, by number.
     trials: Sequence[TrialRow]
+    #: All its accepted epochs, in order.
     epochs: Sequence[EpochRow]
     stand: Standing
+    #: Its colour in the charts.
     colour: str
 
 
 def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Path:
-    """Write the comparison to ``path`` (its folder is made) and return the path.
+    """Write the comparison to ``path`` (its folder is created) and return the path.
 
-    UsageError where the studies cannot be compared, are unknown, or the file cannot be written.
+    Raises UsageError if the studies are unknown or cannot be compared, or the file cannot be
+    written.
     """
     rows = [reader.study(each) for each in study_ids]
     check_comparable(rows)
@@ -67,7 +71,7 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
 
 
 def check_comparable(rows: Sequence[StudyRow]) -> None:
-    """Raise UsageError where one study is named twice, or they were not after the same."""
+    """Raise UsageError if a study is named twice, or metrics or directions differ."""
     ids = [row.id for row in rows]
     if len(set(ids)) < len(ids):
         raise UsageError.refuse("STUDY", ", ".join(ids), "each study once")
@@ -80,7 +84,7 @@ def check_comparable(rows: Sequence[StudyRow]) -> None:
 
 
 def render(studies: Sequence[Compared], now: datetime) -> str:
-    """The page as text; ``now`` is when it was made."""
+    """The page as text; ``now`` is when it was created."""
     first = studies[0].study
     curves = [(s.study, s.colour, _progress(s)) for s in studies]
     names = ", ".join(escape(s.study.name) for s in studies)
@@ -104,8 +108,8 @@ def render(studies: Sequence[Compared], now: datetime) -> str:
 def _progress(of: Compared) -> list[tuple[int, float, float]]:
     """(epochs accepted so far, seconds since submission, value), in order.
 
-    Trials that failed or violate a constraint are left out: they are nobody's best. An objective
-    that reports nothing has its trials' values.
+    Trials that failed or violate a constraint are left out, because they are never the best. For an
+    objective that reports nothing, the values of its trials are used.
     """
     out = {t.id for t in of.trials if t.state == TrialState.FAILED or not t.feasible}
     if of.epochs:
@@ -152,7 +156,7 @@ def _differing(studies: Sequence[Compared]) -> str:
 
 
 def _settings(spec: StudySpec) -> dict[str, str]:
-    """What was set, by a readable name."""
+    """The study's settings by readable names."""
     found = {
         "strategy": strategy_words(spec),
         "sampler": escape(label(spec.sampler)),
@@ -191,7 +195,7 @@ def _named(of: Compared) -> str:
 
 
 def _table(studies: Sequence[Compared], cells: Mapping[str, Mapping[str, str]]) -> str:
-    """A column a study; ``cells`` are HTML by study and row. What one does not have is a dash."""
+    """A table with a column per study. ``cells`` are HTML by study and row; a dash if missing."""
     names = dict.fromkeys(name for each in cells.values() for name in each)
     head = "".join(f"<th>{_named(each)}</th>" for each in studies)
     rows = "".join(

@@ -63,10 +63,10 @@ def history(
 
 
 def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """The trials by their first two objectives, the Pareto front joined; hollow: not feasible.
+    """The trials by their first two objectives, with a line along the Pareto front.
 
-    None with one objective, and where no trial has values. Of more than two objectives the others
-    are in the hover text: a trial of the front may then look as if another one beat it.
+    Infeasible trials are hollow. None with one objective, or if no trial has values. Further
+    objectives are shown only in the hover text, so a trial of the front may look beaten.
     """
     order = ranked(study, trials)
     if not study.further or not order:
@@ -111,7 +111,7 @@ def best_so_far(
 ) -> Figure | None:
     """Each study's best value by ``epochs`` of training or by ``time``, a line each in its colour.
 
-    A curve's points are (epochs so far, seconds, value) in order. None where none can be drawn.
+    A curve's points are (epochs so far, seconds, value), in order. None if no curve can be drawn.
     """
     if by == "epochs":
         scale, title = 1.0, "epochs of training"
@@ -142,7 +142,7 @@ def best_so_far(
 
 
 def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float | None]:
-    """The best of ``values`` up to each of them; None is nobody's best."""
+    """The best of ``values`` up to each of them; None is never the best."""
     best: float | None = None
     found = []
     for value in values:
@@ -155,7 +155,7 @@ def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float
 def learning_curves(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """The metric over epochs, a line a trial; the best one is drawn last and thickest."""
+    """The metric over epochs, a line per trial; the best one is drawn last and thickest."""
     curves: dict[str, list[EpochRow]] = {}
     for row in sorted(epochs, key=lambda row: row.epoch):
         if math.isfinite(row.value):
@@ -176,7 +176,7 @@ def learning_curves(
         traces.append(
             {
                 "type": "scatter",
-                # A curve of one point is no line: the dot is all there is to see.
+                # Markers, because a curve of one point has no line.
                 "mode": "lines+markers",
                 "name": f"trial {trial.number}",
                 "x": [row.epoch for row in rows],
@@ -200,7 +200,7 @@ def learning_curves(
 def timeline(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """Which device and slot ran which trial when: a bar for epochs that ran on without a gap."""
+    """Which device and slot ran which trial when: a bar for each run of epochs without a gap."""
     if not epochs:
         return None
     known = {trial.id: trial for trial in trials}
@@ -226,7 +226,7 @@ def timeline(
     scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
     spans = [(bar[0].at - bar[0].seconds, bar[-1].at) for bar in bars]
     names = [known[bar[0].trial] for bar in bars]
-    # From the first epoch on: services that took long to start would press the rest together.
+    # The axis begins at the first epoch: a long start-up would squeeze the rest.
     begin = (min(start for start, _ in spans) - study.created_at) / scale
     end = (max(end for _, end in spans) - study.created_at) / scale
     edge = (end - begin) / 60

@@ -40,9 +40,9 @@ def _html(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table: its head, what a trial sorts by (None: last), and the cell's HTML.
+    """A column of the table: its head, the sort key of a trial (None: last), and the cell's HTML.
 
-    ``first`` is the direction of a first click; ``kind`` the CSS class, ``n`` for numbers.
+    ``first`` is the direction of the first click. ``kind`` is the CSS class, ``n`` for numbers.
     """
 
     title: str
@@ -66,7 +66,7 @@ class Column:
 
 
 def table(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> str:
-    """All trials, best first, those without a result last; with its tools to filter and sort."""
+    """All trials, best first and those without a result last, with controls to filter and sort."""
     if not trials:
         return '<p class="none">No trial was proposed yet.</p>'
     order = ranked(study, trials)

@@ -1,7 +1,7 @@
-"""Where forked trials come from (population based training): a chart for the report.
+"""Draws where forked trials come from (population based training), for the report.
 
-A lane a trial, along the epochs that are its own. An arrow leads from the trial whose state was
-taken over, after the epoch where it was, to the one that goes on from it.
+Each trial has a lane along its own epochs. An arrow leads from the trial whose state was taken, at
+the epoch of that state, to the trial that continues it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECTION = (
 
 
 def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """The chart of a study with forked trials, None of another one."""
+    """The chart of a study with forked trials; None of any other study."""
     forked = [trial for trial in trials if trial.origin_trial is not None]
     if not forked:
         return None

@@ -1,8 +1,8 @@
-"""The frame of the pages that we write: style, charts and footer around the body of each.
+"""Puts the body of a page into the common frame: style, charts and footer.
 
-A page carries its style, its code and, for charts, plotly.js in itself, and forbids itself any
-network access. Text of the user reaches it in two ways only: through ``html.escape`` into the page,
-and as JSON into the charts; so a study may be named ``<script>``.
+A page contains its style, its code and, for charts, plotly.js, and forbids all network access.
+Users' text enters it in two ways only: through ``html.escape`` into the page, and as JSON into the
+charts. So even a study named ``<script>`` is harmless.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .charts import SCALE
 
 
 def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now: datetime) -> str:
-    """The page whose header and main are in the file ``template`` beside this one.
+    """The page whose header and main are in the file ``template`` next to this module.
 
-    ``parts`` are HTML by the name of their placeholder. Without ``charts`` it needs no plotly.js.
+    ``parts`` are HTML by the name of their placeholder. Without ``charts`` it has no plotly.js.
     """
     library, size = "", ""
     if charts:
@@ -43,7 +43,7 @@ def page(template: str, parts: Mapping[str, str], charts: Mapping[str, Any], now
         Path(__file__).with_name(name).read_text(encoding="utf-8")
         for name in ("frame.html", template)
     )
-    # One pass: what is put in is never searched for placeholders again.
+    # One pass: inserted text is never searched for placeholders.
     whole = frame.replace("{{body}}", body)
     return encodable(re.sub(r"\{\{(\w+)\}\}", lambda match: known[match[1]], whole))
 

@@ -1,4 +1,4 @@
-"""The report's charts of parameters: what each matters, and which values went with which result."""
+"""The report's charts of parameters: how important each is, and which values gave which result."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow
     from ..optuna_bridge.importances import Importances
 
-#: So few different numbers are drawn as places of their own, evenly spaced (32, 64, 128, 256).
+#: Up to this many different numbers are drawn evenly spaced, as choices are (32, 64, 128, 256).
 FEW = 6
 
 
 def importances(found: Importances) -> Figure:
-    """A bar a parameter, the most important one on top."""
+    """One bar per parameter, the most important one on top."""
     names = [escape(name) for name in reversed(found.shares)]
     shares = list(reversed(found.shares.values()))
     trace = {
@@ -42,14 +42,14 @@ def importances(found: Importances) -> Figure:
 
 
 def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """Parameters and result of every trial with a value, a line each. None below two of them."""
+    """Parameters and result of every trial with a value, a line each. None for fewer than two."""
     order = ranked(study, trials)[::-1]
     if len(order) < 2:
         return None
     names = dict.fromkeys(name for trial in trials for name in trial.params)
     dimensions = [
         _dimension(name, [trial.params.get(name) for trial in order])
-        # A parameter that was the same everywhere explains nothing.
+        # A parameter with the same value everywhere explains nothing.
         for name in names
         if len({repr(trial.params.get(name)) for trial in order}) > 1
     ]
@@ -66,7 +66,7 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 
 
 def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """One axis: places for choices and for few numbers, powers of ten where numbers span far."""
+    """One axis: evenly spaced for choices and few numbers, logarithmic for wide ranges."""
     numbers = [float(v) for v in values if _is_number(v)]
     if len(numbers) < len(values) or len(set(numbers)) <= FEW:
         texts = {number(v): v for v in values}

@@ -1,6 +1,6 @@
-"""The report of a study: one HTML file that opens anywhere, also off line and years later.
+"""Writes the report of a study: one HTML file that opens anywhere, offline and years later.
 
-A running, failed or empty study has a report too: it says what is there.
+A running, failed or empty study also has a report, of whatever exists.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..views.utilisation import Usage
 
 
-#: So many trials of a front are listed; the table has all.
+#: The number of trials of a front that are listed; the table has all.
 FRONT_SHOWN = 8
 #: The section of a study with several objectives.
 PARETO = (
@@ -54,10 +54,10 @@ PARETO = (
 
 
 def write_report(reader: Reader, study_id: str, path: Path) -> Path:
-    """Write the report of ``study_id`` to ``path`` (its folder is made) and return the path.
+    """Write the report of ``study_id`` to ``path`` (its folder is created) and return the path.
 
-    The file appears whole or not at all. Raises UsageError when the study is unknown or the file
-    cannot be written.
+    The file is written completely or not at all. Raises UsageError if the study is unknown or the
+    file cannot be written.
     """
     study = reader.study(study_id)
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
@@ -72,7 +72,7 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
 
 
 def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> str:
-    """HTML of who shared a device with whom: trials of this study and of those beside it."""
+    """HTML of which trials shared a device, of this study and of others at the same time."""
     if not epochs:
         return ""
     others = beside(reader, study, study.finished_at or max(row.at for row in epochs))
@@ -85,7 +85,7 @@ def _importances(
 ) -> Importances | None:
     if len(trials) < LEAST:
         return None
-    # Here, because it imports Optuna, which takes a second.
+    # Imported here because it imports Optuna, which takes a second.
     from ..optuna_bridge.frozen_trials import Results
 
     plan = spec_from_json(study.spec_json).strategy
@@ -103,7 +103,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     energy: str = "",
     sharing: str = "",
 ) -> str:
-    """The page as text; ``now`` is when it was made, ``sharing`` HTML of who shared a device."""
+    """The page as text; ``now`` is when it was created, ``sharing`` HTML of shared devices."""
     spec = spec_from_json(study.spec_json)
     stand = standing(study, spec.strategy, trials, epochs)
     system = system or SystemSection()
@@ -212,7 +212,7 @@ def _best(study: StudyRow, best: TrialRow | None, epochs: Sequence[EpochRow]) ->
 
 
 def _front(study: StudyRow, best: Sequence[TrialRow]) -> str:
-    """The trials of the front, best by the first objective first; those there is room for."""
+    """The first ``FRONT_SHOWN`` trials of the front, ordered by the first objective."""
     if not best:
         return '<p class="none">No trial has a result.</p>'
     shown = {f"trial {trial.number}": scores(study, trial) for trial in best[:FRONT_SHOWN]}
@@ -222,7 +222,7 @@ def _front(study: StudyRow, best: Sequence[TrialRow]) -> str:
 
 
 def _shares(study: StudyRow, shares: Importances | None) -> str:
-    """What the chart of importances is of."""
+    """A sentence about what the chart of importances shows."""
     if shares is None:
         return f"They need {LEAST} trials with results after the same epoch."
     when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
@@ -266,7 +266,7 @@ def _constraints(spec: StudySpec) -> str:
 
 
 def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]:
-    """What is promised of the bits, and where the signature that they depend on has changed."""
+    """The promise about bits, and where the signature that they depend on has changed."""
     if spec.contract == "objective":
         return {}
     facts: dict[str, object] = {"Exactness": spec.exactness}
@@ -278,5 +278,5 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
 
 
 def code_name(target: str) -> str:
-    """``/a/b/script.py:attr`` as ``script.py:attr``: a report is passed on, folders stay home."""
+    """``/a/b/script.py:attr`` as ``script.py:attr``: a report is shared, folders are private."""
     return target.rpartition("/")[2]

@@ -1,7 +1,7 @@
-"""The pictures of system parameters: profiles over epochs, workloads, batch sizes, what was bought.
+"""The report's charts of system parameters: profiles, workloads, batch sizes and speed gained.
 
-PipeTune's figures 2 (events over epochs), 8 (clusters) and 3 (a knob against the batch size), from
-what the ledger has of one study.
+They are PipeTune's figures 2 (events over epochs), 8 (clusters) and 3 (a knob against the batch
+size), drawn from one study in the ledger.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def heat(profiles: Sequence[Profiled]) -> Figure | None:
-    """A row a counter, a column a profiled epoch, each by its part of the row's largest value."""
+    """A heat map: a row per counter, a column per profiled epoch, relative to the row's maximum."""
     if not profiles:
         return None
     names = sorted({name for each in profiles for name, _ in each.values}, reverse=True)
@@ -55,7 +55,7 @@ def heat(profiles: Sequence[Profiled]) -> Figure | None:
 
 
 def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
-    """A dot a workload of the history by its cluster, those in ``own`` as squares."""
+    """A dot per workload of the history, by cluster; those in ``own`` are squares."""
     places = service.plane()
     if len(places) < 2:
         return None
@@ -87,9 +87,10 @@ def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
 
 
 def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Figure | None:
-    """Speed over the default's against the batch size, a line a configuration; None for one size.
+    """Speed relative to the default against the batch size, a line per configuration.
 
-    ``ratios`` are windows' seconds a step over the default's, by configuration and batch size.
+    ``ratios`` are windows' seconds per step divided by the default's, by configuration and batch
+    size. None if there is only one batch size.
     """
     sizes = sorted({size for found in ratios.values() for size in found})
     if len(sizes) < 2:
@@ -126,7 +127,7 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
 
 
 def bought(found: Sequence[Tried]) -> Figure | None:
-    """A bar a configuration: its speed over the default's; what could not be measured has none."""
+    """A bar per configuration: its speed relative to the default. Unmeasured ones have no bar."""
     speeds = {words(each.config): each.speed for each in found if each.speed is not None}
     if not speeds:
         return None

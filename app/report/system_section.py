@@ -1,4 +1,4 @@
-"""What was done with system parameters in a study: the report's section, with its pictures."""
+"""Builds the report's section on the system parameters of a study, with its charts."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SystemSection:
-    """HTML of the section, and the charts that its places are filled with, by name."""
+    """The section's HTML, and its charts by the name of their place in it."""
 
     html: str = ""
     charts: dict[str, Figure | None] = field(default_factory=dict)
 
 
-#: The section's pictures, each with what it is of.
+#: The section's charts, each with its caption.
 PICTURES = {
     "system_bought": "Steps an hour under each configuration over those under the default.",
     "system_batch": "The same against the batch size.",
@@ -42,7 +42,7 @@ PICTURES = {
 
 
 def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
-    """In a line: what trials ran with."""
+    """One line about the system configurations that trials ran with."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
     told = [f"{words(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()]
     how = f"{spec.system} by {spec.probing}" if spec.system == "tune" else spec.system
@@ -50,7 +50,7 @@ def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
 
 
 def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> SystemSection:
-    """What was profiled and tried; where nothing was, a line that says so."""
+    """What was profiled and tried; if nothing was, a line that says so."""
     windows = [event for _, event in reader.of_trials(spec.id, WindowsMeasured)]
     profiles = [event for _, event in reader.of_trials(spec.id, Profiled)]
     failures = [event for _, event in reader.of_trials(spec.id, AttemptFailed)]
@@ -126,7 +126,7 @@ def _ratio(value: float | None) -> str:
 def _by_batch(
     events: Sequence[WindowsMeasured], spec: StudySpec, trials: Sequence[TrialRow]
 ) -> dict[SystemConfig, dict[int, list[float]]]:
-    """Windows' ratios by configuration and by the batch size of the trial that measured."""
+    """Windows' ratios by configuration and by the batch size of the measured trial."""
     params = {trial.id: trial.params for trial in trials}
     found: dict[SystemConfig, dict[int, list[float]]] = {}
     for event in events:
@@ -139,13 +139,13 @@ def _by_batch(
 
 
 def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Figure | None:
-    """The history of the class of machine that most of the study's trials were on."""
+    """The clusters in the history of the class of machine on which most of the trials ran."""
     where = Counter(trial.device for trial in trials if trial.device)
     devices = {record.device.name: record.device for record in reader.devices()}
     there = [devices[name] for name, _ in where.most_common() if name in devices]
     if not there:
         return None
-    # Here, because they bring scikit-learn, which takes a second.
+    # Imported here because they import scikit-learn, which takes a second.
     from ...profiling.similarity.service import Similarity
 
     entries = reader.history(machine_class(there[0]))

@@ -1,13 +1,13 @@
-"""Backups of a ledger that is a file: made while it is written, put back while nothing runs.
+"""Makes backups of a ledger file while it is written, and puts them back while nothing runs.
 
-A backup is a copy as of one moment, by SQLite's own way of copying a file that is in use. It gets
-its name once all of it was read and is as it was written, and only then an older one goes. So what
-has a name is sound, and a damaged ledger costs no backup.
+A backup is a copy as of one moment, made by SQLite's own method for a file that is in use. It gets
+its name only after all of it has been read and found intact, and only then is an older backup
+deleted. So every named backup is intact, and a damaged ledger never costs a backup.
 
-Whoever goes back to an older ledger forgets what was sent since. So ``put_back`` leaves a file that
-tells the next scheduler (``Settings.restored``), which takes all attempts back and begins to number
-anew far above (``LedgerRestored``). It is there before the ledger is: a crash in between costs
-nothing but a gap in the numbers.
+A scheduler that goes back to an older ledger does not know what was sent since. So ``put_back``
+leaves a file (``Settings.restored``) for the next scheduler, which then revokes all attempts and
+continues numbering far above (``LedgerRestored``). The file is written before the ledger is
+replaced, so a crash in between causes only a gap in the numbers.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from ..ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks whether a backup is due.
+#: Seconds between two checks whether a backup is due.
 LOOK = 30.0
-#: Seconds after a backup until the end of a study makes another one.
+#: Seconds after a backup before the end of a study causes another one.
 AFTER_STUDY = 300.0
-#: What to do where a ledger's file is gone.
+#: The advice if a ledger's file is gone.
 GONE_ADVICE = (
     "A new one begins without its studies. `penstock restore` lists the backups, which are kept"
     " until newer ones take their places, and puts one back when nothing runs here (penstock down)"
 )
-#: What belongs to a ledger's file, by how its name goes on.
+#: The files that belong to a ledger, by the suffix to its name.
 PARTS = ("", "-wal", "-shm", "-mark")
 
 
 class Backups(threading.Thread):
-    """Makes a backup when one is due, in a thread of its own, and lets the oldest go."""
+    """Makes a backup when one is due, in a thread of its own, and deletes the oldest."""
 
     def __init__(self, settings: Settings, damaged: Callable[[], object] = lambda: None) -> None:
-        """``damaged`` is called, in this thread, when the ledger is not as it was written."""
+        """``damaged`` is called in the backup thread when the ledger is not as it was written."""
         super().__init__(name="backups", daemon=True)
         self._settings = settings
         self._damaged = damaged
@@ -59,7 +59,7 @@ class Backups(threading.Thread):
         self._seen, self._made_at = (0, 0), 0.0
         if kept := _kept(settings):
             last = Reader(f"sqlite:///{kept[-1]}")
-            with suppress(BackendError):  # then another one is due
+            with suppress(BackendError):  # then the next look tries again
                 self._seen = last.newest(), last.responses()[0]
                 self._made_at = kept[-1].stat().st_mtime
 
@@ -78,7 +78,7 @@ class Backups(threading.Thread):
             time.sleep(min(LOOK, self._settings.backup_every))
 
     def look(self, now: float) -> None:
-        """Make a backup if something is new and the last one is old, or a study has ended."""
+        """Make a backup if something is new and the last backup is old or a study has ended."""
         newest, (over, _) = self._reader.newest(), self._reader.responses()
         ended = over != self._seen[1]
         pause = min(AFTER_STUDY, self._settings.backup_every)
@@ -91,7 +91,7 @@ class Backups(threading.Thread):
 
 
 def is_ledger_gone(settings: Settings) -> bool:
-    """Whether a file that was the ledger is not there any more: it has backups, or its mark."""
+    """Whether the ledger's file is missing although its backups or its mark exist."""
     database = database_at(settings.ledger_url)
     if database.file is None or database.file.exists():
         return False
@@ -100,17 +100,17 @@ def is_ledger_gone(settings: Settings) -> bool:
 
 
 def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | None:
-    """What makes the backups of this installation; None where none are wanted, or by us."""
+    """The thread that makes this installation's backups; None if none are wanted or not by us."""
     if not settings.backups or database_at(settings.ledger_url).file is None:
         return None
     return Backups(settings, damaged)
 
 
 def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
-    """Write a backup to ``to``, else to the state folder, and say what is in it.
+    """Write a backup to ``to`` (None: to the state folder); returns its path and what it holds.
 
-    UsageError where ``to`` is there, or the state folder another user's; LedgerDamaged where the
-    ledger is not whole.
+    Raises UsageError if ``to`` exists or the state folder is another user's, and LedgerDamaged if
+    the ledger is not intact.
     """
     database, source = _file_of(settings, "back it up with pg_dump")
     settings.check_home()
@@ -137,7 +137,7 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
 
 
 def listed(settings: Settings) -> list[str]:
-    """A line a backup in the state folder, the newest first: what is in it, and whether sound."""
+    """One line per backup in the state folder, newest first: what it holds, and if it is intact."""
     _file_of(settings, "restore it with pg_restore")
     lines = []
     for path in reversed(_kept(settings)):
@@ -152,10 +152,10 @@ def listed(settings: Settings) -> list[str]:
 
 
 def put_back(settings: Settings, backup: Path) -> str:
-    """Put ``backup`` in the ledger's place; what was done, in words.
+    """Replace the ledger by ``backup``; returns a message about what was done.
 
-    What was there stays beside it, under another name. UsageError while something runs here, or
-    where there is no such file; LedgerDamaged for a backup that is not sound.
+    The old ledger stays next to it under another name. Raises UsageError while something runs here
+    or if there is no such file, and LedgerDamaged if the backup is not intact.
     """
     database, place = _file_of(settings, "restore it with pg_restore")
     if not backup.is_file():
@@ -170,7 +170,7 @@ def put_back(settings: Settings, backup: Path) -> str:
             shutil.copyfile(backup, draft)
             draft.chmod(0o600)
             known = look_through(_named(draft, database_at(f"sqlite:///{backup}")))
-            SqlLedger.open(f"sqlite:///{draft}").close()  # brought to this version, and noted
+            SqlLedger.open(f"sqlite:///{draft}").close()  # migrated, newest event recorded
             lost = _lost(database, known.newest)
             settings.restored.touch(mode=0o600)
             aside = _set_aside(place)
@@ -196,30 +196,30 @@ def _file_of(settings: Settings, otherwise: str) -> tuple[Database, Path]:
 
 
 def _kept(settings: Settings) -> list[Path]:
-    """The backups in the state folder, the oldest first: their names have their time."""
+    """The backups in the state folder, oldest first, by the time in their names."""
     return sorted(settings.backup_folder.glob("ledger-*Z.db"))
 
 
 def _copy(source: Path, draft: Path) -> None:
-    """All pages in one step: a writer is not kept waiting, and does not make it begin anew."""
+    """Copy all pages in one step, which no writer waits for and no writer restarts."""
     read = f"file:{quote(str(source.absolute()))}?mode=ro"
     with (
         closing(sqlite3.connect(read, uri=True)) as ours,
         closing(sqlite3.connect(draft)) as copy,
     ):
         ours.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, which may be read-only
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read-only
 
 
 def _named(draft: Path, shown: Database) -> Database:
-    """The ledger in ``draft``, which messages call by what it is a copy of."""
+    """The ledger in ``draft``, under the name of its original in messages."""
     database = database_at(f"sqlite:///{draft}")
     database.shown = shown.shown
     return database
 
 
 def _lost(database: Database, newest: int) -> str:
-    """How many events are in the ledger there and not in the backup, as far as can be told."""
+    """A note of how many events the present ledger has beyond the backup, as far as known."""
     noted = database.noted()
     there = noted.seq if noted else None
     return "how many events are lost is not known" if there is None else _count(there - newest)
@@ -230,10 +230,10 @@ def _count(events: int) -> str:
 
 
 def _set_aside(place: Path) -> Path | None:
-    """Give what is at ``place`` another name; that name, None where nothing is there.
+    """Give the ledger at ``place`` a second name and return that; None if there is no ledger.
 
-    Until another file replaces it the ledger keeps its own name too, and the note of its newest
-    event: so after a crash in between it is still seen that its log is gone.
+    Until another file replaces it, the ledger also keeps its own name and the record of its newest
+    event. So after a crash in between, the loss of its write-ahead log is still detected.
     """
     if not place.exists():
         return None

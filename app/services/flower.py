@@ -1,4 +1,4 @@
-"""Flower, the operator's view of the queues: started on loopback, with a password, read-only."""
+"""Starts Flower, the operator's view of the queues: on loopback, with a password, read-only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...profiling.base.errors import UsageError
 from ..host import locks
 from ..host.settings import Settings, load
 
-NAME = "flower"  # of its lock
+NAME = "flower"  # the name of its lock
 USER = "penstock"
 COLUMNS = "name,uuid,state,kwargs,result,received,started,runtime,worker"
 
 
 def password_file(settings: Settings) -> Path:
-    """The file that holds Flower's password, made on first use, for its owner's eyes alone."""
+    """The file with Flower's password, created on first use and readable only by its owner."""
     path = settings.home / "flower.password"
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -33,14 +33,14 @@ def password_file(settings: Settings) -> Path:
 
 
 def become(settings: Settings, port: int, address: str = "127.0.0.1") -> NoReturn:
-    """Turn this process into Flower at ``address``: signals and the terminal are then its own.
+    """Replace this process by Flower at ``address``, which then has its signals and its terminal.
 
-    UsageError where it runs already.
+    Raises UsageError if Flower already runs.
     """
     if locks.is_running(settings.run, NAME):
         raise UsageError(f"Flower runs already (process {locks.pid_of(settings.run, NAME)})")
     password = password_file(settings).read_text("ascii", "replace").strip()
-    if not password or not password.isascii():  # Flower would let in whoever gives none
+    if not password or not password.isascii():  # Flower would need no password
         words = "is empty or damaged: delete it, and a new one is made"
         raise UsageError(f"{password_file(settings)} {words}")
     command = [sys.executable, "-P", "-m", __name__, "--quiet", "-A", "penstock", "flower"]
@@ -52,9 +52,9 @@ def become(settings: Settings, port: int, address: str = "127.0.0.1") -> NoRetur
         "max-tasks": 20_000,
         "purge-offline-workers": 300,
     }
-    # The password goes by the environment: a command line can be read by every user.
+    # The password is in the environment, because every user can read a command line.
     password_variable = {"FLOWER_BASIC_AUTH": f"{USER}:{password}"}
-    # Flower runs a flowerconfig.py that it finds where it starts; in our folder there is none.
+    # Flower runs any flowerconfig.py in its working directory; our folder has none.
     os.chdir(settings.home)
     sys.stdout.flush()
     os.execve(  # noqa: S606 - no shell is wanted
@@ -65,9 +65,9 @@ def become(settings: Settings, port: int, address: str = "127.0.0.1") -> NoRetur
 
 
 def main() -> NoReturn:
-    """Be Flower, under its lock, until it is told to end; then end without waiting for its threads.
+    """Run Flower under its lock until it is told to end; then end without waiting for its threads.
 
-    They may be waiting for a broker that is gone, and Python would wait for them.
+    The threads may wait for a broker that is gone, and Python would wait for them.
     """
     code = 1
     _ask_everywhere()
@@ -84,14 +84,14 @@ def main() -> NoReturn:
 
 
 def _ask_everywhere() -> None:
-    """Let every page of Flower ask for the password; of itself ``/metrics`` and others do not."""
-    # By name, because it ships no types.
+    """Make every page of Flower ask for the password: by default ``/metrics`` and others do not."""
+    # Imported by name, because Flower has no types.
     base: Any = import_module("flower.views").BaseHandler
     api: Any = import_module("flower.api").BaseApiHandler
     further = api.prepare
 
     def prepare(handler: Any) -> None:
-        # What Flower's own decorator asks: it raises 401 where the password is missing or wrong.
+        # As Flower's own decorator does: raises 401 if the password is missing or wrong.
         handler.get_current_user()
 
     def prepare_api(handler: Any) -> None:

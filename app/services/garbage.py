@@ -1,9 +1,9 @@
-"""``penstock gc``: what takes up room and serves nobody, and how to be rid of it.
+"""Finds and deletes files that nobody needs, for ``penstock gc``.
 
-Checkpoints that no row of the ledger names, and logs that nobody has written to for a week. Of
-studies that are over the ledger keeps no more than ``keep_checkpoints`` says, so what is beyond
-that has no row. What a worker has written and not reported yet has none either: while a study is
-not over, only what is older than a day counts, as for the janitor's own sweep.
+These are checkpoints that no row of the ledger names, and logs that nobody has written to for a
+week. Of studies that are over the ledger keeps only ``keep_checkpoints`` states, so all others have
+no row. A checkpoint that a worker has written but not yet reported has no row either. So while any
+study is not over, only files older than a day count, as in the janitor's sweep.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..host.settings import Settings
 from ..ledger.reader import Reader
 from .janitor import SWEEP_AGE, delete, unnamed
 
-#: Seconds from which on a log, or a file of an installation at rest, is old.
+#: The age in seconds from which a log is old.
 LOG_AGE = 7 * 86_400.0
 REST_AGE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A file that may go: its path or URI, and how much room it takes (bytes)."""
+    """A file that may be deleted: its path or URI, and its size in bytes."""
 
     name: str
     size: int
@@ -36,11 +36,11 @@ class Garbage:
 
     @property
     def shown(self) -> str:
-        """For people: without a password."""
+        """Its name for messages, without a password."""
         return hide_password(self.name)
 
     def remove(self) -> None:
-        """Delete a checkpoint; empty a log, for a process may have it open."""
+        """Delete a checkpoint, or empty a log, because a process may have the log open."""
         if self.is_log:
             os.truncate(self.name, 0)
         else:
@@ -48,9 +48,9 @@ class Garbage:
 
 
 def find(settings: Settings) -> Iterator[Garbage]:
-    """All there is. BackendError where nothing has run here, or the ledger is out of reach."""
+    """All garbage. BackendError if nothing has run here or the ledger cannot be read."""
     reader = Reader(settings.ledger_url)
-    # A study that is asked has no checkpoints, and may stay open for ever.
+    # An ask-and-tell study has no checkpoints and may stay open for ever.
     at_rest = all(
         study.finished_at is not None or study.contract == "ask" for study in reader.studies()
     )
@@ -58,7 +58,7 @@ def find(settings: Settings) -> Iterator[Garbage]:
     for uri, size in unnamed(url, reader, REST_AGE if at_rest else SWEEP_AGE):
         yield Garbage(uri, size, is_log=False)
     for log in sorted(settings.logs.glob("*.log")):
-        with suppress(FileNotFoundError):  # it is gone since it was listed
+        with suppress(FileNotFoundError):  # it vanished after it was listed
             seen = log.lstat()
             old = seen.st_mtime < time.time() - LOG_AGE
             if stat.S_ISREG(seen.st_mode) and seen.st_size and old:
@@ -66,7 +66,7 @@ def find(settings: Settings) -> Iterator[Garbage]:
 
 
 def size_of(n: int) -> str:
-    """Bytes for people: ``812 bytes``, ``1.4 MB``."""
+    """A number of bytes in words: ``812 bytes``, ``1.4 MB``."""
     if n < 1000:
         return f"{n} bytes"
     number = float(n)

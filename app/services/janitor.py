@@ -1,17 +1,18 @@
-"""Deletes checkpoints that nobody needs any more, behind the scheduler's loop.
+"""Deletes checkpoints that nobody needs any more, in the background of the scheduler.
 
 Theory of operation. The ledger's table of durable states is the truth: a file that no row names is
-garbage. Files go by their content, so one file may be named by several rows, of several studies
-too; the rows are looked at right before a file is deleted, after the commit that took a row away.
+garbage. Files are named by their content, so several rows, even of several studies, may name one
+file. So the rows are read right before a file is deleted, after the commit that removed a row.
 
-What the engine discards is deleted soon. A store that is away is tried again, ever more slowly.
-What is forgotten in a crash, what was written and never reported, and what a killed writer has left
-is found by the *sweep*: at the start and then once a day it deletes every file in the folder of the
-installation that no row names and that is older than a day. By then whoever wrote it has reported
-it, or never will.
+What the engine discards is deleted soon. A store that does not answer is tried again, ever more
+slowly. The *sweep* finds what was forgotten in a crash, what was written and never reported, and
+what a killed writer has left. At the start, and then once a day, it deletes every file in the
+installation's folder that no row names and that is older than a day. By then its writer has
+reported it or never will.
 
-One thing may go wrong: a state that was let go and is made again in the very moment of its deletion
-has a row and no file. It then counts as damaged: the trial goes on from an older one or by replay.
+There is one race: a state that is discarded, and made again at the very moment of its deletion, has
+a row but no file. It then counts as damaged, and the trial continues from an older state or by
+replay.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from ..ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two sweeps, and the age (seconds) from which on a sweep deletes a file.
+#: Seconds between two sweeps, and the age in seconds from which a sweep deletes a file.
 SWEEP_EVERY = SWEEP_AGE = 86_400.0
-#: Seconds between two tries at a store that is away: the first pause, doubled up to the longest.
+#: Seconds before a store that does not answer is tried again: the first pause, and the longest.
 PAUSE, LONGEST_PAUSE = 1.0, 300.0
 #: Files deleted between two looks at the ledger.
 BATCH = 200
-#: What our own files are called: the digest of a checkpoint, or what a killed writer has left.
+#: The names of our own files: the digest of a checkpoint, or the draft of a killed writer.
 _OURS = re.compile(r"/[0-9a-f]{64}\.(pt|\d+\.tmp)$")
 
 
@@ -45,7 +46,7 @@ class Janitor(threading.Thread):
     """Deletes in a thread of its own; ``discard`` may be called from any other."""
 
     def __init__(self, url: str, reader: Reader) -> None:
-        """``url`` is the installation's own folder in the store: all in it is ours."""
+        """``url`` is the installation's own folder in the store; everything in it is ours."""
         super().__init__(name="janitor", daemon=True)
         self._url = url
         self._reader = reader
@@ -53,7 +54,7 @@ class Janitor(threading.Thread):
         self._changed = threading.Condition()
 
     def discard(self, uris: Sequence[str]) -> None:
-        """Delete these files soon, unless a durable state names them by then."""
+        """Delete these files soon, unless a durable state then names them."""
         with self._changed:
             self._due.extend(uris)
             self._changed.notify()
@@ -79,7 +80,7 @@ class Janitor(threading.Thread):
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
     def delete_due(self) -> None:
-        """Delete what was discarded. What raises stays due, behind what else there is."""
+        """Delete the discarded files. A file whose deletion fails moves to the end of the queue."""
         while self._due:
             uris = [self._due[i] for i in range(min(BATCH, len(self._due)))]
             named = self._reader.named(uris)
@@ -93,7 +94,7 @@ class Janitor(threading.Thread):
                 self._due.popleft()
 
     def sweep(self) -> None:
-        """Delete what lies in the folder, is named by no durable state, and is old."""
+        """Delete the old files in the folder that no durable state names."""
         found = unnamed(self._url, self._reader, SWEEP_AGE)
         for uri, _ in found:
             delete(uri)
@@ -104,7 +105,7 @@ class Janitor(threading.Thread):
 def unnamed(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
     """The files below ``url`` that no durable state names and that are older than ``age`` seconds.
 
-    URI and size (bytes) of each.
+    Each is given as URI and size in bytes.
     """
     before = time.time() - age
     old = {uri: size for uri, made, size in _files(url) if made < before}
@@ -112,7 +113,7 @@ def unnamed(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
 
 
 def _files(url: str) -> Iterator[tuple[str, float, int]]:
-    """The files in the folder: URI, when it was last written (seconds since 1970), and bytes."""
+    """The files in the folder: URI, time of the last write (seconds since 1970), size (bytes)."""
     files, root = open_store(url)
     files.invalidate_cache()
     if not files.exists(root):
@@ -124,7 +125,7 @@ def _files(url: str) -> Iterator[tuple[str, float, int]]:
 
 
 def delete(uri: str) -> None:
-    """Delete a file of a checkpoint; one that is gone already is no error."""
+    """Delete a checkpoint's file. A file that is already gone is no error."""
     files, path = open_store(uri)
     if not _OURS.search(path):
         log.warning("%s is no name of a checkpoint: it is left", hide_password(uri))
@@ -136,7 +137,7 @@ def delete(uri: str) -> None:
 
 
 def _written_at(info: dict[str, Any]) -> float | None:
-    """When a file was written, by whatever name its file system calls that; None if it does not."""
+    """When a file was written, by its file system's name for that; None if it has none."""
     for name in ("mtime", "LastModified", "created"):
         value = info.get(name)
         if isinstance(value, datetime):

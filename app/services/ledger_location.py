@@ -1,7 +1,7 @@
-"""A ledger that is not on this machine: where it is, and how it is read.
+"""Finds out whether the ledger is on another machine, and says how to read it there.
 
-Whoever knows a broker's URL can submit to the scheduler that serves it. Its ledger is a file on the
-scheduler's machine, unless it is in a PostgreSQL database that all reach.
+A client that knows a broker's URL can submit to the scheduler that serves it. That scheduler's
+ledger is a file on its own machine, unless it is in a PostgreSQL database that all can reach.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class LedgerElsewhere(BackendError):
 
 
 def ledger_reader(settings: Settings) -> Reader:
-    """The ledger of these settings, for reading. LedgerElsewhere where it is not here.
+    """A reader of these settings' ledger. Raises LedgerElsewhere if it is on another machine.
 
-    UsageError where it would be in another user's state folder.
+    Raises UsageError if it would be in another user's state folder.
     """
     if settings.ledger is None:
         settings.check_home()
@@ -33,9 +33,9 @@ def ledger_reader(settings: Settings) -> Reader:
 
 
 def elsewhere(settings: Settings) -> str | None:
-    """Where the ledger is and how it is read, where that is not on this machine; else None.
+    """A message about where the ledger is and how to read it; None if it is on this machine.
 
-    BackendError where there is none here, and the broker does not answer who might have one.
+    Raises BackendError if there is none here and the broker does not answer where it might be.
     """
     if settings.broker is None or settings.ledger is not None:
         return None

@@ -1,17 +1,18 @@
-"""The node agent (``penstock worker``): this machine's devices, a Celery worker for each.
+"""The node agent (``penstock worker``): runs a Celery worker for each device of this machine.
 
-It finds the devices, joins the installation (the broker's URL is the credential; signing key and
-store come from there), and keeps one worker process a device running, pinned before its first
-instruction: a GPU by its UUID, CPU cores by affinity. A worker that ends is started again at once,
-and ever more slowly when it keeps ending.
+It finds the devices and joins the installation: the broker's URL is the credential, and the broker
+provides signing key and store. It keeps one worker process per device running. A worker is bound to
+its device before its first instruction: to a GPU by its UUID, to CPU cores by affinity. A worker
+that ends is started again at once, and ever more slowly if it keeps ending.
 
-Workers hold the read end of a pipe that only the agent can write to: when the agent dies, however,
-they see its end and leave. Each owns the lock of its device, so a device is never served twice: the
-next agent waits for a worker that is still leaving, and ends one that does not.
+Workers hold the read end of a pipe whose write end only the agent holds. However the agent dies,
+they see the end of the pipe and leave. Each holds the lock of its device, so a device is never
+served twice: the next agent waits for a worker that is still leaving, and kills one that does not
+leave.
 
-SIGTERM drains: workers take nothing more, the scheduler cuts what runs at its next epoch (and takes
-away what has no end in sight), and the agent ends when they have. Where no scheduler is there to do
-so, and on a second SIGTERM, it does not wait.
+SIGTERM drains. Workers take nothing more, the scheduler cuts running segments at their next epoch
+(and revokes those with no end in sight), and the agent ends when the workers have ended. It does
+not wait if there is no scheduler to do so, or after a second SIGTERM.
 """
 
 from __future__ import annotations
@@ -50,33 +51,39 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "agent"
-#: Seconds for a broker that is just being revived; then the agent gives up.
+#: Seconds that the agent waits for a broker that is being revived before it gives up.
 BROKER_LIMIT = 5.0
-#: Seconds that a scheduler may be away while workers drain. One that was told to stop at the same
-#: time is back by then, where somebody revives it.
+#: Seconds that a scheduler may be away while workers drain. A scheduler that was stopped at the
+#: same time is back by then, if a survivor revives it.
 UNSERVED_GRACE = 4.0
-#: Seconds between two looks at whether one is there.
+#: Seconds between two checks whether a scheduler is there.
 SERVED_LOOK = 0.5
-#: Seconds that a worker of an earlier agent has to leave its device.
+#: Seconds within which a worker of an earlier agent must leave its device.
 LEAVE_GRACE = 3.0
-#: A worker that ran this long was well; its next end is followed by a start at once (seconds).
+#: A worker that ran for this many seconds was healthy; after its end it is restarted at once.
 WELL = 10.0
 LONGEST_WAIT = 10.0
-#: A worker that ended so soon so many times in a row will do so again.
+#: This many early ends of a worker in a row are no accident and are reported.
 NO_ACCIDENT = 2
 _SAY_AGAIN = 10.0
 
 
 @dataclass(slots=True)
 class Served:
-    """A device and its worker. ``due`` is when to start it (monotonic seconds) while it is not."""
+    """A device and its worker. Times are monotonic seconds."""
 
     device: Device
+    #: The worker; None while it does not run.
     process: subprocess.Popen[bytes] | None = None
+    #: A descriptor that becomes readable when the worker ends; -1 while it does not run.
     ended: int = -1
+    #: When to start the worker, while it does not run.
     due: float = 0.0
+    #: When the worker was started last.
     began: float = 0.0
+    #: How many times in a row it ended early.
     soon: int = 0
+    #: Since when a worker of an earlier agent holds the device; None if none does.
     occupied_since: float | None = None
 
     @property
@@ -85,14 +92,14 @@ class Served:
 
 
 class Told(Exception):
-    """Someone asked the agent to stop while it was still joining."""
+    """The agent was told to stop while it was still joining."""
 
 
 def main(settings: Settings) -> int:
-    """Serve this machine's devices until told to stop; the exit status.
+    """Serve this machine's devices until told to stop; returns the exit status.
 
     Raises UsageError (no such devices, no state folder, another agent here) and BackendError
-    (broker or checkpoint store out of reach), each before any worker is started.
+    (broker or checkpoint store does not answer), each before any worker is started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
@@ -113,7 +120,7 @@ class Agent:
         found = metered(devices_of(settings), settings.powercap)
         self._served = [Served(device) for device in found]
         self._url = server.broker_url(settings)
-        # Nothing is ever written: that the writing end closes is the message.
+        # Nothing is ever written: the closing of the write end is the message.
         self._pipe, self._writing_end = os.pipe()
 
     def run(self) -> int:
@@ -122,7 +129,7 @@ class Agent:
         except Told:
             return 0
         self._claim_name(client)
-        self._end_strays()  # an agent before this one may have been killed with its workers
+        self._end_strays()  # an earlier agent and its workers may have been killed
         try:
             self._join(client)
             names = ", ".join(served.device.name for served in self._served)
@@ -161,7 +168,7 @@ class Agent:
     def _installation(self, client: redis.Redis) -> protocol.Installation:
         say = time.monotonic() + 1.0
         while True:
-            # First whether it is there: an earlier scheduler may have had another store.
+            # A scheduler must be there first: an earlier one may have had another store.
             served = protocol.is_served(client, self._url)
             found = protocol.fetch_installation(client, self._url)
             if served and found is not None:
@@ -170,13 +177,13 @@ class Agent:
                 log.info("waiting: no scheduler serves this broker yet")
                 say += _SAY_AGAIN
             if self._settings.broker is None:
-                # A private broker's scheduler is on this machine and its store is in reach:
-                # workers load while it does.
+                # A private broker's scheduler is on this machine and its store can be reached, so
+                # workers load while the scheduler does.
                 self._supervise(client)
             self._pause(0.05)
 
     def _claim_name(self, client: redis.Redis) -> None:
-        """Refuse to serve under a node name under which another state folder serves already."""
+        """Refuse a node name under which another state folder already serves."""
         node = self._served[0].device.node
         ours = _identity(self._settings.run / "identity")
         key = f"{protocol.PREFIX}node:{node}"
@@ -197,7 +204,7 @@ class Agent:
         return max(0.0, min(idle) - time.monotonic()) if idle else 3600.0
 
     def _told(self, timeout: float) -> bool:
-        """Wait for a signal, a worker's end or ``timeout`` seconds; whether it was a signal."""
+        """Wait for a signal, a worker's end or ``timeout`` seconds; True if it was a signal."""
         ends = [served.ended for served in self._served if served.process is not None]
         ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
         return self._wake in ready and bool(os.read(self._wake, 1))
@@ -216,14 +223,14 @@ class Agent:
             if served.process is None and served.due <= now:
                 try:
                     self._start(served, now)
-                except OSError as error:  # its log is something else: user code can do that
+                except OSError as error:  # user code may have replaced its log
                     if not any(other.process for other in self._served):
                         raise
                     served.due = now + LONGEST_WAIT
                     log.warning("no worker of %s can be started: %s", served.device.name, error)
 
     def _ended(self, served: Served, now: float) -> str:
-        """Note that its worker ended; what is to be told of it where that is no accident."""
+        """Record that the worker ended; returns a message if that is no accident."""
         assert served.process is not None
         served.soon = 0 if now - served.began > WELL else served.soon + 1
         wait = 0.0 if served.soon <= 1 else min(LONGEST_WAIT, 0.25 * 2 ** (served.soon - 2))
@@ -235,7 +242,7 @@ class Agent:
         if served.soon < NO_ACCIDENT:
             return ""
         if any(other.soon >= NO_ACCIDENT for other in self._served[: self._served.index(served)]):
-            return ""  # told of the first
+            return ""  # only the first is reported
         path = self._log(served.device)
         why = logs.last_error(path) or hidden(ImportError(name="celery")) or how
         return (
@@ -247,7 +254,7 @@ class Agent:
             log.warning("ended what a worker that is gone had left: %s", ", ".join(found))
 
     def _forget(self, client: redis.Redis, served: Served, words: str) -> None:
-        """Let the scheduler notice at once, not when the device's entry expires; say why."""
+        """Tell the scheduler at once, with the reason, before the device's entry expires."""
         try:
             with protocol.answering(self._url):
                 client.delete(protocol.alive_key(served.device.name))
@@ -280,7 +287,7 @@ class Agent:
         served.ended = os.pidfd_open(process.pid)
 
     def _occupied(self, served: Served, now: float) -> None:
-        """A worker of an earlier agent is still there: it leaves, or is made to."""
+        """Wait for a worker of an earlier agent to leave the device, and kill it if it does not."""
         served.occupied_since = since = served.occupied_since or now
         if now - since > LEAVE_GRACE:
             locks.send_signal(self._settings.run, served.lock, signal.SIGKILL)
@@ -362,9 +369,9 @@ def _signals() -> Iterator[int]:
 
 @contextmanager
 def _bound_to(cores: tuple[int, ...]) -> Iterator[None]:
-    """Children started in the block are bound to ``cores`` from their first instruction on.
+    """Bind children started in the block to ``cores`` from their first instruction on.
 
-    Affinity belongs to a thread and passes to what it starts, so no wrapper is needed.
+    Affinity belongs to a thread, and its children inherit it, so no wrapper is needed.
     """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
@@ -383,7 +390,7 @@ def _check_address(address: str) -> None:
 
 
 def _identity(file: Path) -> str:
-    """A name for this state folder that no other has, made on first use."""
+    """A unique name for this state folder, created on first use."""
     try:
         with file.open("x") as new:
             new.write(uuid4().hex)

@@ -1,8 +1,8 @@
-"""The scheduler process: the runner with its real parts, and what keeps it going.
+"""The scheduler process: builds the runner with its real parts and keeps it running.
 
-One process is active for a state folder; a second one waits on the lock and takes over when the
-first one dies. Nothing that it knows is only in memory: after a crash the engine is rebuilt from
-the ledger, and what the dead one had decided and not sent is found by the reaper.
+One process is active for a state folder. A second one waits on the lock and takes over when the
+first dies. The process holds no state of its own: after a crash the engine is rebuilt from the
+ledger, and the reaper finds decisions that were taken but not sent.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from .supervisor import Reviver
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two tries to reach a broker or a ledger that was away.
+#: Seconds between two tries to reach a broker or a ledger that does not answer.
 RETRY = 0.1
-#: Seconds between two looks at whether anybody still wants anything.
+#: Seconds between two checks whether the services are still needed.
 IDLE_LOOK = 1.0
 #: Seconds for which the lock's file may not be in its place.
 DISPLACED = 2.0
-#: Seconds between two looks at a ledger that is damaged.
+#: Seconds between two checks of a damaged ledger.
 DAMAGED_LOOK = 30.0
 
 
 def main(settings: Settings) -> None:
-    """Be the scheduler of this state folder until told to stop (SIGTERM), or idle for long."""
+    """Run the scheduler of this state folder until SIGTERM, or until it was idle for long."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Alembic tells of every plug-in it loads, psycopg of what follows from an error we log.
+    # Alembic logs every plug-in it loads, and psycopg logs consequences of errors that we log.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     check_policy(settings.policy)
@@ -77,7 +77,7 @@ def main(settings: Settings) -> None:
 
 
 class Scheduler:
-    """Builds the runner from the ledger, and anew whenever the ledger has failed."""
+    """Builds the runner from the ledger, and rebuilds it whenever the ledger has failed."""
 
     def __init__(self, settings: Settings, is_in_place: Callable[[], bool]) -> None:
         self._settings = settings
@@ -86,11 +86,11 @@ class Scheduler:
         self._in_place = time.monotonic()
         self._clock = WallClock()
         self._busy_at = time.time()
-        #: A backup of the ledger was not as it should be: the ledger is looked at.
+        #: Set when a backup found the ledger damaged: the ledger must be checked.
         self._doubted = threading.Event()
 
     def serve(self, stop: threading.Event) -> None:
-        """Turn after turn until ``stop`` is set or nobody has wanted anything for long."""
+        """Run until ``stop`` is set or the services were idle for long."""
         key = installation.installation_key(self._settings)
         janitor = Janitor(
             installation.checkpoints(self._settings.store_url, key),
@@ -108,14 +108,14 @@ class Scheduler:
                 if str(error) != said:
                     log.error("%s", error)
                 said = str(error)
-                if not isinstance(error, Taken):  # what its clients ask is not ours to answer
+                if not isinstance(error, Taken):  # otherwise its clients are another scheduler's
                     self._tell(said, lasts=isinstance(error, LedgerRefused))
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
-                    # It is read anew to its end, and nothing but a person mends it.
+                    # A check reads all of it again, and only a person can repair it.
                     again = time.monotonic() + DAMAGED_LOOK
                     while not stop.is_set() and time.monotonic() < again:
-                        self._tell(said, lasts=True)  # what was told is forgotten soon
+                        self._tell(said, lasts=True)  # the message expires soon
                         stop.wait(1.0)
                 continue
             said = ""
@@ -149,20 +149,20 @@ class Scheduler:
                 ledger.close()
 
     def _open(self, key: bytes) -> tuple[SqlLedger, Engine]:
-        # Before a ledger is made that would pass for the installation's.
+        # Checked before a ledger is created that could be mistaken for the installation's.
         self._check_free()
         ledger = SqlLedger.open(self._settings.ledger_url)
         try:
             engine = restore(ledger)
-            # Before the broker shows where the store is: an agent looks for the mark at once.
+            # Before the broker announces the store, because agents look for the mark at once.
             installation.mark(self._settings.store_url, key)
         except BaseException:
-            ledger.close()  # its lock would keep us out at the next try
+            ledger.close()  # otherwise its lock would block the next try
             raise
         return ledger, engine
 
     def _check_free(self) -> None:
-        """Raise Taken where the broker is another owner's; one that is away is waited for later."""
+        """Raise Taken if the broker is another owner's; one that does not answer is no error."""
         try:
             client = server.connect(self._settings)
         except BackendError:
@@ -171,7 +171,7 @@ class Scheduler:
             check_free(self._settings, client)
 
     def _tell(self, trouble: str, *, lasts: bool) -> None:
-        """Let those who wait for a scheduler know why there is none."""
+        """Tell clients that wait for a scheduler why there is none."""
         with suppress(BackendError), server.connect(self._settings) as client:
             protocol.tell_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
 

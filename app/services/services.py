@@ -1,14 +1,13 @@
-"""The services of a state folder: broker, scheduler and node agent, kept up by each other.
+"""Starts, checks and stops the services of a state folder: broker, scheduler and node agent.
 
-Theory of operation. What should run is written down: while ``<run>/up.json`` exists, the services
-named in it are wanted, with their command lines. Whether one runs is asked of its lock
-(``app.host.locks``). A ``Reviver`` (``app.services.supervisor``) in the scheduler, in the agent and
-in a watching client puts back whichever of them is killed; two that try at once are kept apart by
-the service's own lock.
+Theory of operation. The desired state is a file: while ``<run>/up.json`` exists, the services named
+in it are wanted, with their command lines. A service runs if its lock is held (``app.host.locks``).
+A ``Reviver`` (``app.services.supervisor``) in the scheduler, in the agent and in a watching client
+restarts whichever of them is killed. If two try at once, the service's own lock keeps them apart.
 
-Everything that changes the wish, or acts on it, does so under one more lock (``services``): a
-reviver cannot start what is just being taken down, and a scheduler that ends out of idleness cannot
-cross a client that has just made sure that it is up.
+Everything that changes the desired state or acts on it holds one more lock (``services``). So a
+reviver cannot start what is just being taken down, and a scheduler that ends because it is idle
+cannot collide with a client that has just made sure that it runs.
 """
 
 from __future__ import annotations
@@ -37,28 +36,28 @@ from ..runner.reaper import DRAIN_GRACE
 
 log = logging.getLogger(__name__)
 
-#: What an agent is given to drain (more than it gives its workers), a scheduler and Flower to end
-#: (seconds).
+#: Seconds that an agent may take to drain (more than it gives its workers), and that a scheduler
+#: and Flower may take to end.
 AGENT_GRACE = 35.0
 SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
 
 CHANGE = "services"
-#: -P: a user's file in the working directory is not taken for a library.
+#: -P: a file in the working directory is never imported in place of a library.
 _PENSTOCK = (sys.executable, "-P", "-m", "penstock")
-#: Seconds after which it is said that somebody else changes what should run.
+#: Seconds of waiting for the lock after which a message says that another process holds it.
 CHANGE_SILENCE = 1.0
-#: Settings that a running scheduler does not hear of.
+#: Settings that a scheduler reads only when it starts.
 READ_AT_START = {
     "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
 }  # fmt: skip
-#: Seconds for which ``penstock up`` waits for a scheduler to serve, or to say why it does not.
+#: Seconds that ``penstock up`` waits for a scheduler to serve or to say why it does not.
 SOON = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One process that is ours to run: its name (of lock and log) and its command line."""
+    """A process that Penstock runs: its name, also of its lock and log, and its command line."""
 
     name: str
     argv: tuple[str, ...]
@@ -66,9 +65,9 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What should run. ``at`` is when someone last asked for it (seconds since the epoch).
+    """What should run. ``at`` is when a client last asked for it (seconds since 1970).
 
-    ``stays``: asked for by ``penstock up``, so idleness does not end it.
+    ``stays`` means that ``penstock up`` asked for it, so idleness does not end it.
     """
 
     devices: str
@@ -79,7 +78,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One service as it is: ``pid`` None where it does not run; ``log`` is its log's file."""
+    """A service as it is: ``pid`` is None if it does not run; ``log`` is its log's file."""
 
     name: str
     pid: int | None
@@ -87,12 +86,12 @@ class Status:
 
 
 def roster(devices: str) -> tuple[Service, ...]:
-    """Scheduler and agent, as Penstock runs them. The broker is started by its own module."""
+    """Scheduler and agent, as Penstock runs them. The broker has its own module to start it."""
     return (Service("scheduler", (*_PENSTOCK, "scheduler")), agent_of(devices))
 
 
 def agent_of(devices: str) -> Service:
-    """The agent alone, beside a scheduler that runs elsewhere."""
+    """Only the agent, for a scheduler that runs elsewhere."""
     return Service("agent", (*_PENSTOCK, "worker", "--devices", devices))
 
 
@@ -105,11 +104,11 @@ def ensure_up(
 ) -> Wanted:
     """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
 
-    ``devices`` None takes what is up already, else the settings' own. ``services`` replaces what
-    runs beside the broker. Everything is checked before anything is started:
-    UsageError for the state folder, a policy that is not there, the devices and settings that
-    services which are up do not have, BackendError for the checkpoint store (within 20 s), a ledger
-    that was chosen (10 s) and the broker (5 s), also where that is another scheduler's.
+    ``devices`` None keeps the devices that are up, or else takes those of the settings.
+    ``services`` replaces the services other than the broker. Everything is checked before anything
+    is started. Raises UsageError for the state folder, a missing policy, and devices and settings
+    that running services do not have. Raises BackendError for the checkpoint store (within 20 s), a
+    chosen ledger (10 s) and the broker (5 s), also if another scheduler serves it.
     """
     settings.ensure_home()
     installation.probe(settings.store_url)
@@ -143,7 +142,7 @@ def ensure_up(
 
 
 def _tell_of_change(settings: Settings) -> None:
-    """Say for what is waited, where somebody else is at it and does not end soon."""
+    """Report that another process holds the lock and does not release it soon."""
     if not locks.wait_gone(settings.run, CHANGE, CHANGE_SILENCE):
         sys.stderr.write(
             "the services are being taken down, which takes up to"
@@ -152,14 +151,14 @@ def _tell_of_change(settings: Settings) -> None:
 
 
 def _check_policy(policy: str) -> None:
-    # The engine's modules take a while to import, so a client that need not does without.
+    # Imported here because the engine's modules take long to import and few clients need them.
     from ..runner.policy_host import check_policy
 
     check_policy(policy)
 
 
 def trouble_soon(settings: Settings) -> str | None:
-    """Why the scheduler does not serve, where it says so before it serves, within ``SOON``."""
+    """The scheduler's reason for not serving, if it gives one within ``SOON``; otherwise None."""
     url, begun = server.broker_url(settings), time.monotonic()
     with server.connect(settings) as client:
         while (past := time.monotonic() - begun) < SOON and not protocol.is_served(client, url):
@@ -170,9 +169,9 @@ def trouble_soon(settings: Settings) -> str | None:
 
 
 def is_served_by_others(settings: Settings) -> bool:
-    """Whether a scheduler that an operator runs serves the broker: then nothing is ours to start.
+    """Whether an operator's own scheduler serves the broker, so that we must start nothing.
 
-    Raises BackendError when a broker that was chosen does not answer.
+    Raises BackendError if a chosen broker does not answer.
     """
     if settings.broker is None:
         return False
@@ -183,7 +182,7 @@ def is_served_by_others(settings: Settings) -> bool:
 
 
 def scheduler_answers(settings: Settings) -> bool:
-    """Whether a scheduler is at work: this state folder's own, or one that an operator runs."""
+    """Whether a scheduler runs: this state folder's own, or one that an operator runs."""
     if locks.is_running(settings.run, "scheduler"):
         return True
     try:
@@ -193,17 +192,17 @@ def scheduler_answers(settings: Settings) -> bool:
 
 
 def _check_same(settings: Settings) -> None:
-    """Refuse a setting that is not what the scheduler was started with: it would do nothing."""
+    """Refuse a setting that differs from the running scheduler's: it would have no effect."""
     pid = locks.pid_of(settings.run, "scheduler")
     if pid is None:
         return
     try:
         theirs = psutil.Process(pid).environ()
     except psutil.Error:
-        return  # it has just ended, or is another user's
+        return  # it has just ended or belongs to another user
     for field in READ_AT_START & settings.model_fields_set:
         name, there = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
-        if name in theirs:  # as it was read there: a path has become a URL
+        if name in theirs:  # in the scheduler's form, where a path has become a URL
             there = getattr(Settings.model_validate({field: theirs[name]}), field)
         value = getattr(settings, field)
         if value != there:
@@ -216,13 +215,13 @@ def _check_same(settings: Settings) -> None:
 
 
 def wanted(settings: Settings) -> Wanted | None:
-    """What should run in this state folder; None where nothing should."""
+    """What should run in this state folder; None if nothing should."""
     try:
         return _wanted().validate_json(_file(settings).read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
-        # Written whole or not at all, so this was somebody else's hand.
+        # We write the file completely or not at all, so someone else has changed it.
         log.warning("%s is unreadable and counts as absent: %s", _file(settings), error)
         return None
 
@@ -242,10 +241,11 @@ def statuses(settings: Settings) -> tuple[Status, ...]:
 
 
 def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
-    """Drain the agent, then stop scheduler, Flower and private broker; the names of those that ran.
+    """Drain the agent, then stop scheduler, Flower and private broker; returns those that ran.
 
-    Trials that run are cut at the end of their epoch, within ``grace`` seconds. Studies are not
-    cancelled: they go on with the next ``ensure_up``. UsageError in another user's state folder.
+    Running trials are cut at the end of their epoch, within ``grace`` seconds. Studies are not
+    cancelled: they continue with the next ``ensure_up``. Raises UsageError in another user's state
+    folder.
     """
     settings.check_home()
     with locks.hold(settings.run, CHANGE, wait=True):
@@ -263,10 +263,10 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
 
 
 def stop_if_idle(settings: Settings, idle_since: float) -> bool:
-    """For the scheduler: take everything else down if nobody wanted anything for ``idle_stop``.
+    """Take all services but the scheduler down if they were idle for ``Settings.idle_stop``.
 
-    ``idle_since`` in seconds since the epoch. True tells the scheduler to end now. Services that
-    someone asked to stay, or that were not started by Penstock, stay.
+    The scheduler calls this and ends if it returns True. ``idle_since`` is in seconds since 1970.
+    Services that were asked to stay, or that Penstock did not start, stay.
     """
     with locks.hold(settings.run, CHANGE, wait=True):
         wish = wanted(settings)
@@ -296,7 +296,7 @@ def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> st
 
 
 def spawn(settings: Settings, service: Service) -> None:
-    """Start ``service``. Nothing happens where it runs."""
+    """Start ``service`` unless it runs."""
     locks.spawn_service(
         settings.run,
         service.name,

@@ -1,8 +1,8 @@
-"""What brings services back that are wanted and do not run.
+"""Revives services that should run and do not.
 
-It looks four times a second, in the scheduler, in the agent and in a watching client: whichever of
-them is killed, any survivor revives it. One that ends soon after each start is waited for longer
-and longer.
+It checks four times a second, in the scheduler, in the agent and in a watching client. Whichever of
+them is killed, any survivor revives it. A service that keeps ending soon after its start is revived
+ever more slowly.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks of a reviver.
 POLL = 0.25
-#: A service that ran this long was well; its next end is revived at once (seconds).
+#: A service that ran for this many seconds was healthy; after its end it is revived at once.
 WELL = 10.0
 #: The longest wait between two revivals of a service that keeps ending (seconds).
 LONGEST_WAIT = 10.0
 
 
 class Reviver(threading.Thread):
-    """Revives what is wanted and does not run. Use as a context, or start it and forget it.
+    """Revives services that should run and do not. Use it as a context manager or just start it.
 
     A service that ends soon after each start is revived after 0.5, 1, 2 … 10 s.
     """
@@ -49,7 +49,7 @@ class Reviver(threading.Thread):
         self.join()
 
     def trouble(self) -> str | None:
-        """What keeps ending, with its last words; None while all is well."""
+        """The service that keeps ending, with the end of its log; None while all is well."""
         for name, past in list(self._revivals.items()):
             if past.soon >= 3 and not past.well(time.monotonic()):
                 words = logs.tail(self._settings.logs / f"{name}.log")
@@ -61,7 +61,7 @@ class Reviver(threading.Thread):
             try:
                 self._look()
             except (PenstockError, OSError) as error:
-                # The next look comes anyway; without its reviver nothing would be revived.
+                # The thread must survive this, or nothing would be revived; the next look retries.
                 log.warning("a service could not be revived: %s", error)
 
     def _look(self) -> None:
@@ -77,7 +77,7 @@ class Reviver(threading.Thread):
             with locks.hold(self._settings.run, services.CHANGE):
                 self._revive()
         except UsageError:
-            return  # someone else is at it
+            return  # another process is changing the services
 
     def _revive(self) -> None:
         wish = services.wanted(self._settings)
@@ -103,7 +103,7 @@ class Reviver(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class _Revivals:
-    """How often in a row a service was revived and ended soon, and when it may be again."""
+    """How often in a row a service ended soon, and when it may be revived (monotonic seconds)."""
 
     soon: int = 0
     not_before: float = -1e9

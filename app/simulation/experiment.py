@@ -1,8 +1,8 @@
-"""A workload under several policies, simulated, and what came of each.
+"""Simulates a workload under several policies and collects the outcome of each.
 
-The engine, its policies and the runner are those of a real run; only time is simulated, and an
-epoch takes what the workload says. A policy learns what epochs take as it would in a real run, or
-is told at the start (``known``).
+The engine, its policies and the runner are those of a real run. Only time is simulated, and an
+epoch takes as long as the workload says. A policy learns the duration of epochs as it would in a
+real run, or knows it from the start (``known``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..runner.policy_host import check_policy
 from .simulator import simulate
 from .workload import KnownCosts, Training, Workload
 
-#: What is compared where nothing is said: ``shuffle`` is for tests of exactness only.
+#: The policies compared by default. ``shuffle`` exists only for tests of exactness.
 COMPARED = tuple(name for name in POLICIES if name != "shuffle")
 MOST_DEVICES = 100_000
 _ALLOWED = (
@@ -39,34 +39,35 @@ _ALLOWED = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy made of a workload. Times are simulated seconds.
-
-    ``bound`` is what no plan beats for the epochs that were trained here, ``utilisation`` the part
-    of the devices' time until the end in which they trained, ``completion`` how long after its
-    study's arrival a trial had its last epoch and ``response`` how long after it a study had, both
-    on average; ``resizes`` how often a trial went on at another width. ``planless`` says each time
-    why a policy of the user's gave no plan.
-    """
+    """The outcome of a workload under one policy. Times are simulated seconds."""
 
     policy: str
+    #: When the last study ended.
     makespan: float
+    #: A makespan that no plan can beat for the epochs that were trained here.
     bound: float
+    #: The share of the devices' time until the end in which they trained, 0 to 1.
     utilisation: float
+    #: The mean time from a study's arrival to the last epoch of each of its trials.
     completion: float
+    #: The mean time from a study's arrival to its last epoch.
     response: float
+    #: How often a trial went on at another width.
     resizes: int
+    #: All accepted epochs, in order.
     epochs: tuple[AcceptedEpoch, ...]
+    #: Why a user's policy gave no plan, once for each time.
     planless: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
-        """Makespan over the bound."""
+        """The makespan divided by the bound."""
         return self.makespan / self.bound
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A workload, the devices it was simulated on, and what came of it under each policy."""
+    """A workload, the devices that it was simulated on, and the outcome under each policy."""
 
     workload: Workload
     devices: tuple[Device, ...]
@@ -74,7 +75,7 @@ class Simulation:
     known: bool
 
     def facts(self) -> dict[str, Any]:
-        """Its figures as plain values."""
+        """The figures as plain values."""
         return {
             "simulated": True,
             "workload": self.workload.name,
@@ -102,7 +103,7 @@ class Simulation:
         }
 
     def notes(self) -> tuple[str, ...]:
-        """What the figures rest on beside the workload, a sentence each."""
+        """The assumptions behind the figures beyond the workload, a sentence each."""
         failed = [
             f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the plan before"
             f" stood: it {each.planless[-1]}"
@@ -115,7 +116,7 @@ class Simulation:
         return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
 
     def uneven(self) -> tuple[str, ...]:
-        """That policies have bounds of their own, where trials were stopped at other epochs."""
+        """A note if policies have different bounds because trials were stopped at other epochs."""
         epochs = [len(each.epochs) for each in self.outcomes]
         if min(epochs) == max(epochs):
             return ()
@@ -123,7 +124,7 @@ class Simulation:
         return (f"{told} epochs, each with a bound of its own, so makespans are what to compare",)
 
     def unseen(self) -> tuple[str, ...]:
-        """For each policy under which epochs were trained that the workload has no record of."""
+        """A note for each policy under which epochs ran that the workload has no record of."""
         work = self.workload
         if not any(trial.levels for study in work.studies for trial in study.trials):
             return ()
@@ -142,12 +143,12 @@ class Simulation:
 
 
 def simulated_devices(spec: str) -> tuple[Device, ...]:
-    """Devices as ``profiling.devices.discovery.parse`` reads them; none of them need be here.
+    """Devices in the form of ``profiling.devices.discovery.parse``, which need not exist here.
 
-    Where no GPU is, none has a number: ``gpu:8`` is eight of them, ``gpu:0,1`` two.
+    ``gpu:8`` means eight GPUs, because there are no GPU numbers to choose from; ``gpu:0,1`` is two.
 
     Raises:
-        UsageError: ``auto`` and ``gpu:all``, which are of a machine; anything else.
+        UsageError: for ``auto`` and ``gpu:all``, which depend on a machine, and malformed text.
     """
     form = parse(spec, _ALLOWED)
     count = int(form.gpus) if form.gpus.isdecimal() else len(set(form.gpus.split(",")))
@@ -179,12 +180,12 @@ def run(
 ) -> Simulation:
     """Simulate ``workload`` under each of ``policies``.
 
-    ``known``: policies know every trial's curve and the prices from the start. ``tell`` hears under
-    which policy how far it is: simulated seconds, and epochs trained.
+    With ``known``, policies know every trial's speed curve and the cost of a resize from the start.
+    ``tell`` is called with the policy, the simulated seconds and the epochs trained so far.
 
     Raises:
         UsageError: an unknown policy or one twice, or devices that no trial can use.
-        BackendError: it does not end in 1e9 simulated seconds.
+        BackendError: the simulation does not end in 1e9 simulated seconds.
     """
     for name in policies:
         check_policy(name)
@@ -198,7 +199,7 @@ def run(
 
 
 def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
-    """Raise UsageError where a device is of a kind that the workload's times are not of."""
+    """Raise UsageError if the workload's times were taken on another kind of device."""
     for device in devices:
         if workload.kind and device.kind != workload.kind:
             raise UsageError(
@@ -256,7 +257,7 @@ def _outcome(
 
 
 def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:
-    """When somebody was on a device, begin and end, of each device apart; ``held`` names it."""
+    """Begin and end of each span in which a device was occupied, from (device, begin, end)."""
     device, begin, end = "", 0.0, 0.0
     for name, first, last in sorted(held):
         if name == device and first <= end:
@@ -272,14 +273,15 @@ def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, 
 def lower_bound(
     workload: Workload, epochs: Mapping[str, int], devices: int, slots: int = 1
 ) -> float:
-    """Simulated seconds before which no plan ends so many ``epochs`` of each trial (by id).
+    """Simulated seconds before which no plan can end these ``epochs`` of each trial (by id).
 
-    Where trials share a device no work is done faster than at the best total speed of ``slots``
-    of them or fewer.
+    Trials that share a device together run at most at the best total speed of ``slots`` trials or
+    fewer.
 
-    What arrives at or after a time t is not begun before it: the bound is the largest, over the
-    times of arrival, of t and the bounds of ``scheduler.policies.planner.bounds`` for what arrives
-    from t on. The epochs of one trial may differ; the second bound takes them all for its shortest.
+    Studies that arrive at or after a time t cannot begin before t. So the bound is the largest,
+    over all times of arrival t, of t plus the bounds of ``scheduler.policies.planner.bounds`` for
+    what arrives from t on. The epochs of one trial may differ; the second bound counts each as the
+    shortest.
     """
     found = 0.0
     dense = min(workload.stretch(at_work) / at_work for at_work in range(1, slots + 1))

@@ -1,7 +1,7 @@
-"""A simulation's charts as SVG: who held which device when, and how many devices were at work.
+"""Draws a simulation's charts as SVG: which trial held which device when, and busy devices.
 
-Nothing is needed to show them: what a bar is, is its ``title``, which browsers show under the
-pointer. Colours of text and lines are the page's (``frame.html``), light or dark.
+The charts need no library. The description of a bar is its ``title``, which browsers show under the
+pointer. The page (``frame.html``) sets the colours of text and lines, light or dark.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..common.text import number
 from ..report.charts import STUDIES, WIDE_LANES, unit_of
 from .experiment import Outcome, Simulation, occupied
 
-#: Pixels: the width of a chart, what is right of its plot and below it, a character.
+#: Pixels: the width of a chart, the margins right of its plot and below it, a character's width.
 WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7
-#: Pixels: a lane, one where there are many, and the height of the chart of busy devices.
+#: Heights in pixels: a lane, a narrow lane, and the chart of busy devices.
 LANE, NARROW_LANE, BUSY = 26, 14, 220
-#: Beyond so many bars a chart has neither numbers nor titles: nobody could read them, and they
-#: would be most of the page.
+#: With more bars than this a chart has neither numbers nor titles: they would be unreadable, and
+#: most of the page.
 MOST_TITLES = 1000
-#: A bar as narrow as this (pixels) is drawn with the one before it where that has its colour.
+#: A bar narrower than this, in pixels, is merged with the one before it if that has its colour.
 LEAST_BAR = 0.25
-#: Nor is a gap so narrow within a trial seen.
+#: A gap within a trial that is narrower than this, in pixels, is not drawn.
 LEAST_GAP = 0.5
-#: Points of a curve of busy devices.
+#: The number of points of a curve of busy devices.
 _POINTS = 400
 #: Device and slot.
 Place = tuple[str, int]
@@ -40,7 +40,7 @@ Held = tuple[str, Place, float, float]
 
 
 def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
-    """Who held what when: epochs of one segment that followed each other are one span a device."""
+    """Which trial held which slot when. Consecutive epochs of a segment are one span per device."""
     order = sorted(epochs, key=lambda row: (row.trial, row.epoch))
     found: list[Span] = []
     for (trial, fence), rows in groupby(order, key=lambda row: (row.trial, row.fence)):
@@ -51,9 +51,9 @@ def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
 
 
 def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> str:
-    """A lane a slot and a bar a span, and the bound as a dashed line.
+    """A lane per slot, a bar per span, and the bound as a dashed line.
 
-    The axis ends at ``longest`` (seconds), for all alike.
+    The axis ends at ``longest`` (seconds), the same for all charts.
     """
     lanes = _lanes(simulation)
     left = CHARACTER * max(map(len, lanes.values())) + 12
@@ -85,7 +85,7 @@ def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> str:
 
 
 def busy(simulation: Simulation, longest: float) -> str:
-    """Devices at work over time, a line a policy: means over parts of the time, which are equal."""
+    """Busy devices over time, a line per policy: means over equal parts of the time."""
     most = len(simulation.devices)
     left = CHARACTER * len(str(most)) + 20
     room = WIDTH - left - RIGHT
@@ -108,9 +108,9 @@ def busy(simulation: Simulation, longest: float) -> str:
 
 
 def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
-    """Devices at work on average in each of ``parts`` equal parts of the time up to ``longest``.
+    """The mean number of busy devices in each of ``parts`` equal parts of 0 to ``longest`` seconds.
 
-    A device that several trials share is one.
+    A device that several trials share counts once.
     """
     width = longest / parts
     found = [0.0] * parts
@@ -123,7 +123,7 @@ def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
 
 
 def colours(simulation: Simulation) -> dict[str, str]:
-    """Colours by study id where there are several studies, else by trial id."""
+    """Colours by study id if there are several studies, otherwise by trial id."""
     studies = simulation.workload.studies
     if len(studies) > 1:
         order = [study.spec.id for study in studies]
@@ -133,7 +133,7 @@ def colours(simulation: Simulation) -> dict[str, str]:
 
 
 def colour(place: int) -> str:
-    """The colour of the policy, study or trial in this place of its list."""
+    """The colour of the policy, study or trial with this index in its list."""
     return STUDIES[place % len(STUDIES)]
 
 
@@ -150,12 +150,12 @@ Bar = tuple[int, float, float, str]
 
 
 def _key(simulation: Simulation, trial: str) -> str:
-    """What the colour of a trial's bars is of: its study where there are several, else itself."""
+    """What determines the colour of a trial's bars: its study if there are several, else itself."""
     return trial.rpartition("-")[0] if len(simulation.workload.studies) > 1 else trial
 
 
 def _joined(held: Iterable[Span], gap: float) -> list[Held]:
-    """Spans of one trial in one place with at most ``gap`` seconds between them are one."""
+    """The spans, with those of one trial in one place joined if at most ``gap`` seconds apart."""
     found: list[Held] = []
     for place, trial, begin, end in sorted((p, t, begin, end) for t, _, p, begin, end in held):
         if found and found[-1][:2] == (trial, place) and begin - found[-1][3] <= gap:
@@ -166,7 +166,7 @@ def _joined(held: Iterable[Span], gap: float) -> list[Held]:
 
 
 def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> list[str]:
-    """What each bar is: *digits, trial 3, 2 to 4.5 min*."""
+    """The description of each bar: *digits, trial 3, 2 to 4.5 min*."""
     scale, unit = unit_of(longest)
     names = {study.spec.id: f"{study.spec.name}, " for study in simulation.workload.studies}
     several = len(names) > 1
@@ -190,7 +190,7 @@ def _bar(of: Bar, fill: str, lane: int, title: str) -> str:
 
 
 def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[str]:
-    """Many bars, those of one colour as one shape."""
+    """Many bars as SVG, with one shape per colour."""
     drawn: defaultdict[str, list[str]] = defaultdict(list)
     ends: dict[tuple[int, str], float] = {}
     for (place, x, width, _), fill in sorted(zip(bars, fills, strict=True)):

@@ -1,15 +1,14 @@
-"""Generated workloads: trials with speed curves of real trainings, and studies that come in bursts.
+"""Generates workloads: trials with speed curves of real trainings, studies that arrive in bursts.
 
-Frozen: instance k of a family is drawn from ``Random(f"penstock {family} {k}")``, and nothing else
-goes into it. Speed curves are those of ``profiling.costs.reference_curves`` (our fits to measured
-trainings, node boundaries included), or synthetic ones for CPU cores, whose efficiency falls with
-every core.
+The workloads never change: instance k of a family depends only on
+``Random(f"penstock {family} {k}")``. Speed curves are those of
+``profiling.costs.reference_curves`` (our fits to measured trainings, node boundaries included), or
+synthetic ones for CPU cores, whose efficiency falls with every core.
 
-Studies arrive as the jobs of published clusters do, in bursts. In the counts of Helios's cluster
-Venus (Hu et al., SC 2021), in bins of ten minutes as the simulator of Lucid (Hu et al., ASPLOS
-2023) has them, the variance is 15.4 times the mean. Bursts at random (exponential gaps) with
-geometric numbers of studies have that ratio where a burst has 8.2 studies on average: it is
-E[B^2] / E[B] = 2 E[B] - 1.
+Studies arrive in bursts, as the jobs of published clusters do. In Helios's cluster Venus (Hu et
+al., SC 2021), counted in bins of ten minutes as in the simulator of Lucid (Hu et al., ASPLOS 2023),
+the variance is 15.4 times the mean. For bursts with exponential gaps and geometric sizes B, that
+ratio is E[B^2] / E[B] = 2 E[B] - 1. So a burst has 8.2 studies on average.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, wide
 
 Curves = Mapping[tuple[str, str], Family]
 
-#: Devices, odd counts among them.
+#: Numbers of devices, some of them odd.
 DEVICES = (4, 5, 7, 8, 11, 16, 16, 24, 32, 33, 48, 64)
 TRIALS = (4, 6, 8, 9, 12, 16, 27, 27, 40, 60, 81, 120, 200)
-#: Seconds of a resize by application: a larger model takes longer. Pollux charges 15 to 250 s.
+#: Seconds of a resize by application: larger models take longer. Pollux assumes 15 to 250 s.
 PRICES = {
     "cifar10": (0.0, 0.05, 5.0, 25.0),
     "deepspeech2": (0.0, 0.05, 15.0, 60.0),
     "yolov3": (0.0, 0.1, 30.0, 120.0),
     "imagenet": (0.0, 0.5, 60.0, 250.0),
 }
-#: Global batches, examples.
+#: Global batch sizes, in examples.
 BATCHES = {
     "cifar10": (128, 256, 512, 1024),
     "deepspeech2": (20, 40, 80, 160),
@@ -45,17 +44,17 @@ BATCHES = {
     "imagenet": (200, 400, 800, 1600),
 }
 FAMILIES = ("cifar10", "deepspeech2", "yolov3", "imagenet", "mixed", "cores")
-#: Studies in a burst, on average: see above.
+#: The mean number of studies in a burst; see the module's docstring.
 BURST = 8.2
-#: Studies at most: more is a slip of the keyboard.
+#: The most studies; more is most likely a typing error.
 MOST = 1_000
-#: Part of the devices' time that the studies would take, each trial on one device.
+#: The share of the devices' time that the studies would take with each trial on one device.
 LOAD = 0.7
 
 
 @dataclass(frozen=True)
 class Instance:
-    """What there is to place: ``price`` is seconds of a resize, ``about`` says what was drawn."""
+    """Trials to place. ``price`` is the seconds of a resize; ``about`` describes what was drawn."""
 
     name: str
     devices: int
@@ -65,10 +64,10 @@ class Instance:
 
 
 def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Workload:
-    """``count`` studies of a family that arrive in bursts; the same for the same arguments.
+    """``count`` studies of a family, which arrive in bursts; equal for equal arguments.
 
     Raises:
-        UsageError: another family than ``FAMILIES``, or no study.
+        UsageError: the family is not one of ``FAMILIES``, or ``count`` is out of its range.
     """
     if family not in FAMILIES:
         raise UsageError.refuse("generated", family, ", ".join(FAMILIES))
@@ -117,7 +116,7 @@ def instance(family: str, number: int, curves: Curves) -> Instance:
 def _drawn(
     rng: Random, family: str, devices: int, trials: int, curves: Curves
 ) -> tuple[tuple[TrialWork, ...], float, str]:
-    """Trials, the price of a resize (seconds), and what they are."""
+    """Trials, the seconds of a resize, and a description."""
     most = rng.choice((9, 27, 81))
     budgets = rng.choice(("equal", "hyperband", "uniform"))
     spread = rng.choice((0.1, 0.3, 0.6))
@@ -164,7 +163,7 @@ def _trained(family: Family, batch: int, devices: int) -> tuple[Shape, float]:
 
 
 def _cores(rng: Random, devices: int) -> Shape:
-    """Amdahl's law with a cost of every further core."""
+    """A speed curve by Amdahl's law, with a cost for every further core."""
     serial, cost = rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.01, 0.03))
     return tuple(
         (width, serial + (1 - serial) / width + cost * (width - 1))

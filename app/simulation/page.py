@@ -1,6 +1,6 @@
-"""A simulation as one HTML file: for each policy who held which device when, and how many did.
+"""Writes a simulation as one HTML file: for each policy which trial held which device when.
 
-The page's frame (style, footer) is the report's; its charts are drawn here, so it needs no library.
+The page's frame (style, footer) is the report's. Its charts are SVG, so it needs no library.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .table import headline
 
 
 def write_simulation(simulation: Simulation, path: Path) -> Path:
-    """Write the page to ``path`` (its folder is made). UsageError where that cannot be done."""
+    """Write the page to ``path`` (its folder is created). UsageError if that cannot be done."""
     write_whole(path, render(simulation, datetime.now(UTC)), "report")
     return path
 
 
 def render(simulation: Simulation, now: datetime) -> str:
-    """The page as text; ``now`` is when it was made."""
+    """The page as text; ``now`` is when it was created."""
     longest = max(each.makespan for each in simulation.outcomes)
     sections = [
         f'<section id="gantt{place}"><div class="head"><h2>{escape(each.policy)}</h2>'
@@ -76,7 +76,7 @@ def _swatch(colour_of: str, name: str) -> str:
 
 
 def _bars(simulation: Simulation) -> str:
-    """What the colours and numbers of the bars mean."""
+    """A sentence about the meaning of the bars' colours and numbers."""
     chosen, studies = colours(simulation), simulation.workload.studies
     if len(studies) == 1:
         return "Bars are trials, with their numbers."

@@ -1,9 +1,9 @@
-"""A finished study's ledger as a workload: what it would have taken on other devices.
+"""Turns a finished study into a workload, to simulate how it would run on other devices.
 
 Trial number k is the study's trial k: each of its epochs takes the recorded seconds and has the
-recorded value. Its strategy decides anew, from those values, in the order in which they arrive
-here; where it asks for an epoch that was never trained, that epoch takes the trial's mean and has
-its last value. Seconds at widths that were not measured are the fitted model's.
+recorded value. The strategy decides again from those values, in the order in which they arrive in
+the simulation. An epoch that was never trained takes the trial's mean seconds and has its last
+value. Seconds at widths that were not measured come from the fitted model.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, StudyRow
 
-#: A longer gap between two segments on a device (seconds) is a wait, not what a segment costs.
+#: A longer gap between two segments on a device, in seconds, is a wait and not overhead.
 LONGEST_OVERHEAD = 1.0
 
 
 def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> Workload:
-    """The workload of ``study``, whose trials may have ``max_width`` devices (None: as they did).
+    """The workload of ``study`` with trials of at most ``max_width`` devices (None: as recorded).
 
     Raises:
-        UsageError: it is not over, has no epoch, or forks trials (``pbt``): the values of a fork
-            depend on whom it was forked from.
+        UsageError: the study is not over, has no epoch, or forks trials (``pbt``): the values of a
+            forked trial depend on its source.
     """
     spec = spec_from_json(study.spec_json)
     if study.finished_at is None:
@@ -51,7 +51,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
         rows[row.trial].append(row)
     if not epochs:
         raise UsageError(f"study {study.name} has no epoch: there is nothing to simulate")
-    # Trained in full, a trial ends where it ended; else the strategy says where.
+    # Under full budget a trial ends where it ended before; otherwise the strategy decides.
     budgets = spec.strategy.name == "full"
     curves = [each for each in rows.values() if each or not budgets]
     spec = _spec(spec, len(curves), max_width)
@@ -82,7 +82,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
 
 
 def _spec(spec: StudySpec, trials: int, max_width: int | None) -> StudySpec:
-    """The same study of an objective that needs no code, state or sampler."""
+    """The same study with a contract that needs no code, state or sampler."""
     return replace(
         spec,
         contract="empty",
@@ -102,7 +102,7 @@ def _spec(spec: StudySpec, trials: int, max_width: int | None) -> StudySpec:
 
 
 def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
-    """How seconds change with the width, and what of it was not measured."""
+    """How seconds change with the width, and sentences about what was not measured."""
     seconds: dict[int, list[float]] = defaultdict(list)
     for row in epochs:
         seconds[row.width].append(row.seconds)
@@ -119,7 +119,7 @@ def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
 def _trials(
     curves: Sequence[Sequence[EpochRow]], shape: Shape, worst: float
 ) -> tuple[TrialWork, ...]:
-    """Each trial as recorded; one without an epoch takes the mean and has the worst value."""
+    """Each trial as recorded; one without an epoch takes the mean time and has the worst value."""
     factors = dict(shape)
     found: list[TrialWork | None] = []
     for rows in curves:

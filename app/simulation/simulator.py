@@ -1,8 +1,8 @@
-"""The same engine and runner under simulated time: a transport that computes when epochs end.
+"""Runs the same engine and runner under simulated time, by a transport that computes reports.
 
-Nothing runs and nobody sleeps: dispatched segments become reports on a heap, ordered by simulated
-time and then by a counter, so ties break in the order of dispatch and one study with one seed has
-one trace. What an epoch costs and yields is the caller's ``Work``.
+Nothing is trained and nothing sleeps. Dispatched segments become reports on a heap, ordered by
+simulated time and then by a counter. So ties break in the order of dispatch, and one study with one
+seed has one trace. The caller's ``Work`` says how long an epoch takes and what value it has.
 """
 
 from __future__ import annotations
@@ -37,49 +37,52 @@ from ..runner.runner import Runner
 
 #: Simulated seconds from a dispatch to the first step, and from the last step to the report.
 OVERHEAD = 0.004
-#: Simulated seconds between two looks at the devices.
+#: Simulated seconds between two surveys of the devices.
 SURVEY_EVERY = 60.0
-#: Studies that arrive within so many simulated seconds arrive together.
+#: Studies that arrive within this many simulated seconds arrive together.
 INSTANT = 1e-6
 
 
 class Work(Protocol):
-    """What training would do."""
+    """The durations and results of simulated training."""
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """Seconds that ``epoch`` takes, and the study's metric after it."""
+        """The seconds that ``epoch`` takes, and the study's metric after it."""
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """Seconds that it costs to go on with other devices than before."""
+        """The seconds that it takes to continue on other devices than before."""
 
     def stretch(self, at_work: int) -> float:
-        """How many times as long an epoch takes where so many trials share its device."""
+        """The factor by which an epoch takes longer when ``at_work`` trials share its device."""
 
 
 @dataclass
 class SimulatedTransport:
-    """Devices that are always there, and reports that arrive when simulated time has come.
-
-    ``_places`` are the devices of open segments, of those that may be shared; ``_since`` is when
-    each one's epoch began.
-    """
+    """Devices that are always there, and reports that arrive at their simulated time."""
 
     clock: SimulatedClock
     devices: Sequence[Device]
     work: Work
+    #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
+    #: Reports to come: simulated time, tie-breaking counter, fence, and the report itself.
     _heap: list[tuple[float, int, int, dict[str, Any]]] = field(default_factory=list)
+    #: The fence of the open segment of each trial.
     _open: dict[str, int] = field(default_factory=dict)
+    #: The width at which each trial was trained last.
     _widths: dict[str, int] = field(default_factory=dict)
+    #: The device of each open segment that may share it, by fence.
     _places: dict[int, str] = field(default_factory=dict)
+    #: When the present epoch of each such segment began, by fence.
     _since: dict[int, float] = field(default_factory=dict)
+    #: Breaks ties in the heap.
     _count: Iterator[int] = field(default_factory=count)
 
     def open(self) -> None:
-        """Nothing to make."""
+        """Do nothing: there is nothing to create."""
 
     def receive(self, timeout: float) -> list[Message]:
-        """The next report, with the clock moved to it; or none, with the clock moved on."""
+        """The next report, with the clock set to its time; or none, with the clock advanced."""
         end = self.clock.now() + timeout
         while self._heap and self._heap[0][0] <= end:
             at, number, fence, body = heapq.heappop(self._heap)
@@ -96,7 +99,7 @@ class SimulatedTransport:
         return []
 
     def carry_out(self, orders: Orders) -> None:
-        """Schedule the reports of what was dispatched; forget those of what was revoked."""
+        """Schedule the reports of dispatched segments, and forget those of revoked ones."""
         for revoke in orders.revokes:
             if self._open.get(revoke.trial) == revoke.fence:
                 self._end(revoke.trial)
@@ -106,7 +109,7 @@ class SimulatedTransport:
             self._dispatch(dispatch, spec)
 
     def drop(self, message: Message, why: Forged) -> None:
-        """Nobody forges anything here: what is dropped is a mistake of the simulator's."""
+        """Raise, because a forged message can only be a bug of the simulator."""
         raise why
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
@@ -170,7 +173,7 @@ class SimulatedTransport:
             self._rescale(device, left + 1, left)
 
     def _rescale(self, device: str, before: int, after: int) -> None:
-        """What runs there, as one of ``before`` trials, goes on as one of ``after``."""
+        """Reschedule what runs on ``device``, now shared by ``after`` trials, not ``before``."""
         factor = self.work.stretch(after) / self.work.stretch(before) if before and after else 1.0
         if factor == 1.0:
             return
@@ -190,9 +193,9 @@ class SimulatedTransport:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What a simulated run gave: its events and accepted epochs, in order, and its end (seconds).
+    """A simulated run: its events and its accepted epochs, in order, and its engine at the end.
 
-    ``makespan`` is when the last study ended.
+    ``makespan`` is when the last study ended, in simulated seconds.
     """
 
     trace: tuple[Event, ...]
@@ -218,11 +221,11 @@ def simulate(
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
-    ``costs`` and ``sharing``: what is known of them before; ``strategies`` makes each study's.
-    ``arrivals`` are the times at which studies are submitted, by id: 0 where nothing is said;
-    ``enqueued`` the configurations that each tries first. ``tell`` hears again and again of the
-    simulated time and how many epochs were trained. Raises BackendError when they are not over
-    after ``longest`` simulated seconds.
+    ``costs`` and ``sharing`` are what the engine knows from the start. ``strategies`` makes the
+    strategy of each study. ``arrivals`` are the times of submission by study id, 0 by default;
+    ``enqueued`` are the configurations that each study tries first. ``tell`` is called repeatedly
+    with the simulated time and the number of epochs trained. Raises BackendError if the studies are
+    not over after ``longest`` simulated seconds.
     """
     clock = SimulatedClock()
     ledger = MemoryLedger()

@@ -1,4 +1,4 @@
-"""A simulation for the terminal: one row a policy, and what was assumed."""
+"""Shows a simulation on the terminal: one row per policy, and the assumptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .experiment import Simulation
 
 
 def simulation_view(of: Simulation) -> RenderableType:
-    """The table, with what it is of above and what was assumed below."""
+    """The table, with a headline above and the assumptions below."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("policy", overflow="fold")
     several = len(of.workload.studies) > 1
@@ -36,7 +36,7 @@ def simulation_view(of: Simulation) -> RenderableType:
 
 
 def headline(of: Simulation) -> str:
-    """One line: simulated, and what of."""
+    """One line that says what was simulated."""
     studies = of.workload.studies
     trials = sum(len(study.trials) for study in studies)
     much = count(trials, "trial")
@@ -47,7 +47,7 @@ def headline(of: Simulation) -> str:
 
 
 class Progress:
-    """A line on standard error that says how far a simulation is, where that is a terminal."""
+    """Shows a simulation's progress in a line on standard error, if that is a terminal."""
 
     def __init__(self) -> None:
         self._status = PlainConsole(stderr=True, highlight=False).status("")
@@ -60,6 +60,6 @@ class Progress:
         self._status.stop()
 
     def tell(self, policy: str, now: float, epochs: int) -> None:
-        """Under ``policy`` it has come to ``now`` (simulated seconds)."""
+        """Show that the simulation of ``policy`` has reached ``now`` (simulated seconds)."""
         much = f"{duration(now)} of simulated time, {count(epochs, 'epoch')}"
         self._status.update(f"simulating {policy}: {much}")

@@ -1,4 +1,4 @@
-"""A workload: the studies that a simulation runs, as plain values, and what training them takes."""
+"""Workloads as plain values: the studies that a simulation runs, and how long training takes."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from ...scheduler.strategies.registry import make_strategy
 from ..spec.space import parse_space
 from .simulator import OVERHEAD
 
-#: The one parameter of studies whose trials do not depend on any.
+#: The space of studies whose trials depend on no parameter.
 SPACE = (("x", distribution_to_json(FloatDistribution(0.0, 1.0))),)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialWork:
-    """What training one trial takes and gives.
+    """How long training one trial takes, and its results."""
 
-    ``level`` is seconds of an epoch on one device and ``shape`` how that changes with the width: it
-    has every width from 1 on, and beyond its widest more devices gain nothing. ``epochs`` is its
-    budget where the study has budgets. ``levels`` and ``values`` are seconds on one device and the
-    study's metric of its epochs, in order; later ones take ``level`` and have the last value.
-    ``params`` are its hyperparameters, as far as they say something of its level.
-    """
-
+    #: Seconds of an epoch on one device.
     level: float
+    #: How seconds change with the width. It has every width from 1 on; beyond its widest, more
+    #: devices gain nothing.
     shape: Shape
+    #: The trial's budget, if the study has budgets.
     epochs: int = 0
+    #: Seconds of its first epochs on one device, in order; later epochs take ``level``.
     levels: tuple[float, ...] = ()
+    #: The study's metric after its first epochs, in order; later epochs have the last value.
     values: tuple[float, ...] = ()
+    #: Its hyperparameters, as far as they help to predict its level.
     params: Params = ()
 
     def seconds(self, epoch: int, width: int) -> float:
-        """Seconds that ``epoch`` (1-based) takes on ``width`` devices."""
+        """The seconds that ``epoch`` (from 1) takes on ``width`` devices."""
         level = self.levels[epoch - 1] if epoch <= len(self.levels) else self.level
         return level * self.shape[min(width, len(self.shape)) - 1][1]
 
     def value(self, epoch: int) -> float:
-        """The metric after ``epoch``; 0 where no value matters."""
+        """The metric after ``epoch``; 0 if the trial has no values."""
         return self.values[min(epoch, len(self.values)) - 1] if self.values else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class StudyWork:
-    """A study: it arrives after so many seconds, and trial number k is ``trials[k]``.
+    """A study that arrives after ``arrives`` seconds. Trial number k is ``trials[k]``.
 
-    ``budgets``: each trial is trained for its own number of epochs, whatever the strategy.
+    With ``budgets`` each trial is trained for its own number of epochs, whatever the strategy.
     """
 
     spec: StudySpec
@@ -68,50 +68,51 @@ class StudyWork:
 
 @dataclass(frozen=True)
 class Workload:
-    """Studies, and seconds of a resize and of a segment's beginning.
-
-    ``kind`` is the kind of device that its times are of, empty where they are of any; ``about``
-    says what else is known of it, ``assumed``, in sentences, what of it was not measured.
-    ``sharing``: how many times as long an epoch takes with 2, 3, ... trials on its device.
-    """
+    """Studies, and the costs of running them."""
 
     name: str
     studies: tuple[StudyWork, ...]
+    #: Seconds of a resize.
     resize: float = 0.0
+    #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
+    #: The kind of device that its times hold for; empty: any.
     kind: str = ""
+    #: A description for readers.
     about: str = ""
+    #: Sentences about what was not measured.
     assumed: tuple[str, ...] = ()
+    #: The factors by which an epoch takes longer with 2, 3, ... trials on its device.
     sharing: tuple[float, ...] = ()
 
     def stretch(self, at_work: int) -> float:
-        """How many times as long an epoch takes as one of ``at_work`` trials on its device.
+        """The factor by which an epoch takes longer as one of ``at_work`` trials on its device.
 
-        From ``sharing``, and for more trials than it has in proportion to their number.
+        It comes from ``sharing``; for more trials than that has, it grows with their number.
         """
         known = (1.0, *self.sharing)
         return known[min(at_work, len(known)) - 1] * max(1.0, at_work / len(known))
 
     @cached_property
     def by_id(self) -> dict[str, StudyWork]:
-        """Its studies by the id of their spec."""
+        """The studies by the id of their spec."""
         return {study.spec.id: study for study in self.studies}
 
     @property
     def enqueued(self) -> dict[str, tuple[Params, ...]]:
-        """The hyperparameters of each study's trials, by its id; none where trials have none."""
+        """The hyperparameters of each study's trials, by study id, where trials have any."""
         return {
             name: tuple(trial.params for trial in study.trials if trial.params)
             for name, study in self.by_id.items()
         }
 
     def trial(self, study: str, trial: str) -> TrialWork:
-        """That of a trial by id; one that was forked has that of an earlier one, in turns."""
+        """The work of a trial by id. Forked trials reuse the work of the first ones in turn."""
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
 
     def strategy(self, spec: StudySpec) -> Strategy:
-        """The strategy of one of its studies, fresh."""
+        """A new strategy for one of its studies."""
         study = self.by_id[spec.id]
         if not study.budgets:
             return make_strategy(spec)
@@ -121,41 +122,42 @@ class Workload:
 
 @dataclass
 class Training:
-    """``simulate``'s ``Work``: training that takes what the workload says."""
+    """A ``Work`` for ``simulate``: training takes as long as the workload says."""
 
     workload: Workload
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """Seconds on the segment's devices, and the metric."""
+        """The epoch's seconds on the segment's devices, and its metric."""
         trial = self.workload.trial(spec.id, dispatch.segment.trial)
         return trial.seconds(epoch, len(dispatch.segment.members)), trial.value(epoch)
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """The workload's price."""
+        """The workload's seconds of a resize."""
         return self.workload.resize
 
     def stretch(self, at_work: int) -> float:
-        """As the workload says."""
+        """The workload's factor."""
         return self.workload.stretch(at_work)
 
 
 @dataclass(slots=True)
 class Budgets(FullBudget):
-    """One TrialGroup whose trials have a budget each."""
+    """One TrialGroup whose trials each have a budget of their own."""
 
     budgets: tuple[int, ...] = ()
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Each to its own end."""
+        """Enter each trial up to its own budget."""
         return tuple(Entry(trial, self.budgets[number_of(trial)]) for trial in trials)
 
 
 @dataclass
 class KnownCosts(CostTable):
-    """A cost table that knows the workload, or (``beliefs``, factors) is wrong about some trials.
+    """A cost table that knows the workload from the start.
 
-    For policies that are to be compared without what they have to learn. ``error`` is how far off
-    it says it may be (standard deviation of the logarithm).
+    It compares policies without the effect of learning. ``beliefs`` are factors by which it is
+    wrong about some trials. ``error`` is the uncertainty that it states (standard deviation of the
+    logarithm).
     """
 
     workload: Workload = field(default_factory=lambda: Workload("nothing", ()))
@@ -165,16 +167,16 @@ class KnownCosts(CostTable):
     def saw_epoch(
         self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
     ) -> bool:
-        """It is known."""
+        """Learn nothing: it is known."""
         return False
 
     def saw_segment(self, seconds: float, training: float, *, resized: bool) -> None:
-        """It is known."""
+        """Learn nothing: it is known."""
 
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
-        """As in the workload, times the error."""
+        """The workload's seconds, times the factor in ``beliefs``."""
         known = self.workload.trial(study, trial)
         level = known.level * self.beliefs.get(trial, 1.0)
         shape = known.shape[:widest]
@@ -182,10 +184,10 @@ class KnownCosts(CostTable):
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:
-    """Seconds of an epoch on one device, and the shape, of a curve of (width, seconds).
+    """The seconds of an epoch on one device, and the shape, from a curve of (width, seconds).
 
-    Widths that the curve has are as it says, the others up to its widest (or ``widest``) by the
-    fitted model (``profiling.costs.fitting``).
+    Widths in the curve keep their values. The others, up to its widest (or ``widest``), come from
+    the fitted model (``profiling.costs.fitting``).
     """
     known = dict(points)
     last = max(known) if widest is None else widest
@@ -206,10 +208,10 @@ def study_spec(
     number: int = 0,
     params: Iterable[Params] = (),
 ) -> StudySpec:
-    """A study of so many trials, each on at most ``width`` devices; ``number`` is part of its id.
+    """A study of ``trials`` trials, each on at most ``width`` devices; ``number`` is in its id.
 
-    It minimises ``loss``, and its trials are what the workload says, whatever their parameters:
-    ``params`` are all that there are.
+    It minimises ``loss``. The workload determines its trials, whatever their parameters. ``params``
+    are all parameters that occur.
     """
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):

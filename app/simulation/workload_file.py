@@ -1,7 +1,7 @@
-"""A workload from a YAML file: docs/simulate.md has the format.
+"""Reads a workload from a YAML file; docs/simulate.md describes the format.
 
-Nothing but numbers is in it: trials with their seconds, or a tuner and how its trials' values run.
-What is wrong is refused with its line, its key and what is allowed.
+A file contains no code, only numbers: trials with their seconds, or a tuner and the course of its
+trials' values. Errors name the line, the key and what is allowed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _LEARNING = ("start", "best", "rate")
 _FAMILY = ("application", "cluster", "batch")
 _AMDAHL = ("serial", "cost", "widest")
 _KINDS = ("cpu", "cuda")
-#: The largest whole number: trials, epochs, widths. More is a slip of the keyboard.
+#: The largest number of trials, epochs or devices; more is most likely a typing error.
 MOST = 100_000
-#: Epochs of all trials of a tuner together: each has a value of its own.
+#: The most epochs of all trials of a tuner together: each has a value of its own.
 MOST_VALUES = 5_000_000
-#: The longest time, and the shortest one that has to be there (seconds).
+#: The longest time, and the shortest one that must be positive (seconds).
 LONGEST, SHORTEST = 1e6, 1e-6
-#: The largest deviation of a logarithm: two of it are 400 times as long.
+#: The largest standard deviation of a logarithm: two of them are a factor of 400.
 MOST_SPREAD = 3.0
-#: Widest width of a curve that is a formula, where nothing is said.
+#: The default widest width of a curve that is given by a formula.
 WIDEST = 16
 
 
@@ -44,14 +44,14 @@ def read_workload(file: Path) -> Workload:
     """The workload in ``file``.
 
     Raises:
-        UsageError: it cannot be read, or something in it is missing or impossible; the message has
-            file, line and key.
+        UsageError: it cannot be read, or something in it is missing or impossible; the message
+            names file, line and key.
     """
     return _Reading(YamlFile(file), file.name).workload()
 
 
 class _Reading:
-    """One file, and the curves that it names."""
+    """Reads one file, with the curves that it names."""
 
     def __init__(self, document: YamlFile, name: str) -> None:
         self._document = document
@@ -130,10 +130,10 @@ class _Reading:
     def _tuned(
         self, place: Place, given: dict[str, Any], plan: StrategySpec, rng: Random
     ) -> tuple[TrialWork, ...]:
-        """Trials of a tuner: times lognormal about ``seconds``, values by a power law.
+        """The trials of a tuner: times are lognormal around ``seconds``, values follow a power law.
 
-        After epoch e a value is ``best + (start - best) e ** -rate``, ``best`` and ``rate`` drawn
-        evenly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
+        The value after epoch e is ``best + (start - best) e ** -rate``, with ``best`` and ``rate``
+        drawn uniformly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
         """
         count = self._whole(place, given, "n_trials", low=1)
         assert plan.max_epochs is not None  # refused above
@@ -158,7 +158,7 @@ class _Reading:
         return tuple(found)
 
     def _timed(self, place: Place, given: dict[str, Any]) -> tuple[float, Shape]:
-        """Seconds of an epoch on one device, and the shape: of a curve, of seconds, or of both."""
+        """The seconds of an epoch on one device, and the shape, from a curve, seconds or both."""
         level: float | None = None
         shape: Shape = ((1, 1.0),)
         if "curve" in given:
@@ -277,5 +277,5 @@ class _Reading:
 
 
 def _is_number(value: Any) -> bool:
-    # Compared, for a whole number may be more than a float holds.
+    # Compared, not converted: a whole number may exceed the range of a float.
     return type(value) in (int, float) and abs(value) < math.inf

@@ -1,4 +1,4 @@
-"""From a user's arguments to a ``StudySpec``: all is checked here, before anything starts."""
+"""Builds a ``StudySpec`` from a user's arguments and checks all of it before anything starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .plan import Plan
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, Sampler, check_space
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
-#: Scripts that are nobody's study: what runs a notebook.
+#: Scripts that run a notebook: a study is never named after them.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
 
 
@@ -45,7 +45,7 @@ def make_plan(
     system: str | SystemTuning = "reuse",
     share: Share | None = None,
 ) -> Plan:
-    """Check the arguments of ``create_study``; UsageError names the field, value and range."""
+    """Check the arguments of ``create_study``. UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions, metrics)
     if strategy is not None and not isinstance(strategy, StrategySpec):
         known = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
@@ -82,7 +82,7 @@ def make_plan(
 def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     plan: Plan, study: str, name: str, code: Any, space: Mapping[str, Any] | None, n_trials: Any
 ) -> StudySpec:
-    """The study ``name`` with id ``study``; UsageError as ``make_plan``, and for the code."""
+    """The study ``name`` with id ``study``. UsageError as in ``make_plan``, and for the code."""
     contract = contract_of(code)
     target, path, digest = reference(code)
     _check_text(path, target)
@@ -128,7 +128,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 
 
 def _check_text(path: str, target: str) -> None:
-    """Refuse code whose place is no text: messages and the ledger hold text only."""
+    """Refuse code whose path is not valid text: messages and the ledger hold text only."""
     for place in (path, target.rpartition(":")[0]):
         if place.encode("utf-8", "replace").decode() != place:
             shown = os.fsencode(place).decode("utf-8", "backslashreplace")
@@ -142,7 +142,7 @@ def _check_text(path: str, target: str) -> None:
 def make_asked_spec(
     plan: Plan, study: str, name: str, space: Mapping[str, Any] | None
 ) -> StudySpec:
-    """A study whose trials its user trains by himself; UsageError as ``make_plan``."""
+    """A study whose user trains the trials themselves. UsageError as in ``make_plan``."""
     checked, conditions = _space(plan, space)
     check_asked(plan, checked)
     return StudySpec(
@@ -162,7 +162,7 @@ def make_asked_spec(
 
 
 def check_name(name: str | None) -> str:
-    """A study's name; when none is given, one after the script at work and new each time."""
+    """The study's name; None gives a new one each time, after the running script."""
     if name is None:
         script = Path(sys.argv[0] if sys.argv else "").stem
         return new_id(script if script not in ("", "-c", "-m", "__main__", *_KERNELS) else "study")
@@ -172,7 +172,7 @@ def check_name(name: str | None) -> str:
 
 
 def new_id(name: str) -> str:
-    """An id for a study of this name: a readable slug and four hex digits."""
+    """A new id for a study of this name: a readable slug and four hex digits."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].rstrip("-") or "study"
     return f"{slug}-{secrets.token_hex(2)}"
 
@@ -192,7 +192,7 @@ def _space(
 
 
 def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> None:
-    """Refuse more shards than the smallest batch has examples, where that can be known."""
+    """Refuse more shards than the smallest batch has examples, where that size is known."""
     sizes = [batch_size]
     given = dict(space or ()).get("batch_size")
     if given is not None:
@@ -211,7 +211,7 @@ def _n_trials(
     strategy = plan.strategy
     if strategy is None or strategy.name != "pbt":
         return whole("n_trials", n_trials, low=1)
-    # With fewer nobody is ever in the bottom quantile.
+    # With fewer trials the bottom quantile is always empty.
     least = math.ceil(1 / strategy.quantile)
     if whole("n_trials", n_trials, low=1) < least:
         allowed = f"at least {least}, a population with a quantile of {strategy.quantile}"

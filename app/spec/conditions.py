@@ -1,8 +1,8 @@
-"""Parameters that are only there where a choice above them has certain values.
+"""Conditional parameters: they are active only where an earlier choice has certain values.
 
-``Float(0.8, 0.99, when={"optimizer": "sgd"})``: several names must all hold, several values are
-alternatives. A parent stands above its children, so one pass in the order of the space settles what
-is there. A parent that is not there itself leaves its children out.
+In ``Float(0.8, 0.99, when={"optimizer": "sgd"})``, several names must all match, and several values
+of a name are alternatives. A parent comes before its children in the space, so one pass in that
+order decides which parameters are active. An inactive parent makes its children inactive.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ...scheduler.model.study import Condition, Scalar
 
 
 def parse_conditions(space: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """What the parameters of a space that ``parse_space`` has taken depend on, in its order.
+    """The conditions in a space that ``parse_space`` accepted, in its order.
 
-    Raises UsageError for a parent that is no choice above the parameter, and for a value that it
-    does not have.
+    Raises UsageError for a parent that is not a choice before the parameter, and for a value that
+    the parent does not have.
     """
     found: list[Condition] = []
     above: dict[str, Sequence[Scalar]] = {}
@@ -57,7 +57,7 @@ def _conditions(
 
 
 def is_active(name: str, conditions: Sequence[Condition], params: Mapping[str, Scalar]) -> bool:
-    """Whether the parameter is there, given those above it that are."""
+    """Whether the parameter is active, given the active ones before it."""
     return all(
         each.parent in params and params[each.parent] in each.values
         for each in conditions
@@ -68,7 +68,7 @@ def is_active(name: str, conditions: Sequence[Condition], params: Mapping[str, S
 def without_inactive(
     params: Mapping[str, Scalar], conditions: Sequence[Condition]
 ) -> dict[str, Scalar]:
-    """``params`` (in the order of the space) without those that their parents leave out."""
+    """``params``, in the order of the space, without the inactive ones."""
     left: dict[str, Scalar] = {}
     for name, value in params.items():
         if is_active(name, conditions, left):

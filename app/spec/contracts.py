@@ -1,4 +1,4 @@
-"""Which training contract a user's code is written for, and what a study must say for it."""
+"""Finds the training contract of a user's code, and checks what a study of it must state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .space import Space
 
-#: How each contract is called in a sentence.
+#: The name of each contract in messages.
 NAMES = {
     "torch": "a TorchTrainable",
     "objective": "an objective",
@@ -25,11 +25,11 @@ NAMES = {
 
 
 def contract_of(code: Any) -> str:
-    """One of ``scheduler.model.study.CONTRACTS``. Raises ``UsageError`` where ``code`` is of none.
+    """One of ``scheduler.model.study.CONTRACTS``. Raises ``UsageError`` if ``code`` has none.
 
-    A function's first parameter is looked at in its source: one that is not marked as an epoch
-    function and loops over ``epochs()``, or is marked and asks for parameters, would fail in every
-    trial.
+    The source shows how a function uses its first parameter. A function that loops over
+    ``epochs()`` without being marked as an epoch function, or is marked and asks for parameters,
+    would fail in every trial, and is refused.
     """
     if isinstance(code, type) and issubclass(code, TorchTrainable):
         return "torch"
@@ -54,7 +54,7 @@ def contract_of(code: Any) -> str:
 def check_contract(
     plan: Plan, contract: str, target: str, space: Space | None, strategy: StrategySpec
 ) -> None:
-    """Raise ``UsageError`` where the study of ``target`` lacks or asks what its contract cannot."""
+    """Refuse a study that lacks what its contract needs or asks what it cannot. UsageError."""
     if contract != "objective":
         _check_told(plan, target, space, strategy, NAMES[contract])
     if contract != "torch":
@@ -64,7 +64,7 @@ def check_contract(
 
 
 def check_asked(plan: Plan, space: Space | None) -> None:
-    """As ``check_contract``, where the user trains by himself, and tells one value a trial."""
+    """As ``check_contract``, for users who train themselves and tell one value per trial."""
     if space is None:
         allowed = "a mapping of names to Float, Int or lists of choices, at the first ask()"
         raise UsageError.refuse("space", None, allowed)
@@ -82,7 +82,7 @@ def check_asked(plan: Plan, space: Space | None) -> None:
 def _check_told(
     plan: Plan, target: str, space: Space | None, strategy: StrategySpec, kind: str
 ) -> None:
-    """Refuse what only an objective may leave open: it says it as it runs."""
+    """Refuse a study that leaves open what only an objective can state while it runs."""
     if space is None:
         allowed = f"a mapping of names to Float, Int or lists of choices for {kind}"
         raise UsageError.refuse("space", None, allowed)
@@ -99,7 +99,7 @@ def _check_told(
 
 
 def _check_pbt(plan: Plan, contract: str, space: Space | None, strategy: StrategySpec) -> None:
-    """Refuse population based training of what has no checkpoint, or where nothing is explored."""
+    """Refuse population based training without checkpoints or without parameters to explore."""
     if contract == "objective":
         allowed = "another strategy for an objective: PBT copies checkpoints, and it has none"
         raise UsageError.refuse("strategy", "PBT", allowed)
@@ -110,7 +110,7 @@ def _check_pbt(plan: Plan, contract: str, space: Space | None, strategy: Strateg
 
 
 def _check_own_loop(plan: Plan, contract: str) -> None:
-    """Refuse what only a loop of Penstock's can do."""
+    """Refuse what works only in Penstock's own training loop."""
     kind = NAMES[contract]
     for field in ("shards", "max_width"):
         value = getattr(plan.resources, field)
@@ -136,7 +136,7 @@ def _check_own_loop(plan: Plan, contract: str) -> None:
 
 
 def _used(function: Any) -> set[str]:
-    """The attributes of its first parameter that a function's own source names."""
+    """The attributes of its first parameter that the source of ``function`` uses."""
     try:
         source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
         found = ast.parse(source).body[0]
@@ -144,7 +144,7 @@ def _used(function: Any) -> set[str]:
         OSError,
         TypeError,
         SyntaxError,
-    ):  # no source: ``tasks.contracts.code.reference`` says so
+    ):  # no source: ``tasks.contracts.code.reference`` reports it
         return set()
     if not isinstance(found, ast.FunctionDef) or not found.args.args:
         return set()

@@ -1,4 +1,4 @@
-"""What system parameters are chosen by: time or energy; refused where no energy is measured."""
+"""Checks the weight of energy in choosing system parameters, and that energy is measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALLOWED = "a weight of energy, 0 (time alone) to 1 (energy alone)"
 
 
 def check_energy_weight(weight: object, mode: str, probing: str) -> float:
-    """``weight`` as a user gives it; UsageError where nothing could be chosen by it."""
+    """``weight``, checked; UsageError where no choice could depend on it."""
     found = finite(FIELD, weight, ALLOWED)
     if not 0 <= found <= 1:
         raise UsageError.refuse(FIELD, weight, ALLOWED)
@@ -28,9 +28,9 @@ def check_energy_weight(weight: object, mode: str, probing: str) -> float:
 
 
 def check_metered(weight: float, devices: Iterable[Device]) -> None:
-    """Refuse a ``weight`` of energy where it is measured on none of ``devices``, and say why.
+    """Raise UsageError, with the reason, if none of ``devices`` measures energy for ``weight``.
 
-    Where there is no device yet, nothing is known yet. Raises UsageError.
+    Without any device nothing is known yet, and nothing is refused.
     """
     reasons = {device.unmetered: device.name for device in devices}
     if weight and reasons and "" not in reasons:

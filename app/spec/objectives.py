@@ -1,7 +1,7 @@
-"""What a study is judged by, as a user says it: one metric or several, and constraints.
+"""Parses the objectives and constraints that a user gives a study.
 
-A constraint is a metric with the highest value that it may have: ``{"latency_ms": 20.0}``. A trial
-that is above it is never best. Where a metric must be at least something, report its negative.
+A constraint is a metric with its highest allowed value: ``{"latency_ms": 20.0}``. A trial above it
+is never the best. For a metric with a lowest allowed value, report its negative.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ..common.validation import finite
 
 DIRECTIONS = ("minimize", "maximize")
 
-#: What a metric's name may be.
+#: The allowed names of a metric, for messages.
 METRIC = "the name of a metric, in printable characters"
 
 
 def parse_objectives(
     direction: Any, metric: Any, directions: Any, metrics: Any
 ) -> tuple[str | None, str, tuple[Objective, ...]]:
-    """The first metric (None: an objective returns it), its direction, and all further objectives.
+    """The first metric, its direction, and all further objectives.
 
-    Raises UsageError naming the field.
+    The metric is None where an objective returns its value. Raises UsageError naming the field.
     """
     if directions is None:
         if metrics is not None:
@@ -41,7 +41,7 @@ def parse_objectives(
         _direction(f"directions[{k}]", d) for k, d in enumerate(_list("directions", directions))
     ]
     if metrics is None:
-        # An objective returns its values without names: those of Optuna's data frames.
+        # An objective returns values without names; Optuna's data frames name them so.
         names: list[str | None] = [f"values_{k}" for k in range(len(ways))]
     else:
         names = [
@@ -73,7 +73,7 @@ def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
 
 
 def check_strategy(strategy: StrategySpec) -> None:
-    """Refuse what ranks trials by one value in a study that has several."""
+    """Refuse a strategy that ranks trials by one value in a study with several objectives."""
     if strategy.name != "full":
         allowed = "FullBudget(...) or None with several objectives: the others rank by one value"
         raise UsageError.refuse("strategy", strategy.name, allowed)

@@ -1,9 +1,9 @@
-"""What ``create_study`` takes in groups: values that say one thing about a study each.
+"""The groups of options that ``create_study`` takes, such as ``Resources`` and ``Limits``.
 
-Theory of operation. A field of a group is a field of ``StudySpec``, by the same name or by the one
-in its ``stored``. So a new option is a field there and a field here, with its check. A group is
-plain data until ``settled`` has checked it, so that one that is read back from a stored study
-(``group_of``) is what it was, whatever is refused today.
+Theory of operation. A field of a group is a field of ``StudySpec``, by the same name or by the
+name in its ``_stored`` metadata. So a new option is a field there and a field here, with its check.
+A group is plain data until ``settled`` checks it. So a group that is read back from a stored study
+(``group_of``) stays as it was, even if today's checks would refuse it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..common.validation import seconds, whole
 from .energy_weight import check_energy_weight
 from .weights import check_priority, check_weight
 
-#: A ``memory`` in bytes below which no trainer can be: torch alone takes 0.3 GB.
+#: The least ``memory`` in bytes with which a trainer can run: torch alone takes 0.3 GB.
 LEAST_MEMORY = 2**29
 
 
 def _stored(name: str) -> dict[str, str]:
-    """That a field is stored by another name, which is older than it."""
+    """Metadata of a field that ``StudySpec`` stores under another, older name."""
     return {"stored": name}
 
 
@@ -47,7 +47,7 @@ class Resources:
     memory: int | None = field(default=None, metadata=_stored("memory_limit"))
 
     def checked(self) -> Resources:
-        """As it is stored: a width, too, where it follows from the shards."""
+        """The group as it is stored, with the width filled in where the shards determine it."""
         shards = None if self.shards is None else whole("resources.shards", self.shards, low=1)
         width = 1 if shards is None else shards
         if self.max_width is not None:
@@ -70,12 +70,12 @@ class Limits:
     epoch_timeout: float | None = None
     #: How often a trial whose code failed is tried again, 0 or more.
     retries: int = 0
-    #: Of so many of the best trials, 0 or more, the last state stays in the store when the study is
+    #: The number of best trials, 0 or more, whose last state stays in the store when the study is
     #: over.
     keep_checkpoints: int = 1
 
     def checked(self) -> Limits:
-        """As it is stored."""
+        """The group as it is stored."""
         limit = self.epoch_timeout
         return replace(
             self,
@@ -89,15 +89,15 @@ class Limits:
 class Share:
     """How a study shares devices with others: ``create_study(share=...)``."""
 
-    #: Its part of the devices beside other studies of its priority: twice the weight, twice the
-    #: device-seconds while both have work. From 0.001 to 1000.
+    #: Its part of the devices beside other studies of its priority, from 0.001 to 1000: twice the
+    #: weight gives twice the device-seconds while both have work.
     weight: float = 1.0
-    #: A whole number from -1000 to 1000. A study of a higher one gets all devices that it can use,
-    #: before others get any.
+    #: A whole number from -1000 to 1000. A study of higher priority gets all devices that it can
+    #: use before others get any.
     priority: int = 0
 
     def checked(self) -> Share:
-        """As it is stored."""
+        """The group as it is stored."""
         return replace(
             self,
             weight=check_weight(self.weight, "share.weight"),
@@ -120,7 +120,7 @@ class Exactness:
     on_signature_change: str | None = None
 
     def checked(self) -> Exactness:
-        """As it is; what is None here follows from the code (``of_contract``)."""
+        """The group unchanged; ``of_contract`` replaces None once the code is known."""
         if self.mode not in (None, *EXACTNESS):
             allowed = f"{', '.join(EXACTNESS)} or None"
             raise UsageError.refuse("exactness.mode", self.mode, allowed)
@@ -131,7 +131,7 @@ class Exactness:
         return self
 
     def of_contract(self, contract: str) -> Exactness:
-        """What it comes to for code of this contract: nothing is None."""
+        """The group for code of this contract, with no field left None."""
         mode = self.mode or ("statistical" if contract == "epochs" else "bitwise")
         change = self.on_signature_change or ("refuse" if mode == "bitwise" else "record")
         return replace(self, mode=mode, on_signature_change=change)
@@ -155,7 +155,7 @@ class SystemTuning:
     probing: str = "race"
 
     def checked(self) -> SystemTuning:
-        """As it is stored. What the study's exactness forbids is refused by ``check_exact``."""
+        """The group as it is stored. ``check_exact`` refuses what the study's exactness forbids."""
         mode = self.mode
         if mode not in SYSTEM:
             raise UsageError.refuse("system.mode", mode, ", ".join(SYSTEM))
@@ -171,7 +171,7 @@ class SystemTuning:
         return replace(self, knobs=knobs, energy_weight=weight)
 
 
-#: The groups, each by its argument of ``create_study``.
+#: The groups by their argument of ``create_study``.
 GROUPS: Mapping[str, type[Any]] = {
     "exactness": Exactness,
     "resources": Resources,
@@ -186,9 +186,9 @@ Group = TypeVar("Group", Exactness, Resources, Limits, SystemTuning, Share)
 
 
 def settled(argument: str, kind: type[Group], value: Any) -> Group:
-    """The group that ``argument`` of ``create_study`` stands for, checked.
+    """The group given as ``argument`` of ``create_study``, checked.
 
-    Raises UsageError naming ``argument``, or the field of it that is refused.
+    Raises UsageError naming ``argument`` or its refused field.
     """
     if isinstance(value, kind):
         return value.checked()
@@ -200,7 +200,7 @@ def settled(argument: str, kind: type[Group], value: Any) -> Group:
 
 
 def form(kind: type[Any]) -> str:
-    """How a group is written: ``penstock.Share(weight=, priority=)``."""
+    """How users write the group, for messages: ``penstock.Share(weight=, priority=)``."""
     return f"penstock.{kind.__name__}({', '.join(f'{each.name}=' for each in fields(kind))})"
 
 
@@ -210,12 +210,12 @@ def stored(group: Group) -> dict[str, Any]:
 
 
 def group_of(kind: type[Group], spec: StudySpec) -> Group:
-    """The group that led to ``spec``."""
+    """The group from which ``spec`` was made."""
     return kind(**{each.name: getattr(spec, _stored_name(each)) for each in fields(kind)})
 
 
 def places() -> dict[str, tuple[str, str]]:
-    """For each field of ``StudySpec`` that a group gives, the argument and the field of it."""
+    """For each field of ``StudySpec`` that a group gives: the argument, and the group's field."""
     return {
         _stored_name(each): (argument, each.name)
         for argument, kind in GROUPS.items()

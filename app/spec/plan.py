@@ -1,4 +1,4 @@
-"""What ``create_study`` settles of a study, before its code, space and size are known."""
+"""The part of a study that ``create_study`` fixes, before its code, space and size are known."""
 
 from __future__ import annotations
 
@@ -11,29 +11,34 @@ from .space import Space
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What ``create_study`` settles: all of a study but its code, its space and its size.
+    """What ``create_study`` fixes: all of a study but its code, its space and its size."""
 
-    ``space`` is only set by an Optuna ``GridSampler``, which brings its own.
-    """
-
+    #: The direction of the first objective.
     direction: str
+    #: The metric of the first objective; None where an objective returns its value.
     metric: str | None
+    #: The sampler's name, and its options as JSON.
     sampler: str
     sampler_options: str
+    #: None: what the code's contract and the study's size imply.
     strategy: StrategySpec | None
     seed: int
+    #: The objectives after the first.
     further: tuple[Objective, ...]
+    #: Metrics, each with its highest allowed value.
     constraints: tuple[tuple[str, float], ...]
+    #: The groups of options, checked.
     exactness: Exactness
     resources: Resources
     limits: Limits
     system: SystemTuning
     share: Share
+    #: Set only by an Optuna ``GridSampler``, which brings its own space.
     space: Space | None = None
 
     @classmethod
     def of(cls, spec: StudySpec) -> Plan:
-        """The plan that led to ``spec``."""
+        """The plan from which ``spec`` was made."""
         plain = [f.name for f in fields(cls) if f.name not in GROUPS and f.name != "space"]
         groups = {name: group_of(kind, spec) for name, kind in GROUPS.items()}
         return cls(**{name: getattr(spec, name) for name in plain}, **groups)

@@ -1,4 +1,4 @@
-"""Samplers by name: what options each has, what it can draw from, and Optuna's objects read so."""
+"""Checks samplers: their options, the spaces they can draw from, and Optuna's sampler objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..common.validation import finite, whole
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2")
-#: Those that cannot take several objectives, and those that need all parameters at all times.
+#: Samplers that take only one objective, and samplers that need every parameter to be active.
 ONE_OBJECTIVE = ("bohb", "cmaes")
 UNCONDITIONAL = ("gp", "cmaes")
 
@@ -32,7 +32,7 @@ def _least(low: int) -> Callable[[str, Any], object]:
     return lambda field, value: whole(field, value, low=low)
 
 
-#: Samplers' options, and what checks each.
+#: The options of each sampler, each with its check.
 _OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
     "tpe": {
         "n_startup_trials": _least(0),
@@ -55,7 +55,7 @@ _OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
         "swapping_prob": _share,
     },
 }
-#: Forms of CMA-ES, of which one can be had at a time.
+#: Variants of CMA-ES; at most one can be chosen.
 _FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
 
 
@@ -72,7 +72,7 @@ class Sampler:
     name: str
     #: Its options, as JSON.
     options: str
-    #: What a ``GridSampler`` brings with it; None else.
+    #: The space of an Optuna ``GridSampler``; otherwise None.
     space: Space | None
 
     def __init__(self, kind: Any, /, **options: Any) -> None:
@@ -100,7 +100,7 @@ def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
 
 
 def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
-    """An Optuna sampler object in our terms. Its seed cannot be read back: the study's holds."""
+    """Name, options and space of an Optuna sampler. The study's seed replaces its own."""
     kind = type(sampler).__name__
     given = vars(sampler) if type(sampler).__module__.startswith("optuna.") else {}
     found: tuple[str, dict[str, Any], Space | None] | None = None
@@ -131,7 +131,7 @@ def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
 
 
 def check_space(sampler: str, space: Space | None, conditions: tuple[Condition, ...]) -> None:
-    """Raise UsageError where the sampler cannot draw from the space."""
+    """Raise UsageError if the sampler cannot draw from the space."""
     if space is None and sampler in ("grid", "cmaes"):
         kind = "choices" if sampler == "grid" else "Float or Int"
         allowed = f"a mapping of names to {kind}, given to optimize(), with {sampler!r}"
@@ -154,7 +154,7 @@ def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:
 
 
 def _plain_tpe(given: Mapping[str, Any]) -> bool:
-    """Whether none of the options is set that only code can carry."""
+    """Whether no option is set that cannot be stored because it is code."""
     weights = getattr(given.get("_parzen_estimator_parameters"), "weights", None)
     functions = (("default_gamma", given.get("_gamma")), ("default_weights", weights))
     return (
@@ -165,7 +165,7 @@ def _plain_tpe(given: Mapping[str, Any]) -> bool:
 
 
 def _plain_cmaes(given: Mapping[str, Any]) -> bool:
-    """Whether none of the options is set that only code or objects can carry."""
+    """Whether no option is set that cannot be stored because it is code or an object."""
     own = type(given.get("_independent_sampler")).__name__ != "RandomSampler"
     objects = ("_x0", "_sigma0", "_source_trials", "_consider_pruned_trials")
     return not own and not any(given.get(name) for name in objects)

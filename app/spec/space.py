@@ -1,8 +1,8 @@
 """The search space as a user writes it: ``Float``, ``Int``, ``Categorical``; checked when made.
 
-Inside Penstock a space is a tuple of (name, Optuna distribution JSON). That text is written here
-without Optuna, whose import takes a quarter of a second. Which parameters are only there where a
-choice above them has certain values stands beside it (``conditions``).
+Inside Penstock a space is a tuple of (name, Optuna distribution JSON). This module writes that text
+without Optuna, whose import takes a quarter of a second. The conditions under which parameters are
+active are kept separately (``conditions``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from .conditions import is_active
 #: A space as ``StudySpec`` holds it.
 Space = tuple[tuple[str, str], ...]
 
-#: What a parameter is said to depend on: names of choices above it, and the values that they need.
+#: The condition of a parameter: names of earlier choices, and the values that they must have.
 When = Mapping[str, Any]
 
-#: Rungs of a ladder of a grid. More are a slip of the keyboard, and would fill the memory.
+#: The most values that a stepped range may have in a grid. More would fill the memory, and are
+#: most likely a typing error.
 MOST_RUNGS = 100_000
 
 _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
@@ -34,9 +35,9 @@ _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A real number in [low, high]; ``log`` draws its logarithm evenly, ``step`` makes it a ladder.
+    """A real number in [low, high]; ``log`` draws its logarithm evenly, ``step`` sets its steps.
 
-    With a step the last rung is the largest ``low + k * step`` that is not above ``high``. Raises
+    With a step the last value is the largest ``low + k * step`` that is not above ``high``. Raises
     UsageError for an empty range, a log range that is not above zero, or a step that does not fit.
     """
 
@@ -63,7 +64,7 @@ class Float:
             _set(self, "step", step)
             try:
                 rungs = (high - low) // width
-            except InvalidOperation:  # more of them than a decimal has digits
+            except InvalidOperation:  # more steps than a decimal has digits
                 raise UsageError.refuse("Float.step", step, "a step that can be counted") from None
             _set(self, "high", float(low + rungs * width))
 
@@ -149,8 +150,8 @@ _MADE: dict[str, type[Float] | type[Int]] = {"FloatDistribution": Float, "IntDis
 def parse_space(space: Mapping[str, Any]) -> Space:
     """Check a user's mapping of names to parameters and write it as Optuna distribution JSON.
 
-    A list stands for ``Categorical``. Raises UsageError naming the entry. What the parameters
-    depend on is not in it: see ``conditions``.
+    A list stands for ``Categorical``. Conditions are not included: see ``conditions``. Raises
+    UsageError naming the entry.
     """
     if not isinstance(space, Mapping) or not space:
         raise UsageError.refuse("space", space, "a mapping of at least one name to a parameter")
@@ -160,7 +161,7 @@ def parse_space(space: Mapping[str, Any]) -> Space:
     found = {name: _parameter(name, value) for name, value in space.items()}
     for name, given in found.items():
         for choice in given.choices if isinstance(given, Categorical) else ():
-            # Not where a Categorical is made: an older ledger may hold such a choice.
+            # Checked here and not by Categorical, because an older ledger may hold such a choice.
             if isinstance(choice, str) and plain(choice) != choice:
                 allowed = "text without control characters and halves of characters"
                 raise UsageError.refuse(f"a choice in space[{name!r}]", choice, allowed)
@@ -168,7 +169,7 @@ def parse_space(space: Mapping[str, Any]) -> Space:
 
 
 def parameter(text: str, field: str = "space") -> Parameter:
-    """The parameter in one distribution JSON of ours. UsageError naming ``field`` for another."""
+    """The parameter in our distribution JSON. UsageError naming ``field`` if it is not ours."""
     try:
         body = json.loads(text)
         fields = body["attributes"]
@@ -181,7 +182,7 @@ def parameter(text: str, field: str = "space") -> Parameter:
 
 
 def grid_values(name: str, text: str) -> Sequence[Scalar]:
-    """All values of a parameter in order. Raises UsageError where they cannot be counted."""
+    """All values of a parameter in order. Raises UsageError if they cannot be counted."""
     given = parameter(text)
     if isinstance(given, Categorical):
         return given.choices
@@ -199,7 +200,7 @@ def _check_countable(name: str, given: Float | Int) -> None:
     if given.step is None:
         allowed = "a Float with a step, an Int or a list with sampler 'grid'"
         raise UsageError.refuse(f"space[{name!r}]", given, allowed)
-    # A range of whole numbers is counted as it is; of a ladder each rung is written down.
+    # A range of whole numbers takes no memory; the values of a stepped range are stored one by one.
     most = sys.maxsize if isinstance(given, Int) else MOST_RUNGS
     if (given.high - given.low) // given.step >= most:
         allowed = f"at most {most} values with sampler 'grid'"
@@ -207,7 +208,7 @@ def _check_countable(name: str, given: Float | Int) -> None:
 
 
 def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
-    """How many configurations a grid over ``space`` has. Raises UsageError where it is endless."""
+    """The number of configurations in a grid over ``space``. UsageError if it is infinite."""
     axes = {name: grid_values(name, text) for name, text in space}
     parents = {each.parent for each in conditions}
 
@@ -229,9 +230,9 @@ def check_params(
 ) -> tuple[tuple[str, Scalar], ...]:
     """A user's configuration, possibly partial, in the order of the space.
 
-    Without a space (define-by-run) any name with a JSON scalar may stand. Raises UsageError for a
-    name that the space does not have, a value outside of its range, and a parameter that is not
-    there with these values of those that it depends on.
+    Without a space (define-by-run) any name with a JSON scalar is allowed. Raises UsageError for a
+    name that the space does not have, a value outside its range, and a parameter that is inactive
+    under the values given.
     """
     if not isinstance(params, Mapping):
         raise UsageError.refuse("params", params, "a mapping of names to values")
@@ -309,7 +310,7 @@ def _from_optuna(name: str, value: Any) -> Parameter:
 
 
 def _written(kind: str, given: Float | Int, *, step: float | None) -> str:
-    """As its user wrote it; ``step`` is the one that nobody writes."""
+    """The parameter as its user wrote it; ``step`` is the default, which is left out."""
     log = ", log=True" if given.log else ""
     steps = f", step={given.step}" if given.step != step else ""
     return f"{kind}({given.low}, {given.high}{log}{steps})"

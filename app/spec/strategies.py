@@ -1,6 +1,6 @@
 """Evaluation strategies as a user names them: how long each configuration is trained.
 
-Each checks its numbers when made and gives the ``StrategySpec`` that travels with the study.
+Each function checks its arguments and returns the ``StrategySpec`` that is part of the study.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def SuccessiveHalving(  # noqa: N802 - as above
 ) -> StrategySpec:
     """Train all for ``min_epochs``, then the best ``1/eta`` for ``eta`` times as long, and so on.
 
-    Synchronous: a rung starts when the one before it is complete, so one seed gives one result.
+    It is synchronous: a rung starts when the one before it is complete, so one seed gives one
+    result.
     """
     return _halving("halving", "SuccessiveHalving", min_epochs, max_epochs, eta)
 
@@ -35,7 +36,7 @@ def ASHA(  # noqa: N802 - as above
 ) -> StrategySpec:
     """As ``SuccessiveHalving``, but a trial is promoted as soon as it is among the best so far.
 
-    Trials that are passed over are paused, and go on later if they are among the best then.
+    Trials that are not promoted are paused, and go on later if they are among the best then.
     """
     return _halving("asha", "ASHA", min_epochs, max_epochs, eta)
 
@@ -53,10 +54,10 @@ def PASHA(  # noqa: N802 - as above
 def Hyperband(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3, overlap: bool = True
 ) -> StrategySpec:
-    """Successive halvings that begin with many, few, and ever fewer configurations, in turns.
+    """Several successive halvings, one after another, each with fewer configurations at its start.
 
-    With ``overlap`` the next one begins when a slot has nothing to do, else when the one before is
-    over. With ``sampler="bohb"`` the two are BOHB and synchronous BOHB.
+    With ``overlap`` the next one begins as soon as a slot is idle; otherwise it begins when the one
+    before is over. With ``sampler="bohb"`` the two are BOHB and synchronous BOHB.
     """
     if not isinstance(overlap, bool):
         raise UsageError.refuse("Hyperband.overlap", overlap, "True or False")
@@ -72,12 +73,13 @@ def PBT(  # noqa: N802 - as above
     resample: float = 0.25,
     explore: Sequence[str] | None = None,
 ) -> StrategySpec:
-    """Population based training: who falls behind takes over from who is ahead, while they train.
+    """Population based training: trials that fall behind are replaced by copies of better ones.
 
-    ``n_trials`` is the population. After each ``interval`` epochs a trial in its bottom
-    ``quantile`` (above 0, at most 0.5) is stopped, and a new one goes on in its stead: from the
-    state of one in the top ``quantile``, with that one's parameters times 0.8 or 1.2, or drawn anew
-    with probability ``resample``. ``explore`` names the parameters that are changed; None: all.
+    ``n_trials`` is the size of the population. After each ``interval`` epochs a trial in the bottom
+    ``quantile`` (above 0, at most 0.5) is stopped, and a new trial replaces it. The new trial
+    continues from the state of a trial in the top ``quantile``. Each of its parameters is that
+    trial's times 0.8 or 1.2, or is drawn anew with probability ``resample``. ``explore`` names the
+    parameters that are changed; None: all.
     """
     low = whole("PBT.interval", interval, low=1)
     high = whole("PBT.max_epochs", max_epochs, low=1)
@@ -104,9 +106,10 @@ def PBT(  # noqa: N802 - as above
 
 
 def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa: N802 - as above
-    """Full budget, but a trial goes no further once its best value is worse than a median.
+    """Full budget, but a trial is stopped once its best value is worse than a median.
 
-    That of the other trials' averages up to the same epoch; looked at every ``every`` epochs.
+    The median is of the other trials' averages up to the same epoch. It is checked every ``every``
+    epochs.
     """
     return _rule("median", "MedianStopping", max_epochs, every)
 
@@ -114,10 +117,11 @@ def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa:
 def CurveStopping(  # noqa: N802 - as above
     max_epochs: int, *, every: int = 1, risk: float = 0.05
 ) -> StrategySpec:
-    """Full budget, but a trial goes no further once it will hardly be the best.
+    """Full budget, but a trial is stopped once it is unlikely to be the best.
 
-    ``risk`` (above 0, below 1): it stops when a power law, fitted to its values, gives it less than
-    this probability of ending above the best trial that was trained to the end.
+    A power law is fitted to the trial's values every ``every`` epochs. The trial stops when the
+    fitted probability that it ends above the best fully trained trial is less than ``risk`` (above
+    0, below 1).
     """
     if isinstance(risk, bool) or not isinstance(risk, (int, float)) or not 0 < risk < 1:
         raise UsageError.refuse("CurveStopping.risk", risk, "above 0 and below 1")

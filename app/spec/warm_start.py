@@ -1,8 +1,8 @@
-"""Results from elsewhere that a new study's sampler learns from, and that are no trials of it.
+"""Results from elsewhere that a new study's sampler learns from, without being trials of it.
 
-They are part of the study's definition (``StudySpec.observations``), so everyone who sees the study
-sees them: samplers, other processes, exports, a study that is extended. Its strategy and its number
-of trials do not count them.
+They are part of the study's definition (``StudySpec.observations``). So they are visible wherever
+the study is: to samplers, other processes and exports, and after the study is extended. Its
+strategy and its number of trials do not count them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def observation(params: Any, value: Any, source: Any) -> Observation:
-    """What ``add_trial`` was given, checked as far as can be without the study's space."""
+    """The arguments of ``add_trial``, checked as far as possible without the study's space."""
     value = finite("value", value)
     if not isinstance(source, str) or not source:
         raise UsageError.refuse("source", source, "where it comes from, in words")
@@ -31,10 +31,10 @@ def observation(params: Any, value: Any, source: Any) -> Observation:
 
 
 def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
-    """The results among Optuna's frozen trials; those that failed or have not ended have none.
+    """The results among Optuna's frozen trials. Failed and unfinished trials have none.
 
-    A pruned one counts with its values on the way only: they are compared at equal epochs. Steps
-    that begin at 0, as many objectives report them, are epochs that begin at 1.
+    A pruned trial counts only with its intermediate values, which are compared at equal epochs.
+    Steps that begin at 0, as many objectives report them, become epochs that begin at 1.
     """
     found = []
     for trial in trials:
@@ -55,7 +55,7 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
 
 
 def of_study(study: Any, direction: str) -> list[Observation]:
-    """The results of another study: ours, or one of Optuna's. UsageError for another direction."""
+    """The results of a study of ours or of Optuna's. UsageError if its direction differs."""
     if len(study.directions) > 1:
         raise UsageError(f"warm_start: {study.study_name} has several objectives, and no one value")
     theirs = study.direction if isinstance(study.direction, str) else study.direction.name.lower()
@@ -70,7 +70,7 @@ def of_study(study: Any, direction: str) -> list[Observation]:
 def fitting(
     given: Sequence[Observation], space: Space | None, conditions: Sequence[Condition] = ()
 ) -> tuple[Observation, ...]:
-    """Those that are of this space; a warning counts the others."""
+    """The observations that fit this space; a warning counts the others."""
     found = []
     for each in given:
         try:
@@ -91,7 +91,7 @@ def fitting(
 
 
 def shown(spec: StudySpec, dists: Mapping[str, Any]) -> list[FrozenTrial]:
-    """They as Optuna's frozen trials; ``user_attrs['source']`` says where each comes from."""
+    """The observations as Optuna's frozen trials; ``user_attrs['source']`` tells their origin."""
     from optuna.trial import FrozenTrial, TrialState
 
     return [

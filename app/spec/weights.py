@@ -1,4 +1,4 @@
-"""A study's weight and priority: checked alike in script, command and scheduler."""
+"""Checks a study's weight and priority: the same in script, command and scheduler."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from ...profiling.base.errors import UsageError
 from ..common.validation import finite, whole
 
-#: Beyond these a study has next to everything or nothing: that is what priorities are for.
+#: The range of weights. Beyond it a study gets almost everything or nothing, as priorities do.
 LOWEST, HIGHEST = 1e-3, 1e3
-#: Priorities are from ``-FURTHEST`` to it.
+#: Priorities range from ``-FURTHEST`` to ``FURTHEST``.
 FURTHEST = 1000
 
 
 def check_weight(value: Any, field: str = "weight") -> float:
-    """A weight; UsageError for what is not a number in its range."""
+    """``value`` as a weight; UsageError if it is not a number in the range."""
     allowed = f"a number from {LOWEST:g} to {HIGHEST:g}"
     number = finite(field, value, allowed)
     if not LOWEST <= number <= HIGHEST:
@@ -23,7 +23,7 @@ def check_weight(value: Any, field: str = "weight") -> float:
 
 
 def check_priority(value: Any, field: str = "priority") -> int:
-    """A priority; UsageError for what is not a whole number in its range."""
+    """``value`` as a priority; UsageError if it is not a whole number in the range."""
     number = whole(field, value, low=-FURTHEST)
     if number > FURTHEST:
         raise UsageError.refuse(field, value, f"a whole number, {-FURTHEST} to {FURTHEST}")

@@ -1,4 +1,7 @@
-"""``penstock doctor``: what is found, what is missing, what to do. It starts nothing."""
+"""Checks an installation for ``penstock doctor``: what is found, what is missing, what to do.
+
+It starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,10 @@ from ..services import services
 if TYPE_CHECKING:
     import redis
 
-#: Less free space than this is worth a word (bytes).
+#: Less free space than this, in bytes, is reported.
 LITTLE_SPACE = 1 << 30
 
-#: Keys that are named where many are not as they should be.
+#: The number of keys that a message names when many are wrong.
 SHOWN = 5
 
 Grade = Literal["ok", "warn", "fail"]
@@ -43,7 +46,7 @@ Grade = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: ``what`` was found, and the ``advice`` where it is not well."""
+    """One check: ``what`` was found, and ``advice`` if something is wrong."""
 
     name: str
     grade: Grade
@@ -52,9 +55,9 @@ class Finding:
 
 
 def diagnose(settings: Settings) -> list[Finding]:
-    """Look at everything that a study needs, in the order in which it needs it.
+    """Check everything that a study needs, in the order in which it needs it.
 
-    Never raises for what it finds; a broker that hangs costs 5 s a look, a store 20 s.
+    It never raises for what it finds. A broker that hangs takes 5 s per check, a store 20 s.
     """
     looks: tuple[tuple[str, Callable[[Settings], Iterator[Finding]]], ...] = (
         ("Python", _python),
@@ -92,7 +95,7 @@ def _python(_: Settings) -> Iterator[Finding]:
 
 
 def _torch(_: Settings) -> Iterator[Finding]:
-    # Not by importing it, which takes seconds.
+    # Searched, not imported, because importing takes seconds.
     if util.find_spec("torch") is None:
         advice = "pip install torch; objectives that need no torch run without it"
         yield Finding("torch", "warn", "not installed", advice)
@@ -107,7 +110,7 @@ def _home(settings: Settings) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     what = f"{settings.home}, {free / (1 << 30):.1f} GiB free"
     if folder != settings.home:
-        # Looked at, not made: a doctor leaves nothing behind.
+        # Checked, not created: the doctor leaves nothing behind.
         if not os.access(folder, os.W_OK | os.X_OK):
             yield Finding(
                 "state folder", "fail", f"{what}; cannot be made", _ADVICE["state folder"]
@@ -141,7 +144,7 @@ def _devices(settings: Settings) -> Iterator[Finding]:
 
 
 def _counters(_: Settings) -> Iterator[Finding]:
-    """What of a trial can be measured. What cannot be is no fault: tuning does without."""
+    """What can be measured of a trial. What cannot is no fault: tuning works without it."""
     by_source: dict[str, list[Capability]] = defaultdict(list)
     for capability in capabilities(_gpus()):
         by_source[capability.source].append(capability)
@@ -194,7 +197,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
 
 
 def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """What lies in the broker and should not, and what was dropped because nobody could use it."""
+    """Keys in the broker that should not be there, and messages that were dropped as unusable."""
     with protocol.answering(url):
         misplaced = protocol.misplaced(client)
         if protocol.INSTALLATION not in misplaced:
@@ -235,7 +238,7 @@ def _services(settings: Settings) -> Iterator[Finding]:
 
 
 def _trouble(settings: Settings, service: str) -> str | None:
-    """What keeps a service that runs from serving, where the broker can be asked."""
+    """Why a running service does not serve, if the broker answers."""
     url = server.broker_url(settings)
     try:
         with server.connect(settings) as client:
@@ -285,10 +288,10 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """The store in use where a scheduler serves, and what these settings say otherwise."""
+    """The store in use if a scheduler serves, and where these settings differ from it."""
     name, mine = "checkpoint store", hide_password(settings.store_url)
     installation, served = _installation(settings)
-    # A node of which only the broker is said has its store from there.
+    # A node that is given only a broker learns its store from the broker.
     told = settings.store is None and settings.broker is not None
     if installation is not None and (served or told):
         store.check(installation.store, installation.key)
@@ -306,7 +309,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 
 def _installation(settings: Settings) -> tuple[protocol.Installation | None, bool]:
-    """What the broker says, and whether a scheduler serves it now."""
+    """The installation as the broker has it, and whether a scheduler serves it now."""
     if settings.broker is None and not locks.is_running(settings.run, server.NAME):
         return None, False
     url = server.broker_url(settings)

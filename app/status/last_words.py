@@ -1,4 +1,4 @@
-"""The ends of the logs that say why a study stands still, or why a process of it died."""
+"""Finds the ends of the logs that tell why a study makes no progress or why a process died."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from ..host.settings import Settings
     from ..ledger.rows import StudyRow, TrialRow
 
-#: Lines of each log.
+#: The number of last lines of each log.
 LINES = 6
 
 
 def last_words(
     settings: Settings, study: StudyRow, trials: Sequence[TrialRow]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong, and how the log ends that tells of it; each log once.
+    """What is wrong, with the end of the log that tells of it; each log once.
 
-    Services count while the study is at work. A log on another machine is not seen here.
+    Services count while the study runs. Logs on other machines are not visible here.
     """
     wish = None if study.finished_at is not None else services.wanted(settings)
     needed = {server.NAME, *(service.name for service in wish.services)} if wish else set()

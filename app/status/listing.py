@@ -1,4 +1,4 @@
-"""What ``ls`` and ``status`` say of studies, for people and as JSON."""
+"""Lists and describes studies for ``ls`` and ``status``, for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METRIC = 16
 
 
 def study_facts(reader: Reader, study: StudyRow) -> Facts:
-    """A study in one row: who it is and how it stands. Times are seconds since 1970."""
+    """A study in one row: its identity and its progress. Times are seconds since 1970."""
     return _facts(Watcher(reader, study.id).look())
 
 
@@ -88,7 +88,7 @@ def _trial(trial: TrialRow) -> Facts:
 
 
 def study_table(studies: list[Facts]) -> RenderableType:
-    """The studies, oldest first: a line each, unless a name is too long for the terminal."""
+    """The studies, oldest first, one line each unless a name is too long for the terminal."""
     if not studies:
         return Text("no study is here yet: penstock run SCRIPT starts one", style="dim")
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
@@ -118,7 +118,7 @@ def study_table(studies: list[Facts]) -> RenderableType:
 
 
 def _short(n: int) -> str:
-    """A count in few columns: ``80``, ``1e+09``."""
+    """A count in few characters: ``80``, ``1e+09``."""
     return str(n) if n < 1_000_000 else f"{n:.3g}"
 
 
@@ -127,7 +127,7 @@ def _front(facts: Facts) -> str:
 
 
 def standing_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
-    """A study with all its trials. ``waits``: why it does not get on (``app.status.waiting``)."""
+    """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``)."""
     view = Watcher(reader, study.id).look()
     found = usage_of(reader, study)
     return _facts(view) | {
@@ -140,9 +140,9 @@ def standing_facts(reader: Reader, study: StudyRow, waits: str | None = None) ->
 def standing_view(
     reader: Reader, study: StudyRow, settings: Settings, waits: str | None = None
 ) -> RenderableType:
-    """A study as the live view shows it, why it does not get on, the failures in full, and logs.
+    """A study as the live view shows it, why it makes no progress, all failures, and logs.
 
-    Of the logs the ends that tell why.
+    Of the logs it shows the ends that tell why.
     """
     view = Watcher(reader, study.id).look()
     parts: list[RenderableType] = [picture(view, time.time())]

@@ -1,9 +1,8 @@
-"""What keeps a study from getting on, looked at again and again by who watches it.
+"""Watches what keeps a study from making progress, for those who watch the study.
 
-It gathers what ``app.status.waiting`` judges: rows of the ledger, locks and logs of this machine's
-services, and what the broker says when it is asked to take something. What is on its way (services
-that are just starting, a trial between two segments) is no trouble yet, so a reason is told only
-once it has held for a while.
+It collects what ``app.status.waiting`` judges: rows of the ledger, locks and logs of this machine's
+services, and the broker's answer to a trial write. Services that are starting and a trial between
+two segments are normal. So a reason is reported only once it has held for a while.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
     from ..ledger.reader import Reader
     from ..ledger.rows import StudyRow
 
-#: Seconds between two looks, and for which a reason must have held before it is told.
+#: Seconds between two looks, and seconds for which a reason must hold before it is reported.
 EVERY = 0.5
 HOLDS = 1.0
-#: Seconds that the broker has for an answer: who watches is not held up for longer.
+#: Seconds within which the broker must answer, so that watchers are not held up for longer.
 PATIENCE = 0.5
 _PROBE = f"{protocol.PREFIX}probe"
 
 
 class Lookout:
-    """Looks at what ``settings`` say and at the ledger. ``revived`` is a reviver's ``trouble``."""
+    """Watches ``settings``' services and the ledger. ``revived`` is a reviver's ``trouble``."""
 
     def __init__(
         self,
@@ -60,9 +59,10 @@ class Lookout:
         self._words: str | None = None
 
     def look(self, study: StudyRow) -> str:
-        """Why ``study`` has not got on for a while, in words; empty where it has.
+        """Why ``study`` has made no progress for a while, in words; empty if it has.
 
-        Cheap to ask: it looks twice a second. A ledger that does not answer is not its business.
+        It may be called often, because it looks only twice a second. It does not report a ledger
+        that does not answer.
         """
         now = time.monotonic()
         if now < self._due:
@@ -81,7 +81,7 @@ class Lookout:
         return self._words or "" if held else ""
 
     def now(self, study: StudyRow) -> str | None:
-        """Why it does not get on at this moment. BackendError where the ledger does not answer."""
+        """Why it makes no progress at this moment. BackendError if the ledger does not answer."""
         if study.finished_at is not None:
             return None
         newest = self._reader.newest()
@@ -103,14 +103,14 @@ class Lookout:
         return Setback(event.reason, event.refused, log)
 
     def _trainers_log(self) -> str:
-        """The last line of the trainers' log that was written last, on this machine."""
+        """The last line of the trainer's log on this machine that was written last."""
         newest = max(self._settings.logs.glob("trainer-*.log"), key=_written_at, default=None)
         return "" if newest is None else logs.tail(newest, lines=1).strip()
 
     def _services(self) -> Services:
         settings = self._settings
         if settings.broker is None and not locks.is_running(settings.run, "scheduler"):
-            # It would start the broker, so that is not what is wrong.
+            # The scheduler would start the broker, so a missing broker is not the cause.
             return Services(scheduler=False, trouble=self._ends(self._revived() or ""))
         try:
             with protocol.answering(broker_url(settings)):
@@ -119,7 +119,7 @@ class Lookout:
             return Services(broker=str(error))
 
     def _ends(self, revived: str) -> str:
-        """That the scheduler ends again and again, where that is what the reviver has seen."""
+        """A message that the scheduler ends again and again, if the reviver has seen that."""
         if not revived.startswith("scheduler"):
             return ""
         log = self._settings.logs / "scheduler.log"
@@ -127,7 +127,7 @@ class Lookout:
         return f"it ends each time that it is started: {words} (see {log})"
 
     def _asked(self) -> Services:
-        """What a broker that answers says."""
+        """The services as a broker that answers describes them."""
         settings, url = self._settings, broker_url(self._settings)
         if self._redis is None:
             self._redis = protocol.connect(url, timeout=PATIENCE)
@@ -148,7 +148,7 @@ class Lookout:
         )
 
     def _agent(self) -> str:
-        """Why the devices of this machine are not served, where they should be."""
+        """Why the devices of this machine are not served although they should be; else empty."""
         settings = self._settings
         if services.wanted(settings) is None or locks.is_running(settings.run, "agent"):
             return ""
@@ -158,12 +158,12 @@ class Lookout:
 
 
 def _is_shown(event: Event) -> bool:
-    """Whether it is a failure of the user's code, which is shown with its trial."""
+    """Whether it is a failure of users' code, which is shown with its trial."""
     return isinstance(event, AttemptFailed) and event.kind != "died"
 
 
 def _written_at(log: Path) -> float:
-    """When (seconds since the epoch); 0 for what is gone, or no file: user code can do that."""
+    """When the log was written (seconds since 1970); 0 if user code removed or replaced it."""
     try:
         return log.stat().st_mtime
     except OSError:
@@ -174,4 +174,4 @@ def _is_leaving(name: str, record: str) -> bool:
     try:
         return seen(name, record).draining
     except Forged:
-        return False  # the scheduler passes it over, too
+        return False  # the scheduler ignores it, too

@@ -1,9 +1,9 @@
-"""Why a study does not get on, in one sentence: what ``status`` and all who watch it say.
+"""Says in one sentence why a study makes no progress, for ``status`` and for watchers.
 
-Theory of operation. What is known is gathered by ``app.status.lookout`` and judged here, by a pure
-function. It looks for the first thing on the way of a trial that is not as it has to be: broker,
-scheduler, devices, attempts, the line for a slot. The text holds no counts and no times that change
-from look to look, so that who prints it can tell whether it has said it already.
+Theory of operation. ``app.status.lookout`` collects the facts, and a pure function here judges
+them. It follows the way of a trial (broker, scheduler, devices, attempts, the queue for a slot) and
+reports the first thing that is wrong. The text contains no counts or times that change between two
+looks, so that a caller can tell whether it has already shown it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord
     from ..ledger.rows import StudyRow, Work
 
-#: So many attempts in a row that came to nothing are no accident.
+#: The number of failed attempts in a row that is no accident.
 AGAIN = 2
-#: So many names of studies are listed.
+#: The number of studies that a message names.
 NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """An attempt that came to nothing through no failure of the user's code that is shown.
+    """An attempt that failed, but not by a failure of users' code that is shown elsewhere.
 
-    ``refused``: its node cannot run the study as it is. ``log`` is the end of its trainer's log,
-    where that is on this machine.
+    ``refused`` says that its node cannot run the study as it is. ``log`` is the end of its
+    trainer's log, if that is on this machine.
     """
 
     reason: str
@@ -39,18 +39,17 @@ class Setback:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What is seen of the services; each text is empty where all is well.
+    """The state of the services; each text is empty if all is well."""
 
-    ``broker``: why it does not answer, or takes nothing. ``scheduler``: whether one is there, and
-    ``trouble``: what keeps it from serving. ``agent``: why this machine's devices are not served,
-    where they should be, or why workers do not stay. ``leaving``: devices whose workers were told
-    to stop.
-    """
-
+    #: Why the broker does not answer or accepts nothing.
     broker: str = ""
+    #: Whether a scheduler is there.
     scheduler: bool = True
+    #: What keeps the scheduler from serving.
     trouble: str = ""
+    #: Why this machine's devices are not served although they should be, or why workers end.
     agent: str = ""
+    #: Devices whose workers were told to stop.
     leaving: Collection[str] = ()
 
 
@@ -61,10 +60,10 @@ def why_waiting(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str | None:
-    """What has to be done, or awaited, for ``study`` to get on; None where it does.
+    """What must be done or awaited before ``study`` makes progress; None if it makes progress.
 
-    ``running`` is what is at work, of all studies; ``setbacks`` the study's own since anything of
-    it came to something, newest first.
+    ``running`` are the running trials of all studies. ``setbacks`` are the study's own since its
+    last success, newest first.
     """
     if study.finished_at is not None:
         return None
@@ -81,7 +80,7 @@ def why_waiting(
 
 
 def _held(study: StudyRow) -> str:
-    """What its user has to do; empty where nothing."""
+    """What its user has to do; empty if nothing."""
     if study.status == "paused":
         return f"it is paused and goes on with: penstock resume {study.id}"
     if study.contract == "ask":
@@ -90,7 +89,7 @@ def _held(study: StudyRow) -> str:
 
 
 def _unserved(services: Services) -> str:
-    """Why nobody would send its trials anywhere; empty where somebody does."""
+    """Why no scheduler dispatches its trials; empty if one does."""
     if services.broker:
         return services.broker
     if services.trouble:
@@ -106,7 +105,7 @@ def _untaken(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str:
-    """Why no device takes any of its trials; empty where one may."""
+    """Why no device takes any of its trials; empty if one may."""
     if there and setbacks and setbacks[0].refused:
         return (
             f"no device takes it: {setbacks[0].reason}. Mend that, and start the worker anew"
@@ -116,7 +115,7 @@ def _untaken(
 
 
 def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
-    """Why none is there."""
+    """Why there is no device."""
     if services.agent:
         return f"no device serves: {services.agent}"
     if not devices:
@@ -129,7 +128,7 @@ def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
 
 
 def _unusable(there: Sequence[DeviceRecord], services: Services) -> str:
-    """Why none of them takes anything; empty where one does, or only rests."""
+    """Why none of the devices takes a trial; empty if one does or is only resting."""
     if {record.device.name for record in there} <= {*services.leaving}:
         return (
             f"the services were told to stop and are draining, for up to {DRAIN_GRACE:g} s;"
@@ -141,7 +140,7 @@ def _unusable(there: Sequence[DeviceRecord], services: Services) -> str:
 
 
 def _in_use(there: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Work]) -> str | None:
-    """That others have all devices, and who; None where one is free."""
+    """A message naming the studies that occupy all devices; None if one is free."""
     free = {record.device.name for record in there if record.state == "joined"}
     free -= {device for device, _ in running}
     if free:

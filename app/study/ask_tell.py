@@ -1,4 +1,4 @@
-"""Ask and tell: trials that the user trains himself, wherever he likes."""
+"""Ask and tell: trials that users train themselves, wherever they like."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .results import ReadableStudy
 
 @dataclass(frozen=True, slots=True)
 class AskedTrial:
-    """A configuration to be trained by its user: ``params`` by name, ``number`` to tell it by."""
+    """A configuration for its user to train: ``params`` by name, and the trial's ``number``."""
 
     number: int
     params: dict[str, Any]
 
 
 class AskableStudy(ReadableStudy):
-    """A handle that asks and tells."""
+    """A handle with ``ask`` and ``tell``."""
 
     @to_the_user
     def ask(self, space: Mapping[str, Any] | None = None) -> AskedTrial:
-        """A trial to train yourself, wherever you like; ``tell`` what it came to.
+        """A trial to train yourself, wherever you like; then ``tell`` its result.
 
-        The first call submits the study over ``space``; the others need none.
+        The first call submits the study over ``space``; later calls need none.
         """
         refuse_in_trainer("ask()")
         if self._spec is None:
@@ -48,7 +48,7 @@ class AskableStudy(ReadableStudy):
     def tell(
         self, trial: AskedTrial | int, value: float | None = None, *, state: Any = None
     ) -> None:
-        """What a trial that was asked for came to: its value, or ``state="fail"``."""
+        """Report the result of a trial that was asked for: its value, or ``state="fail"``."""
         self._submitted()
         number = whole("trial", trial.number if isinstance(trial, AskedTrial) else trial, low=0)
         failed = state is not None
@@ -60,6 +60,6 @@ class AskableStudy(ReadableStudy):
 
     @to_the_user
     def close(self) -> None:
-        """End a study that is asked; trials that nothing was told of end as cancelled."""
+        """End an ask-and-tell study; trials without a result end as cancelled."""
         self._submitted()
         self._reach().close(self.id)

@@ -1,4 +1,4 @@
-"""What a study submitted again would change, in its user's words."""
+"""Finds what a study that is submitted again would change, in its user's words."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ...scheduler.model.study import Code, StrategySpec, StudySpec
 from ..spec.options import places
 from ..spec.space import parameter
 
-#: What may differ: up to how many trials it is to go, and what it was warmed up with, which may
-#: have grown, and its weight and priority. And what is told with something else.
+#: Fields that may differ: the number of trials, the observations (both may grow), weight and
+#: priority. Below them, fields that are compared in another way.
 _NO_CHANGE = {"n_trials", "observations", "weight", "priority", "code", "strategy", "space"}
-#: How ``create_study`` calls what is stored by another name.
+#: The names in ``create_study`` of fields that are stored under another name.
 _PLACES = {name: ".".join(place) for name, place in places().items()} | {
     "exactness": "exactness",
     "system": "system",
@@ -21,7 +21,7 @@ _PLACES = {name: ".".join(place) for name, place in places().items()} | {
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """What differs, each as ``seed was 0 and is 4``; an edited source file is no change."""
+    """The differences, each as ``seed was 0 and is 4``. An edited source file is no difference."""
     changed = _pairs(_plain(old), _plain(new))
     if not _same_code(old.code, new.code):
         changed += _pairs({"code": old.code.target}, {"code": new.code.target})
@@ -42,9 +42,9 @@ def _plain(spec: StudySpec) -> dict[str, Any]:
 
 
 def _same_code(old: Code, new: Code) -> bool:
-    """Whether it is one object: by its name, or by its file's content where that was moved.
+    """Whether both are the same object: by name, or by the file's content if the file was moved.
 
-    One file may be named by its path (run as a script) and by its module (imported).
+    One file may have two names: its path (run as a script) and its module (imported).
     """
     if (old.target, old.path) == (new.target, new.path):
         return True
@@ -68,7 +68,7 @@ def _pairs(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _words(value: Any) -> str:
-    """A setting as its user would say it."""
+    """A setting as its user writes it."""
     if value is None or value in ((), "", "{}"):
         return "not given"
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""How a user comes by a ``Study``: ``create_study`` and ``load_study``."""
+"""Creates and loads studies: ``create_study`` and ``load_study``."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def create_study(
     if not isinstance(load_if_exists, bool):
         raise UsageError.refuse("load_if_exists", load_if_exists, "True or False")
     settings = load_settings()
-    # A made-up name is an id already.
+    # A generated name is already an id.
     study = Study(plan, name, new_id(name) if study_name is not None else name, settings)
-    # A trainer imports the user's script and so may come here: it only needs the code.
+    # A trainer may arrive here by importing the user's script: it needs only the code.
     if study_name is not None and not in_trainer():
         known = _find(settings, name)
         if known is not None and not load_if_exists:
@@ -115,7 +115,7 @@ def create_study(
 
 @to_the_user
 def load_study(study_name: str) -> Study:
-    """The study of this name or id. Raises UsageError with near names where there is none."""
+    """The study of this name or id. Raises UsageError with close names if there is none."""
     refuse_in_trainer("load_study()")
     from ..services.ledger_location import ledger_reader
 
@@ -126,7 +126,7 @@ def load_study(study_name: str) -> Study:
 
 
 def _known(study: Any) -> Any:
-    """A study to be learnt from."""
+    """``study``, from whose results the sampler learns; a name is looked up."""
     if isinstance(study, str):
         return load_study(study)
     if not (hasattr(study, "get_trials") and hasattr(study, "direction")):
@@ -136,11 +136,10 @@ def _known(study: Any) -> Any:
 
 
 def _find(settings: Settings, name: str) -> StudyRow | None:
-    """The study of this name; None too where there is no ledger yet, or one to be migrated.
+    """The study of this name; None also if there is no ledger yet, or one to be migrated.
 
-    LedgerRefused where no scheduler would serve it.
-
-    The scheduler looks at the name again when the study is submitted.
+    Raises LedgerRefused if no scheduler would serve the ledger. The scheduler checks the name again
+    when the study is submitted.
     """
     from ..services.ledger_location import ledger_reader
 

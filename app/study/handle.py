@@ -1,4 +1,4 @@
-"""What a ``Study`` holds in its hand: which study, who reads it, and who hears commands for it."""
+"""The handle behind a ``Study``: its identity, its ledger reader and its command client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Set while ``penstock submit`` runs a user's script: ``optimize`` returns after submitting.
 DETACH: ContextVar[bool] = ContextVar("DETACH", default=False)
-#: Set by the command line to a list, on which every study is put that a script has submitted.
+#: Set by the command line to a list, to which every study that a script submits is added.
 SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", default=None)
 
 
@@ -53,13 +53,13 @@ class StudyHandle:
 
     @property
     def directions(self) -> list[str]:
-        """``minimize`` or ``maximize``, one an objective."""
+        """``minimize`` or ``maximize``, one per objective."""
         return [self._plan.direction, *(each.direction for each in self._plan.further)]
 
     @property
     @to_the_user
     def direction(self) -> str:
-        """The only objective's. UsageError (a RuntimeError) where there are several."""
+        """The direction of the only objective. UsageError (a RuntimeError) if there are several."""
         if len(self.directions) > 1:
             from ..optuna_bridge.frozen_trials import SeveralObjectives
 
@@ -81,7 +81,7 @@ class StudyHandle:
         return Client(self._settings)
 
     def _reach(self) -> Client:
-        """Who sends commands, and services that hear them: they stop when idle for long."""
+        """The client for commands, once services run to answer them. They stop when long idle."""
         from ..host.locks import is_running
 
         if not is_running(self._settings.run, "scheduler"):
@@ -106,14 +106,14 @@ class StudyHandle:
             ensure_up(self._settings, devices, services=(agent_of(devices),))
 
     def _warmed(self, spec: StudySpec) -> StudySpec:
-        """``spec`` with those of the copied observations that are of its space."""
+        """``spec`` with the copied observations that fit its space."""
         if self._observed and spec.further:
             raise UsageError.refuse("warm_start", "results", "none with several objectives")
         known = fitting(self._observed, spec.space, spec.conditions)
         return replace(spec, observations=known)
 
     def _wishes(self, spec: StudySpec) -> list[Params]:
-        """What was enqueued before the study was submitted, as its space has it."""
+        """The configurations enqueued before submission, in the order of the space."""
         return [check_params(spec.space, dict(each), spec.conditions) for each in self._enqueued]
 
 

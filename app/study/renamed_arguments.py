@@ -1,7 +1,7 @@
-"""Arguments that ``create_study`` has in groups, given by themselves: refused with the new form.
+"""Refuses arguments that now belong to a group of ``create_study``, and shows the new form.
 
-Who wrote ``create_study(max_width=8)`` for version 0.1, or looks for an option by its name, is told
-where it is: ``create_study(resources=penstock.Resources(max_width=8))``.
+A user who wrote ``create_study(max_width=8)`` for version 0.1, or tries an option by its name, is
+told the new form: ``create_study(resources=penstock.Resources(max_width=8))``.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..spec.sampler_options import Sampler
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: What is an argument of ``create_study`` itself is not among them.
+#: The group and field of each old argument, without those that ``create_study`` still has.
 _PLACES = {name: place for name, place in places().items() if name not in GROUPS} | {
     "system_objective": ("system", "energy_weight"),
     "sampler_options": ("sampler", ""),
 }
-#: Those of which the first value may be given by itself: it comes along.
+#: Groups whose first field may be given alone; it then becomes part of the new form.
 _ALONE = ("exactness", "system", "sampler")
 _WEIGHTS = {"time": 0, "energy": 1}
 
 
 def in_groups(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, which refuses what one of its groups has now."""
+    """``function``, made to refuse arguments that now belong to a group."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -46,7 +46,7 @@ def in_groups(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def new_key(name: str, given: Mapping[str, Any]) -> str | None:
-    """How a study's file says now what its key ``name`` said; None where that is no old one."""
+    """The new form of an old key in a study's file; None if ``name`` is not an old key."""
     if name not in _PLACES:
         return None
     argument, _ = _PLACES[name]
@@ -62,14 +62,14 @@ def _arguments(old: Mapping[str, Any]) -> list[str]:
 
 
 def _alone(argument: str, given: Mapping[str, Any]) -> Any:
-    """What was given for the group by itself, where that is its first value and no group."""
+    """The value given as the group's first field alone; None if a group or nothing was given."""
     value = given.get(argument) if argument in _ALONE else None
     is_group = isinstance(value, dict | Sampler) or type(value) in GROUPS.values()
     return None if is_group else value
 
 
 def _values(argument: str, old: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a group, from what was given by itself."""
+    """The fields of a group, from old arguments."""
     values: dict[str, Any] = {}
     for name, value in old.items():
         if _PLACES[name][0] != argument:

@@ -1,4 +1,4 @@
-"""What a study has come to so far, in Optuna's terms: read from the ledger at every call."""
+"""A study's results so far in Optuna's terms, read from the ledger at every call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReadableStudy(StudyHandle):
-    """A handle that reads."""
+    """A handle that reads results."""
 
     @property
     @to_the_user
@@ -37,9 +37,9 @@ class ReadableStudy(StudyHandle):
         deepcopy: bool = True,
         states: Container[optuna.trial.TrialState] | None = None,
     ) -> list[FrozenTrial]:
-        """The trials so far in these of Optuna's states; None for all.
+        """The trials so far in these Optuna states; None for all.
 
-        They are the caller's own, ``deepcopy`` or not.
+        They are always copies, whatever ``deepcopy`` says.
         """
         if self._spec is None:
             return []
@@ -49,7 +49,7 @@ class ReadableStudy(StudyHandle):
     @property
     @to_the_user
     def copied_trials(self) -> list[FrozenTrial]:
-        """What the study was warmed up with; ``user_attrs["source"]`` says where it is from."""
+        """The results that the sampler was given; ``user_attrs["source"]`` names their origin."""
         self._submitted()
         assert self._spec is not None
         return shown(self._spec, self._reading()[1].space())
@@ -57,10 +57,10 @@ class ReadableStudy(StudyHandle):
     @property
     @to_the_user
     def best_trial(self) -> FrozenTrial:
-        """The complete trial with the best value. UsageError (a ValueError) where there is none.
+        """The complete trial with the best value. UsageError (a ValueError) if there is none.
 
-        One that violates a constraint is never it. With several objectives it is refused (a
-        RuntimeError too): see ``best_trials``.
+        A trial that violates a constraint is never the best. With several objectives it raises
+        UsageError (also a RuntimeError): see ``best_trials``.
         """
         from ..optuna_bridge.frozen_trials import best
 
@@ -71,7 +71,7 @@ class ReadableStudy(StudyHandle):
     def best_trials(self) -> list[FrozenTrial]:
         """The Pareto front: complete trials that no other one beats in every objective, by number.
 
-        With one objective the best trial, and those equal to it.
+        With one objective it is the best trial and those equal to it.
         """
         from ..optuna_bridge.frozen_trials import best_trials
 
@@ -91,8 +91,8 @@ class ReadableStudy(StudyHandle):
     def importances(self) -> dict[str, float]:
         """Each hyperparameter's share in how the results vary, largest first; they sum to 1.
 
-        By Optuna's functional ANOVA, at the highest rung that 20 trials have reached. UsageError
-        where there is none such, or all results are equal.
+        They are computed by Optuna's functional ANOVA at the highest rung that 20 trials have
+        reached. Raises UsageError if there is no such rung or all results are equal.
         """
         from ..optuna_bridge.importances import LEAST, importances
 
@@ -107,10 +107,11 @@ class ReadableStudy(StudyHandle):
 
     @to_the_user
     def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
-        """A copy as an Optuna study, of the trials that have ended.
+        """A copy of the trials that have ended, as an Optuna study.
 
-        For what Optuna has for its own: plots, importances of hyperparameters, and with a
-        ``storage`` (``sqlite:///copy.db``) optuna-dashboard. UsageError where that has this study.
+        Use it with Optuna's own tools: plots, importances of hyperparameters, and with a
+        ``storage`` (``sqlite:///copy.db``) optuna-dashboard. Raises UsageError if the storage
+        already has this study.
         """
         from ..optuna_bridge.frozen_trials import to_optuna
 
@@ -118,7 +119,7 @@ class ReadableStudy(StudyHandle):
 
     @to_the_user
     def trials_dataframe(self) -> pandas.DataFrame:
-        """A row a trial, in the columns of Optuna's ``trials_dataframe``."""
+        """One row per trial, in the columns of Optuna's ``trials_dataframe``."""
         from ..optuna_bridge.frozen_trials import to_dataframe
 
         return to_dataframe(self.get_trials(), len(self.directions))

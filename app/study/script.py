@@ -1,4 +1,4 @@
-"""Running a user's script as Python itself would, and saying what its studies came to."""
+"""Runs a user's script as Python itself would, and reports the outcome of its studies."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 def run_script(script: Path, arguments: Sequence[str]) -> None:
     """Run ``script`` as ``python script arguments...`` would.
 
-    Raises UsageError when there is no such file, TrialFailed when the script raises (its traceback
-    has been printed, without our own frames), and lets Penstock's errors and SystemExit through.
+    Raises UsageError if there is no such file, and TrialFailed if the script raises (its traceback
+    has been printed, without our own frames). Penstock's errors and SystemExit pass through.
     """
     if not script.is_file():
         raise UsageError(f"there is no file {script}")
@@ -43,9 +43,9 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
 
 @contextmanager
 def users_code(name: str, place: str) -> Iterator[None]:
-    """Show what the user's code raises, from its first frame in a file that begins with ``place``.
+    """Show what users' code raises, from its first frame in a file that begins with ``place``.
 
-    Raises TrialFailed then. Penstock's errors, SystemExit and Ctrl-C pass.
+    It then raises TrialFailed. Penstock's errors, SystemExit and Ctrl-C pass through.
     """
     try:
         yield
@@ -64,16 +64,16 @@ def users_code(name: str, place: str) -> Iterator[None]:
 def as_python(
     script: Path, arguments: Sequence[str] = (), *, beside: bool = False
 ) -> Iterator[None]:
-    """``sys.argv`` and the first entry of ``sys.path`` as the script expects them.
+    """Set ``sys.argv`` and the first entry of ``sys.path`` as the script expects them.
 
-    ``beside``: modules beside it are found even where Python's own path is safe (-P).
+    With ``beside``, modules next to the script are found even under Python's safe path (-P).
     """
     argv, path = sys.argv, sys.path
     sys.argv = [str(script), *arguments]
     folder = str(script.resolve().parent)
     if not sys.flags.safe_path:
         sys.path = [folder, *path[1:]]
-    elif beside:  # with -P the first entry is the user's, and no script's
+    elif beside:  # with -P the first entry is not the script's folder
         sys.path = [folder, *path]
     try:
         yield
@@ -83,26 +83,29 @@ def as_python(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a study came to: its rows, its report, and where the time went (seconds).
-
-    ``start_up`` ends when the first epoch's training began, and where trials returned their values
-    without epochs, when the first trial was made; None where nothing was trained. ``planless`` says
-    each time why a policy of the user's gave no plan while the study ran.
-    """
+    """The outcome of a study. Times are in seconds."""
 
     study: StudyRow
     stand: Standing
+    #: The metrics of the best trial's last epoch; empty if it has none.
     metrics: dict[str, float]
+    #: The failed trials.
     failed: tuple[TrialRow, ...]
+    #: The file of its report.
     report: Path
+    #: Time until the first epoch's training began or, if trials returned values without epochs,
+    #: until the first trial was created. None if nothing was trained.
     start_up: float | None
+    #: Time from then to the study's end.
     training: float
+    #: Time that writing the report took.
     reporting: float
+    #: Why a user's policy gave no plan while the study ran, once for each time.
     planless: tuple[str, ...] = ()
 
 
 def outcome(reader: Reader, study_id: str, report: Path, since: float) -> Outcome:
-    """Write the report of a study and sum it up; ``since`` is when its start-up began."""
+    """Write the report of a study and summarise it; ``since`` is when its start-up began."""
     from ..ledger.codec import spec_from_json
 
     study, trials = reader.study(study_id), reader.trials(study_id)
@@ -158,7 +161,7 @@ def show(console: PlainConsole, result: Outcome) -> None:
         console.print(Text.assemble((words, "red"), more), soft_wrap=True)
     if len(result.failed) > 3:
         console.print(Text(f"and {len(result.failed) - 3} more failed", style="red"))
-    # soft_wrap: a path is to be copied, so it stays one line however narrow the terminal.
+    # soft_wrap: users copy the path, so it stays on one line however narrow the terminal.
     console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)
     if result.planless:
         times = count(len(result.planless), "time")
@@ -175,12 +178,12 @@ def _headline(result: Outcome, best: TrialRow) -> Text:
         f" {result.study.status}: best trial {best.number}, {metric} ",
         (number(best.value), "bold green"),
     )
-    # What a function measures on, only its author knows.
+    # Only the author of a function knows on which data it measures.
     if result.study.contract not in {"objective", "epochs"}:
         line.append(" on validation data")
     for name, value in tests.items():
         line.append(f", {name} ").append(number(value), style="bold green")
-    if not result.stand.epochs:  # an objective that reported none: no budget was shared out
+    if not result.stand.epochs:  # an objective reported none: there was no budget
         return line.append(f"  ({count(result.stand.final, 'trial')})", style="dim")
     how = f"{count(result.stand.epochs, 'epoch')}, {label(result.study.strategy)}"
     return line.append(f"  ({how})", style="dim")

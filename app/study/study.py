@@ -1,8 +1,8 @@
-"""``Study``: what a user runs, and reads results from.
+"""``Study``: the object with which users run a study and read its results.
 
-It is a handle on something that lives elsewhere: it checks and submits a study, and reads its
-results from the ledger. The process that submitted may end at any time; ``load_study``, or the same
-script with ``load_if_exists=True``, takes the study up where it is then.
+It is a handle on something that lives elsewhere. It checks and submits a study, and reads its
+results from the ledger. The process that submitted the study may end at any time. ``load_study``,
+or the same script with ``load_if_exists=True``, then gives a handle on it again.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Study(AskableStudy):
         for log in logs:
             log.check()
         if not DETACH.get():
-            self._reading()  # where the ledger is elsewhere, that is said before anything is begun
+            self._reading()  # raises before anything starts if the ledger is elsewhere
         self.submit(func, space, n_trials, devices=devices)
         if DETACH.get():
             return
@@ -93,7 +93,7 @@ class Study(AskableStudy):
                 heard, logs, timeout=timeout, at_timeout=self.cancel, show=show_progress
             )
         except KeyboardInterrupt:
-            if SUBMITTED.get() is None:  # else the command line says so
+            if SUBMITTED.get() is None:  # otherwise the command line says so
                 sys.stderr.write(f"\n{goes_on(self.study_name, self.id)}\n")
             raise
         if row.status == "failed":
@@ -162,9 +162,10 @@ class Study(AskableStudy):
     def stop(self) -> None:
         """End the study from a callback, as Optuna's ``MaxTrialsCallback`` does.
 
-        It is a cancel: what runs is not waited for. A study that is over stays as it is.
+        It cancels the study without waiting for running trials. A study that is over stays as it
+        is.
         """
-        if self.status in OVER:  # a callback hears of each trial that was cancelled, too
+        if self.status in OVER:  # callbacks are also called for cancelled trials
             return
         try:
             self.cancel()
@@ -174,22 +175,22 @@ class Study(AskableStudy):
 
     @to_the_user
     def pause(self) -> None:
-        """Give its devices to others: what runs ends its epoch, and waits until ``resume``."""
+        """Release its devices: running trials end their epoch and wait until ``resume``."""
         self._submitted()
         self._reach().pause(self.id)
 
     @to_the_user
     def resume(self) -> None:
-        """Have a paused study go on."""
+        """Continue a paused study."""
         self._submitted()
         self._reach().resume(self.id)
 
     @to_the_user
     def extend(self, *, by: int | None = None, to: int | None = None) -> None:
-        """Go on to more trials, ``by`` so many or up to ``to`` in all, also when it was over.
+        """Run more trials, ``by`` more or up to ``to`` in all, even if the study was over.
 
-        The sampler knows the trials that are there. So do ASHA and the stopping rules: old and new
-        trials compete. Of the other strategies the new trials are a run of their own.
+        The sampler knows the existing trials. With ASHA and the stopping rules old and new trials
+        compete. With the other strategies the new trials are a run of their own.
         """
         self._submitted()
         if (by is None) == (to is None):
@@ -203,7 +204,7 @@ class Study(AskableStudy):
 
     @to_the_user
     def enqueue_trial(self, params: Mapping[str, Any]) -> None:
-        """Have this configuration tried next; names left out are drawn. Counts in ``n_trials``."""
+        """Try this configuration next; missing names are drawn. It counts in ``n_trials``."""
         spec = self._spec
         space, conditions = (spec.space, spec.conditions) if spec else (self._plan.space, ())
         checked = check_params(space, params, conditions)
@@ -216,9 +217,9 @@ class Study(AskableStudy):
     def add_trial(
         self, *, params: Mapping[str, Any], value: float, source: str = "add_trial"
     ) -> None:
-        """Before the study is submitted: a result from elsewhere, for its sampler to learn from.
+        """Add a result from elsewhere for the sampler to learn from, before submission.
 
-        It is no trial of the study. UsageError where that was submitted without it.
+        It is no trial of the study. Raises UsageError if the study was submitted without it.
         """
         self._learn([observation(params, value, source)], "add_trial()")
 
@@ -231,7 +232,7 @@ class Study(AskableStudy):
         self._observed += of_study(study, self.direction)
 
     def _learn(self, results: Sequence[Observation], what: str) -> None:
-        """Take ``results`` in; a script that runs again gives those that the study has already."""
+        """Add ``results``. A script that runs again may give those that the study already has."""
         if self._spec is not None:
             known = fitting(results, self._spec.space, self._spec.conditions)
             if not set(known) <= set(self._spec.observations):
@@ -264,7 +265,7 @@ class Study(AskableStudy):
             for callback in heard:
                 callback(self, results.trial(row))
 
-        # Whoever watches also sees to it that there is something to watch.
+        # A watcher also revives the services that the study needs.
         with closing(Feed(logs, self._settings.run)) as feed, Reviver(self._settings) as reviver:
             return follow(
                 reader,
@@ -305,7 +306,7 @@ class Study(AskableStudy):
 
 
 def _sorted(callbacks: Any) -> tuple[list[Heard], list[EpochCallback]]:
-    """Those that are called for each trial, and those that hear of epochs. None is none."""
+    """The callbacks that are called for each trial, and those that receive epochs."""
     from ..exports.epoch_callbacks import EpochCallback
 
     allowed = "None, or a list of functions of (study, trial) and of Penstock's logs"
@@ -324,7 +325,7 @@ def _sorted(callbacks: Any) -> tuple[list[Heard], list[EpochCallback]]:
 
 
 def goes_on(study_name: str, study_id: str) -> str:
-    """What is said of a study that nobody watches any longer."""
+    """The message about a study that is no longer watched but continues."""
     return (
         f"{study_name} goes on. Watch it with `penstock watch {study_id}`,"
         f" cancel it with `penstock cancel {study_id}`."

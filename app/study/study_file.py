@@ -1,11 +1,11 @@
-"""A study from a YAML file: the one that the same call in Python makes.
+"""Runs a study from a YAML file, the same study that the equivalent call in Python makes.
 
-Theory of operation. The keys are the arguments of ``create_study`` and ``Study.optimize``, read off
-their signatures; ``code`` stands for the first one of ``optimize``. A strategy, a parameter and a
-sampler with options are calls as well: one name, and arguments by their names below it. A group of
-options has its fields below it. All of it is handed to the functions that a script calls, so a file
-can say nothing else than a script. What they refuse is told with the line of the key that is to
-blame.
+Theory of operation. The keys are the arguments of ``create_study`` and ``Study.optimize``, taken
+from their signatures; ``code`` stands for the first argument of ``optimize``. A strategy, a
+parameter and a sampler with options are calls as well: one name, with arguments by name below it. A
+group of options has its fields below it. Everything is passed to the functions that a script calls,
+so a file can express nothing that a script cannot. An argument that they refuse is reported with
+the line of its key.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ _STRATEGIES = {
     and not name.startswith("_")
 }
 _STUDY = inspect.signature(create_study).parameters
-#: Callbacks are code, and what is shown is the command's choice.
+#: The other arguments of ``optimize``. Callbacks are left out because they are code, and
+#: ``show_progress`` because the command decides it.
 _SIZE = [
     name
     for name in inspect.signature(Study.optimize).parameters
     if name not in ("self", "func", "callbacks", "show_progress")
 ]
 _KEYS = ["code", *_SIZE, *_STUDY]
-#: The names of arguments in errors, where they are not those of the keys.
+#: The keys of arguments that errors call by another name.
 _RENAMED = {"the first argument of optimize": "code"}
 
 
 def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
-    """Run the study in ``file``, as a script that makes it and calls ``optimize`` would.
+    """Run the study in ``file``, as a script that creates it and calls ``optimize`` would.
 
-    Raises UsageError with file, line and key for what is wrong in it; TrialFailed when importing
-    its code raises (the traceback has been printed); else as ``Study.optimize``.
+    Raises UsageError with file, line and key for an error in the file, TrialFailed if importing its
+    code raises (the traceback has been printed), and the errors of ``Study.optimize``.
     """
     if not file.is_file():
         raise UsageError(f"there is no file {file}")
@@ -90,7 +91,7 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
 
 
 def strategy_from(document: YamlFile, place: Place, value: Any) -> StrategySpec:
-    """``ASHA: {max_epochs: 9}``, or a name alone where it needs no arguments."""
+    """The strategy in ``ASHA: {max_epochs: 9}``, or in a name alone if it needs no arguments."""
     if isinstance(value, str):
         value = {value: {}}
     found: StrategySpec = _called(document, place, value, _STRATEGIES)
@@ -98,7 +99,7 @@ def strategy_from(document: YamlFile, place: Place, value: Any) -> StrategySpec:
 
 
 def _space(document: YamlFile, value: Any) -> dict[str, Any]:
-    """Lists stay lists; ``Float: {low: 0, high: 1}`` becomes what it says."""
+    """The space: lists stay lists; ``Float: {low: 0, high: 1}`` becomes a ``Float``."""
     space = document.mapping(("space",), "space", value)
     for name, given in space.items():
         place = ("space", name)
@@ -113,7 +114,7 @@ def _space(document: YamlFile, value: Any) -> dict[str, Any]:
 def _called(
     document: YamlFile, place: Place, value: Any, known: Mapping[str, Callable[..., Any]]
 ) -> Any:
-    """What a call gives that is written as its name with a mapping of arguments."""
+    """The result of a call that is written as a name with a mapping of arguments."""
     inner, name, arguments = _named(document, place, value, list(known))
     signature = inspect.signature(known[name]).parameters
     document.check_keys(inner, arguments, list(signature), name)
@@ -125,7 +126,7 @@ def _called(
 
 
 def _sampler(document: YamlFile, value: Any) -> Sampler:
-    """``tpe: {n_startup_trials: 5}``."""
+    """The sampler in ``tpe: {n_startup_trials: 5}``."""
     inner, name, options = _named(document, ("sampler",), value, SAMPLERS)
     with _located(document, inner, "sampler"):
         return Sampler(name, **options)
@@ -134,7 +135,7 @@ def _sampler(document: YamlFile, value: Any) -> Sampler:
 def _named(
     document: YamlFile, place: Place, value: Any, known: Sequence[str]
 ) -> tuple[Place, str, dict[str, Any]]:
-    """Where the arguments of a call are, its name and they, as they are written."""
+    """The place of a call's arguments, the call's name, and the arguments as written."""
     what = ".".join(map(str, place))
     call = document.mapping(place, what, value)
     if len(call) != 1:
@@ -177,13 +178,13 @@ def _code(document: YamlFile, folder: Path, value: Any) -> Any:
 def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):  # no parent package, or no name of a module
+    except (ModuleNotFoundError, ValueError):  # no parent package, or not a module's name
         return False
 
 
 @contextmanager
 def _located(document: YamlFile, place: Place = (), named: str = "") -> Iterator[None]:
-    """Tell a refused argument with the line of its key; ``named`` is how errors call ``place``."""
+    """Report a refused argument with the line of its key; errors call ``place`` ``named``."""
     try:
         yield
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""The best trial of a study, or its front: values, how they were made, and where states lie."""
+"""Shows the best trial of a study or its Pareto front: values, parameters and checkpoints."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from ..ledger.reader import Reader
     from ..ledger.rows import DurableRow, EpochRow, StudyRow, TrialRow
 
-#: Seconds that the stores have to say which files are there.
+#: Seconds within which the stores must say which files exist.
 STORE_LIMIT = 5.0
 
 
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
-    """The best trial, as ``standing.front_of`` says. UsageError where no trial has a value.
+    """The best trial, as ``progress.front_of`` defines it. UsageError if no trial has a value.
 
-    Of several objectives it is the first of the front, and ``front`` has all of it. ``checkpoint``
-    is its newest state in the store: after which epoch, where, and whether the file is ``gone``
-    (None where the store does not answer); None where there is no state (an objective has none). A
-    metric that is no number is None, and so is ``energy_j`` (joules) where an epoch of the trial
-    was not measured; ``energy`` says why.
+    With several objectives it is the first trial of the front, and ``front`` holds the whole front.
+    ``checkpoint`` is its newest state in the store: the epoch, the place, and whether the file is
+    ``gone`` (None if the store does not answer). It is None if there is no state (an objective has
+    none). A metric that is not a number is None. ``energy_j`` (joules) is None if an epoch of the
+    trial was not measured; ``energy`` says why.
     """
     trials = reader.trials(study.id)
     front = front_of(study, trials)
@@ -94,9 +94,9 @@ def _trial(
 
 
 def _gone(uris: Sequence[str]) -> dict[str, bool]:
-    """Of which ``uris`` no file is there any more; one that cannot be seen from here is left out.
+    """Whether the file of each of ``uris`` is gone; those that cannot be checked are left out.
 
-    All are looked at within ``STORE_LIMIT``: a store that hangs hangs for each of them.
+    All are checked within ``STORE_LIMIT`` together, because a store that hangs does so for each.
     """
     found: dict[str, bool] = {}
 
@@ -117,7 +117,7 @@ def _where(state: dict[str, Any]) -> str:
 
 
 def best_view(facts: dict[str, Any]) -> RenderableType:
-    """The same for people."""
+    """The same for the terminal."""
     if "front" in facts:
         return _front_view(facts)
     words = "best trial so far" if facts["so_far"] else "best trial"
@@ -139,7 +139,7 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
 
 
 def _front_view(facts: dict[str, Any]) -> RenderableType:
-    """A line a trial of the Pareto front, and where those states are that were kept."""
+    """One line per trial of the Pareto front, and the places of the checkpoints that were kept."""
     head = Text.assemble(
         (facts["study"], "bold"),
         f" {facts['status']}: Pareto front{' so far' if facts['so_far'] else ''} of",

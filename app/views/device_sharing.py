@@ -1,7 +1,8 @@
-"""Who shared a device with whom, and when: from the epochs of a study and of those beside it.
+"""Finds which trials shared a device and when, from epochs of a study and of concurrent ones.
 
-A trial is on a device from its first epoch's begin there to its last one's end, but for gaps of
-more than ``GAP``: what lies between two epochs of one slot is work for the device, too.
+A trial is on a device from the begin of its first epoch there to the end of its last, except for
+gaps longer than ``GAP``. Shorter gaps count, because the device also works between two epochs of a
+slot.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 #: Device, slot, and the trial there.
 Place = tuple[str, int, str]
-#: Seconds between two epochs of a trial in which it still counts as there.
+#: The longest gap in seconds between two epochs in which a trial counts as on the device.
 GAP = 1.0
-#: So many spans are listed, the longest.
+#: The number of spans listed, the longest ones.
 SHOWN = 20
 
 
@@ -38,9 +39,9 @@ class Together:
 
 
 def together(study: str, epochs: Iterable[EpochRow]) -> list[Together]:
-    """All spans in which a trial of ``study`` (its id) shared a device, in order of their begin.
+    """All spans in which a trial of the study with id ``study`` shared a device, by their begin.
 
-    ``epochs`` are its own and those of others that may have run beside them.
+    ``epochs`` are the study's own and those of other studies that may have run at the same time.
     """
     there: defaultdict[str, list[tuple[float, float, Place]]] = defaultdict(list)
     for begin, end, place in _stays(epochs):
@@ -63,10 +64,10 @@ def together(study: str, epochs: Iterable[EpochRow]) -> list[Together]:
 
 
 def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, Place]]:
-    """(begin, end, place): epochs of a trial in a slot, those without a gap as one.
+    """(begin, end, place) of each stay: the epochs of a trial in a slot, joined across short gaps.
 
-    When an epoch began is known to some milliseconds only, and in one slot nobody is beside
-    another: there a stay begins when the one before it has ended.
+    The begin of an epoch is known only to some milliseconds. A slot holds one trial at a time, so a
+    stay never begins before the stay before it in the slot has ended.
     """
     last: dict[tuple[str, int], tuple[float, float, Place]] = {}
     found = []
@@ -84,7 +85,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, Place]]:
 
 
 def section(study: StudyRow, epochs: Sequence[EpochRow], names: Mapping[str, str]) -> str:
-    """HTML of it for the report; empty where no device was shared. ``names`` are by study id."""
+    """The report's HTML section; empty if no device was shared. ``names`` are by study id."""
     found = together(study.id, epochs)
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""What ``penstock devices`` shows, and how it waits for devices to be free."""
+"""Shows the devices for ``penstock devices``, and waits until devices are free."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: Seconds after the deadline in which the scheduler must have revoked what still runs.
+#: Seconds after the deadline within which the scheduler must have revoked what still runs.
 GRACE = 15.0
 #: Seconds between two looks at the ledger.
 _LOOK_AGAIN = 0.1
 #: Seconds for which a device that left is listed.
 SHOWN_AFTER = 86_400.0
-#: Columns between two columns of the table.
+#: Spaces between two columns of the table.
 GAP = 3
 _GONE = ("left", "held")
 _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
@@ -37,8 +37,8 @@ _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
 def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
     """Every device that ever joined, by name, and what runs there. Times are seconds since 1970.
 
-    ``served``: a scheduler is at work. Where none is, the ledger has them as they were last seen,
-    and none counts as there; since when is not known.
+    ``served`` says whether a scheduler runs. If none does, the ledger holds the devices as last
+    seen, and all count as gone since an unknown time.
     """
     works = reader.running() if served else {}
     found = [_facts(record, works) for record in reader.devices()]
@@ -76,11 +76,10 @@ def _facts(record: DeviceRecord, works: dict[tuple[str, int], Work]) -> Facts:
 
 
 def device_table(devices: list[Facts]) -> RenderableType:
-    """The devices, a line each where the terminal is wide enough: those that are gone last.
+    """The devices as a table, one line each; devices that are gone come last.
 
-    What left more than ``SHOWN_AFTER`` ago is only counted.
-
-    On a narrow one columns are left out, those first that matter least.
+    Devices that left more than ``SHOWN_AFTER`` seconds ago are only counted. On a narrow terminal
+    the least important columns are left out.
     """
     if not devices:
         return Text("no device is here yet: penstock up, or penstock worker, joins some", "dim")
@@ -99,7 +98,7 @@ def _left_long_ago(facts: Facts, now: float) -> bool:
 
 
 class _Fitting:
-    """A table of as many of the columns ``cells`` as the terminal is wide."""
+    """A table of as many of the columns ``cells`` as fit the terminal."""
 
     def __init__(self, cells: dict[str, list[Text]]) -> None:
         self._cells = cells
@@ -112,7 +111,7 @@ class _Fitting:
             shown.remove(title)
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
         for title in shown:
-            # Only the last column is broken, if even that one is needed.
+            # Only the last column may wrap, and only if it has to.
             justify: Literal["left", "right"] = "right" if title in _NUMBERS else "left"
             table.add_column(title, justify=justify, no_wrap=title != "runs", overflow="fold")
         for row in zip(*(self._cells[title] for title in shown), strict=True):
@@ -145,7 +144,7 @@ def _state(facts: Facts, now: float) -> Text:
 
 
 def _runs(facts: Facts, now: float) -> Text:
-    """What runs there, or why nothing does."""
+    """What runs on the device, or why nothing does."""
     text = Text("\n".join(_work(work, now) for work in facts["running"]))
     if facts["reason"]:
         text.append(f"{chr(10) if text else ''}({facts['reason']})", style="dim")
@@ -164,7 +163,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
     ("runs", _runs),
 )
 _NUMBERS = {"cores", "memory", "slots"}
-#: What a narrow terminal does without, the first one first. Node and kind are in a device's name.
+#: The columns that a narrow terminal omits, in this order. A device's name holds node and kind.
 _DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 
 
@@ -176,10 +175,11 @@ def _work(work: Facts, now: float) -> str:
 def wait_free(
     reader: Reader, names: Sequence[str], within: float, tell: Callable[[str], object]
 ) -> None:
-    """Wait until nothing runs on ``names``, which were taken out with a deadline in ``within`` s.
+    """Wait until nothing runs on ``names``, which must be free within ``within`` seconds.
 
-    ``tell`` hears of each as it becomes free; standard error shows for whom is waited. Raises
-    UsageError when one is given back meanwhile, BackendError when the deadline passes in vain.
+    ``tell`` is called for each device that becomes free. Standard error shows which trials are
+    waited for. Raises UsageError if a device is given back meanwhile, and BackendError if one is
+    not free after the deadline.
     """
     end, waiting = time.monotonic() + within, list(names)
     console = PlainConsole(stderr=True, highlight=False)

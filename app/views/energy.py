@@ -1,4 +1,4 @@
-"""Joules of trials and studies: sums of what was measured, and in words what was not, and why."""
+"""Sums the measured joules of trials and studies, and says what was not measured and why."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Metered(Protocol):
 
 
 def joules_of(epochs: Iterable[Metered]) -> float | None:
-    """The joules of all ``epochs`` together; None where one was not measured, or there is none."""
+    """The joules of all ``epochs`` together; None if one was not measured or there are none."""
     each = [row.joules for row in epochs]
     known = [joules for joules in each if joules is not None]
     return sum(known) if each and len(known) == len(each) else None
 
 
 def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) -> str:
-    """What was measured, of which part, beside device-seconds; what was not, and why."""
+    """A sentence: the joules measured, for which share of device-seconds, and why not for all."""
     seconds = sum(row.seconds * row.width for row in epochs)
     beside = f"{duration(seconds)} of device time"
     measured = [row for row in epochs if row.joules is not None]
@@ -42,7 +42,7 @@ def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) ->
 
 
 def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
-    """Why epochs on the devices of these ``names`` have no joules, in brackets."""
+    """The reasons, in brackets, why epochs on the devices ``names`` have no joules."""
     here = {record.device.name: record.device.unmetered for record in devices}
     known = {here[name] for name in names if name in here}
     told = sorted(reason or "a reading was lost" for reason in known)

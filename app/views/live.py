@@ -1,10 +1,10 @@
-"""A study as it runs, on the terminal: a header, a table of trials, what the devices do, time left.
+"""Follows a running study on the terminal: a header, trials, devices and the time left.
 
-Theory of operation. ``follow`` reads the ledger a few times a second and knows nothing else, so it
-may be started and stopped at any time and by anybody. ``picture`` is a pure function of the rows:
-what one sees can be tested as text. Where the output is no terminal, plain lines are written as
-things happen instead; in a notebook it is one output that is replaced. Everything else goes to
-standard error: standard output is the user's.
+Theory of operation. ``follow`` reads the ledger a few times a second and knows nothing else. So
+anyone may start and stop it at any time. ``screen.picture`` is a pure function of the rows, so what
+is shown can be tested as text. If the output is not a terminal, plain lines are written as things
+happen. In a notebook one output is replaced again and again. Everything goes to standard error,
+because standard output belongs to the user.
 """
 
 from __future__ import annotations
@@ -34,37 +34,40 @@ if TYPE_CHECKING:
     from ..ledger.reader import Reader
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
-#: Seconds between two looks at the ledger: a tenth of the time that was watched, within these, so
-#: that the end of a study of a second is not seen a fifth later.
+#: Bounds in seconds of the time between two looks at the ledger, which is a tenth of the time
+#: watched so far. So the end of a study of one second is noticed soon.
 SOONEST, PERIOD = 0.01, 0.2
-#: All of a study is read again after so many times the CPU time that reading it took.
+#: A study is read completely again after this many times the CPU time that reading it took.
 SELDOM = 25.0
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
 
-#: Seconds after which a question to the ledger that has no answer yet is spoken of.
+#: Seconds after which a ledger that does not answer is reported.
 SILENCE = 3.0
 WAITING = "the ledger does not answer, waiting for it"
 
-#: The table as a string, wherever that is made.
+#: Renders the table as a string, whatever the environment.
 _NO_NOTEBOOK: dict[str, Any] = {"force_jupyter": False, "force_terminal": True}
 _PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code}</pre>'
 
 
 @dataclass(slots=True)
 class Watcher:
-    """Reads a study again and again; epochs are read once each.
+    """Reads a study again and again. Each epoch is read once.
 
-    Whether it is over is read each time, the rest when it is ``_due``: of many trials seldom, so
-    that reading takes a few hundredths of a core. ``idle``: nobody is told of the rest, which is
-    read at the first look and at the end only.
+    Every look reads whether the study is over. The rest is read only when it is due, which is
+    seldom for a study of many trials, so that reading takes a few hundredths of a core.
     """
 
     reader: Reader
     study_id: str
+    #: Nobody needs the rest: it is read only at the first look and at the end.
     idle: bool = False
+    #: All accepted epochs so far, in the order of their acceptance.
     epochs: list[EpochRow] = field(default_factory=list)
+    #: What was read last.
     _view: View | None = None
+    #: When the rest is next read (monotonic seconds).
     _due: float = 0.0
 
     def look(self) -> View:
@@ -72,7 +75,7 @@ class Watcher:
         study = self.reader.study(self.study_id)
         if self._view is not None and study.finished_at is None and time.monotonic() < self._due:
             return replace(self._view, study=study)
-        # Not the time on the clock: a ledger that answers slowly does not make us busy.
+        # CPU time, not wall time: waiting for a slow ledger is no load.
         began = time.thread_time()
         self._view = self._read(study)
         pause = math.inf if self.idle else SELDOM * (time.thread_time() - began)
@@ -102,15 +105,16 @@ def follow(
     at_timeout: Callable[[], object] | None = None,
     why: Callable[[StudyRow], str] = lambda study: "",
 ) -> StudyRow:
-    """Watch a study until it is finished, or for ``timeout`` seconds; returns it as it then stands.
+    """Watch a study until it is over, or for ``timeout`` seconds, and return it as it then stands.
 
-    With ``at_timeout``, that is called after ``timeout`` instead, and the study watched to its end.
-    ``on_trial`` hears of each trial once, when it has reached a final state; ``on_look`` of each
-    look at the ledger, with all epochs so far in the order of their acceptance. ``why`` says what
-    keeps the study from getting on (``app.status.lookout``); that is written also where nothing
-    else is shown. A ledger that does not answer is shown and asked again; only one that never
-    answered raises BackendError, after ``timeout``; one that no scheduler takes up, LedgerRefused
-    at once.
+    With ``at_timeout``, that function is called after ``timeout`` instead, and the study is watched
+    to its end. ``on_trial`` is called once for each trial that reaches a final state. ``on_look``
+    is called for each look at the ledger, with all epochs so far in the order of their acceptance.
+    ``why`` says what keeps the study from making progress (``app.status.lookout``); this is shown
+    even if nothing else is.
+
+    A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
+    if it never answered, and LedgerRefused at once if no scheduler can use it.
     """
     begun = time.monotonic()
     end = None if timeout is None else begun + timeout
@@ -124,7 +128,7 @@ def follow(
                     SILENCE, "ledger-look", watcher.look, partial(screen.draw, view, WAITING)
                 )
             except LedgerRefused:
-                raise  # asked again it says the same
+                raise  # a second try would give the same error
             except BackendError as error:
                 trouble = f"the ledger does not answer, asking again: {error}"
                 if view is None and end is not None and time.monotonic() >= end:
@@ -151,7 +155,7 @@ def follow(
 
 class Screen(Protocol):
     def draw(self, view: View | None, trouble: str) -> None:
-        """Show the study, and what keeps it from getting on."""
+        """Show the study, and what keeps it from making progress."""
 
 
 @contextlib.contextmanager
@@ -175,14 +179,14 @@ class LiveTable(Screen):
 
 
 class Notebook(Screen):
-    """The same table below a notebook's cell: one output, that is replaced at each look."""
+    """The same table below a notebook's cell: one output, replaced at each look."""
 
     def __init__(self) -> None:
         self._place: Any = None
 
     def draw(self, view: View | None, trouble: str) -> None:
-        # IPython is there: we are in it, and it types a part of itself. Rich's own view would need
-        # ipywidgets.
+        # IPython is present because this runs in it; it has types for a part only. Rich's own
+        # notebook view would need ipywidgets.
         from IPython.display import display
 
         console = PlainConsole(
@@ -208,7 +212,7 @@ def _shown(view: View | None, trouble: str) -> RenderableType:
 
 @dataclass(slots=True)
 class Quiet(Screen):
-    """Nothing but trouble, once."""
+    """Shows only trouble, each once."""
 
     console: PlainConsole = field(default_factory=lambda: PlainConsole(stderr=True))
     _trouble: str = ""
@@ -222,7 +226,7 @@ class Quiet(Screen):
 
 @dataclass(slots=True)
 class Lines(Screen):
-    """Plain lines: a trial that is over, a note every few seconds, trouble once."""
+    """Plain lines: each trial that is over, progress every few seconds, and trouble once."""
 
     console: PlainConsole
     _told: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""``penstock plan``: the scheduler's outlook as a table."""
+"""Shows the scheduler's outlook as a table (``penstock plan``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan_view(plan: Facts) -> RenderableType:
 
 
 class _Rows:
-    """The trials as a table; on a terminal that is too narrow for it, as two lines each."""
+    """The trials as a table, or as two lines each if the terminal is too narrow."""
 
     def __init__(self, rows: list[tuple[str, ...]]) -> None:
         self._rows = rows
@@ -75,7 +75,7 @@ def _head(plan: Facts) -> str:
 
 
 def _trouble(plan: Facts) -> str:
-    """How the policy failed and what follows; only one of the user's is set aside."""
+    """How the policy failed and what follows. Only a user's own policy is set aside."""
     follows = instead(plan["aside"]) if plan["aside"] else "the plan before stands"
     return f"{plan['trouble']}: {follows}"
 

@@ -1,7 +1,6 @@
-"""How a study stands, from rows of the ledger: best trial, epochs to go, time left.
+"""Computes a study's progress from rows of the ledger: best trial, epochs to go, time left.
 
-Pure arithmetic. Live view, report and command line read the same numbers here, so they cannot
-disagree.
+It is pure arithmetic. Live view, report and command line all use it, so their numbers agree.
 """
 
 from __future__ import annotations
@@ -24,28 +23,30 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord
     from ..ledger.rows import EpochRow, StudyRow, TrialRow, Work
 
-#: Epochs whose durations are averaged for the time left: enough to be calm, few enough to follow.
+#: Epochs whose durations are averaged for the time left: enough for a steady estimate, few enough
+#: to follow changes.
 RECENT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A study's numbers at one moment. Times in seconds; None where nothing is known yet.
+    """A study's numbers at one moment. Times are in seconds; None is unknown so far."""
 
-    ``trials`` is how many trials there will be (of forked ones only those that are there), and
-    ``expected`` how many epochs the whole study takes, by its strategy's own rungs and what is
-    under way. ``started`` is when the first epoch's training began (the runner's clock), ``busy``
-    the training time of all epochs together, ``eta`` the time left. ``front`` are the best trials:
-    the Pareto front of several objectives, else ``best`` alone; ``best`` is the first of it.
-    """
-
+    #: The number of trials in each state.
     counts: Counter[TrialState]
+    #: How many trials there will be; forked trials count only once they exist.
     trials: int
+    #: The best trials: the Pareto front of several objectives, otherwise ``best`` alone.
     front: list[TrialRow]
+    #: The number of accepted epochs.
     epochs: int
+    #: How many epochs the whole study takes, by its strategy's rungs and what is under way.
     expected: int | None
+    #: When the training of the first epoch began, by the runner's clock.
     started: float | None
+    #: The training time of all epochs together.
     busy: float
+    #: The time left.
     eta: float | None
 
     @property
@@ -54,7 +55,7 @@ class Standing:
 
     @property
     def final(self) -> int:
-        """Trials that will not run again."""
+        """The number of trials that will not run again."""
         return sum(n for state, n in self.counts.items() if state in FINAL)
 
 
@@ -64,9 +65,13 @@ class View:
 
     study: StudyRow
     stand: Standing
+    #: The study's trials, by number.
     trials: Sequence[TrialRow]
+    #: The values of each trial's epochs, in order, by the trial's id.
     curves: dict[str, list[float]]
+    #: Every device that ever joined.
     devices: Sequence[DeviceRecord]
+    #: The running trials of all studies by (device, slot).
     running: Mapping[tuple[str, int], Work]
 
 
@@ -78,9 +83,9 @@ def sign(study: StudyRow) -> float:
 def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
     """Trials that have a value, best first; equal values in the order of their numbers.
 
-    Failed trials are left out: the value they died with is nobody's result. Those that violate a
-    constraint come last. Of several objectives the Pareto front comes first; within it, and behind
-    it, the first objective decides.
+    Failed trials are left out, because their last value is not a result. Trials that violate a
+    constraint come last. With several objectives the Pareto front comes first; within it and after
+    it the first objective decides.
     """
     valued = [
         trial
@@ -102,7 +107,7 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
-    """Those that no other one beats in every objective, in their order."""
+    """The trials that no other one beats in every objective, in their order."""
     found = [trial for trial in valued if trial.feasible]
     signs = [each.sign for each in study.objectives]
     rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
@@ -110,7 +115,7 @@ def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def scores(study: StudyRow, trial: TrialRow) -> str:
-    """Its values as people write them: ``loss 0.12``, ``loss 0.12, size 17335``."""
+    """The trial's values in words: ``loss 0.12``, ``loss 0.12, size 17335``."""
     pairs = zip(study.objectives, trial.values, strict=False)
     digits = 5 if study.further else 4
     text = ", ".join(f"{each.metric} {number(value, digits)}" for each, value in pairs)
@@ -118,20 +123,20 @@ def scores(study: StudyRow, trial: TrialRow) -> str:
 
 
 def violated(trial: TrialRow) -> str:
-    """The constraints that it violates, by name."""
+    """The names of the constraints that the trial violates."""
     return ", ".join(name for name, excess in trial.constraints.items() if excess > 0)
 
 
 def aim(study: StudyRow) -> str:
-    """What the study is after: ``minimize loss``, ``minimize loss, maximize accuracy``."""
+    """The study's aim in words: ``minimize loss``, ``minimize loss, maximize accuracy``."""
     return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
 
 
 def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
     """The best trials, best first: the best one, or the Pareto front of several objectives.
 
-    While the study runs it is the best so far, whatever its epoch. Once it is over, a completed
-    one, as ``Study.best_trial`` says. A study may be over without one; then it is the best of those
+    While the study runs it is the best so far, whatever its epoch. Once the study is over it is a
+    completed trial, as in ``Study.best_trial``. If no trial completed, it is the best of those
     trained longest.
     """
     order = [trial for trial in ranked(study, trials) if trial.feasible]
@@ -143,24 +148,24 @@ def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
-    """The first of them; None where there is none."""
+    """The first of ``front_of``; None if it is empty."""
     return next(iter(front_of(study, trials)), None)
 
 
 def so_far(study: StudyRow) -> str:
-    """What follows the word *best* in a title: a running study has its best ``so far``."""
+    """The words after *best* in a title: `` so far`` while the study runs."""
     return " so far" if study.finished_at is None else ""
 
 
 def best_words(study: StudyRow) -> str:
-    """How the best trials are called: *best trial so far*, *Pareto front*."""
+    """The name of the best trials: *best trial so far*, *Pareto front*."""
     return f"{'Pareto front' if study.further else 'best trial'}{so_far(study)}"
 
 
 def reached(trial: TrialRow) -> str:
-    """How far a trial's value was trained: *running, epoch 3*; *completed after 9 epochs*.
+    """The training behind a trial's value: *running, epoch 3*; *completed after 9 epochs*.
 
-    Only *completed* for an objective that returned its value and reported none on the way.
+    It is only *completed* for an objective that returned its value and reported none on the way.
     """
     if trial.epoch == 0 and trial.state in (TrialState.COMPLETED, TrialState.STOPPED):
         return trial.state
@@ -176,7 +181,7 @@ def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, floa
 
 
 def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
-    """The epochs whose numeric signature is not that of their trial's epoch before."""
+    """The epochs whose numeric signature differs from that of the trial's epoch before."""
     found, known = [], dict[str, str]()
     for row in sorted(epochs, key=lambda row: row.epoch):
         if known.setdefault(row.trial, row.signature) != row.signature:
@@ -186,7 +191,7 @@ def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
 
 
 def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
-    """What became of whose state, in sentences: the trial's own beginning, and who it lent to."""
+    """Sentences about forks: the trial that this one was forked from, and the forks of this one."""
     said = []
     if trial.origin_trial is not None:
         source = number_of(trial.origin_trial)
@@ -205,7 +210,7 @@ def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
 
 
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
-    """Epochs that a study of ``n_trials`` takes if none fails; None when only the objective knows.
+    """Epochs that a study of ``n_trials`` takes if none fails; None if only the objective knows.
 
     >>> from penstock.scheduler.model.study import StrategySpec
     >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
@@ -214,7 +219,7 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
     if plan.max_epochs is None:
         return None
     levels = rungs_of(plan)
-    if not levels:  # a stopping rule may leave some out: nobody knows how many
+    if not levels:  # a stopping rule may leave out an unknown number
         return n_trials * plan.max_epochs
     if plan.name == "pasha":  # two rungs, and one trial to the end; more where rankings disagree
         return _halving(levels[:2], n_trials, plan.eta) + levels[-1] - levels[:2][-1]
@@ -241,11 +246,11 @@ def standing(
     trials: Sequence[TrialRow],
     epochs: Sequence[EpochRow],
 ) -> Standing:
-    """Where ``study`` is, given all its rows."""
+    """The progress of ``study``, given all its rows."""
     done = len(epochs)
     expected = expected_epochs(plan, study.n_trials)
     if expected is not None:
-        # ASHA promotes by what has arrived, so it may train more than its rungs alone ask for.
+        # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
         known = done + _to_do(study, plan, trials)
         expected = done if study.finished_at is not None else max(expected, known)
     return Standing(
@@ -261,7 +266,7 @@ def standing(
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
-    """Epochs that are certain to come: to the targets that are set, and of trials yet to come."""
+    """Epochs that are certain to come: up to the present targets, and of trials yet to come."""
     active = (TrialState.WAITING, TrialState.RUNNING)
     under_way = sum(t.target - t.epoch for t in trials if t.state in active)
     first = plan.min_epochs if plan.name != "full" else plan.max_epochs or 0
@@ -274,14 +279,14 @@ def _time_left(
     epochs: Sequence[EpochRow],
     expected: int | None,
 ) -> float | None:
-    """Epochs to go, by what epochs have cost, shared among the slots at work."""
+    """Epochs to go times the recent seconds per epoch, divided by the slots at work."""
     if study.finished_at is not None or study.status == "paused" or not epochs:
         return None
     recent = sorted(epochs, key=lambda row: row.at)[-RECENT:]
     slots = len({(row.device, row.slot) for row in recent})
     seconds = sum(row.seconds for row in recent) / len(recent)
     if expected is None:
-        # The objective alone knows its length: the trials that are over stand for the others.
+        # Only the objective knows its length, so completed trials stand for the others.
         over = [trial.epoch for trial in trials if trial.state == TrialState.COMPLETED]
         if not over:
             return None

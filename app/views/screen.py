@@ -1,4 +1,4 @@
-"""What is shown of a running study: its rows in, Rich renderables and sentences out."""
+"""Renders a running study: rows of the ledger in, Rich renderables and sentences out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..ledger.rows import StudyRow, TrialRow
     from .progress import View
 
-FULL_TABLE = 15  # up to so many trials all are listed; above, those that matter
+FULL_TABLE = 15  # with more trials than this only the important ones are listed
 BEST_SHOWN, FAILED_SHOWN = 5, 3
 SPARKS = 12  # values in a sparkline, the newest
 
@@ -63,7 +63,7 @@ def progress(view: View) -> str:
 
 
 def _epochs(stand: Standing) -> str:
-    """``9/63 epochs``; nothing for an objective that has reported none, and may never."""
+    """``9/63 epochs``; empty for an objective that has reported none and may never do so."""
     if stand.expected:
         return f"{stand.epochs}/{stand.expected} epochs"
     return count(stand.epochs, "epoch") if stand.epochs else ""
@@ -80,7 +80,7 @@ def picture(view: View, now: float) -> RenderableType:
 
 
 def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
-    """All trials if they are few; else those running, the best and the newest failures."""
+    """All trials if they are few; otherwise the running, the best and the newest failed ones."""
     if len(trials) <= FULL_TABLE:
         return list(trials)
     running = [trial for trial in trials if trial.state == TrialState.RUNNING]
@@ -170,7 +170,7 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
 
 
 def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
-    """A cell an objective."""
+    """One cell per objective."""
     digits = 5 if study.further else 4
     shown = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
     return [Text(each, style if trial.feasible else "dim strike") for each in shown]
@@ -191,7 +191,7 @@ def _where(trial: TrialRow) -> str:
 
 
 def _range(curves: dict[str, list[float]]) -> tuple[float, float]:
-    """What the sparklines span: all values but the outermost twentieth on either side."""
+    """The range of the sparklines: all values but the outermost twentieth on either side."""
     values = sorted(value for curve in curves.values() for value in curve)
     if not values:
         return 0.0, 0.0

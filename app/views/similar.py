@@ -1,4 +1,4 @@
-"""What the history says of one trial: ``penstock similar``."""
+"""Shows which earlier workloads resemble a trial, from the history (``penstock similar``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..ledger.reader import Reader
     from ..ledger.rows import StudyRow, TrialRow
 
-#: Features shown of each neighbour: those that mattered most.
+#: The number of features shown of each similar workload, the most important ones.
 SHOWN = 3
 
 
@@ -34,13 +34,13 @@ class Likeness:
 
 
 def profile_of_trial(reader: Reader, trial: TrialRow) -> Profile | None:
-    """The profile of one of its epochs, taken under the default configuration; None: none is."""
+    """A profile of the trial, taken under the default configuration; None if there is none."""
     found = [event for _, event in reader.events(trial.id) if isinstance(event, Profiled)]
     return tuple(sorted(found[0].values)) if found else None
 
 
 def look(reader: Reader, study: StudyRow, trial: TrialRow) -> Likeness:
-    """Ask the history about a ``trial`` of ``study``. Raises UsageError where it has no profile."""
+    """Ask the history about a ``trial`` of ``study``. Raises UsageError if it has no profile."""
     profile = profile_of_trial(reader, trial)
     if profile is None:
         raise UsageError(f"{trial.id} has no profile: {_why_none(reader, study)}")
@@ -48,7 +48,7 @@ def look(reader: Reader, study: StudyRow, trial: TrialRow) -> Likeness:
     if device is None:
         raise UsageError(f"{trial.id} has run on no device yet")
     machine = machine_class(device)
-    # What the trial's own study has come to says nothing of what it is like.
+    # Entries from the trial's own study are left out: they are trivially similar.
     own = source_of(study.id)
     others = tuple(entry for entry in reader.history(machine) if entry.source != own)
     return likeness(trial.id, machine, others, profile)
@@ -65,13 +65,13 @@ def _why_none(reader: Reader, study: StudyRow) -> str:
 def likeness(
     trial: str, machine: str, history: tuple[HistoryEntry, ...], profile: Profile
 ) -> Likeness:
-    """The answer of a service that is made of ``history`` here and now."""
+    """The answer of a similarity service built from ``history``."""
     service = Similarity.fit(history, KMEANS)
     return Likeness(trial, machine, service.windows, service.aside, service.ask(profile))
 
 
 def likeness_facts(found: Likeness) -> dict[str, Any]:
-    """For scripts: as the fields are named."""
+    """``found`` as plain values for scripts, by the names of the fields."""
     facts = asdict(found)
     config = found.answer.config
     facts["answer"]["config"] = None if config is None else dict(config)
@@ -79,7 +79,7 @@ def likeness_facts(found: Likeness) -> dict[str, Any]:
 
 
 def likeness_view(found: Likeness) -> RenderableType:
-    """For people: the answer, then the neighbours and what told them apart."""
+    """``found`` for the terminal: the answer, then similar workloads and how they differ."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -1,7 +1,7 @@
-"""The story of a trial: what happened to it, in order, and why, in sentences.
+"""Tells the story of a trial: what happened to it, in order, and why, in sentences.
 
-An event answers a decision, and a decision was taken when some other event was handled; both are
-numbers in the ledger. Here they become words: *epoch 3 ended … · sent when trial 7 ended epoch 1*.
+An event answers a decision, and a decision is taken when another event is handled. The ledger holds
+the numbers of both. Here they become words: *epoch 3 ended … · sent when trial 7 ended epoch 1*.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ if TYPE_CHECKING:
     from ..ledger.rows import EpochRow, StudyRow, TrialRow
 
 
-#: Seconds without an epoch at work that are told.
+#: The shortest pause without a running epoch, in seconds, that the story mentions.
 LONG = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event: seconds since the trial was proposed, its number in the ledger, what, and why.
+    """One event of a trial."""
 
-    ``attempt`` is the fence of the attempt that reported it; None where none did.
-    """
-
+    #: Seconds since the trial was proposed.
     after: float
+    #: The event's number in the ledger.
     seq: int
+    #: What happened, and why; ``cause`` may be empty.
     what: str
     cause: str
+    #: The fence of the attempt that reported it; None if none did.
     attempt: int | None = None
+    #: The traceback of a failure; otherwise empty.
     traceback: str = ""
 
 
@@ -53,7 +55,7 @@ class Line:
 class Story:
     """A trial, its study, its events in order, and all metrics of its last accepted epoch.
 
-    ``origins`` says whose state a forked trial goes on from, and who goes on from this one's.
+    ``origins`` says which trial a forked trial continues, and which trials continue this one.
     """
 
     study: StudyRow
@@ -97,12 +99,12 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
 
 
 def planless(event: happened.PolicyFailed) -> str:
-    """That a policy of the user's gave no plan, why, and what follows."""
+    """A sentence: a user's policy gave no plan, why, and what follows."""
     return f"policy {event.policy or 'of yours'} {event.reason}: {instead()}"
 
 
 def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], EpochRow]) -> str:
-    """What ``event`` says of its trial. ``accepted`` are the trial's epochs by (epoch, fence)."""
+    """``event`` as a sentence. ``accepted`` are the trial's epochs by (epoch, fence)."""
     match event:
         case happened.EpochReported():
             last = (row for (epoch, _), row in accepted.items() if epoch == event.epoch - 1)
@@ -160,7 +162,7 @@ def _epoch(
 
 
 def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
-    """What was counted, or measured of each system configuration beside the default."""
+    """The counters of a profile, or each system configuration's result against the default."""
     if isinstance(event, happened.Profiled):
         return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
     found = tried([event])
@@ -176,14 +178,14 @@ def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
 
 
 def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
-    """That the epoch was computed otherwise than the one before it, where that is so."""
+    """A note if the epoch's numeric signature differs from that of the epoch before it."""
     if before is None or before.signature == event.signature:
         return ""
     return f"; computed under {event.signature}, epoch {before.epoch} under {before.signature}"
 
 
 def because(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
-    """Why ``event`` came about: the event whose handling sent the attempt that it answers."""
+    """Why ``event`` happened: the event whose handling sent the attempt that it answers."""
     seq = _taken_at(event)
     if seq is None:
         return event.cause
@@ -194,7 +196,7 @@ def because(event: Event, trial: str, reasons: Mapping[int, Event]) -> str:
 
 
 def _taken_at(event: Event) -> int | None:
-    """The number of the event at which the decision that ``event`` answers was taken."""
+    """The number of the event that led to the decision which ``event`` answers."""
     seq, _, index = event.cause.partition(".")
     return int(seq) if seq.isdecimal() and index.isdecimal() else None
 
@@ -240,9 +242,9 @@ def _who(other: str, trial: str) -> str:
 
 
 def render(story: Story) -> RenderableType:
-    """The story for the terminal: why an attempt was sent above what came of it.
+    """The story for the terminal: the cause of each attempt, and below it what the attempt did.
 
-    Tracebacks follow at the end, where they have the terminal's whole width.
+    Tracebacks follow at the end, over the terminal's whole width.
     """
     trial = story.trial
     title = Text.assemble(
@@ -268,7 +270,7 @@ def render(story: Story) -> RenderableType:
         after = f"+{duration(max(0.0, line.after))}"
         table.add_row(after, f"#{line.seq}", Text(line.what))
     parts.append(table)
-    # An attempt that is made again often fails in the same place: that is told once.
+    # A repeated attempt often fails in the same place; such a traceback is shown once.
     for trace in dict.fromkeys(line.traceback for line in story.lines if line.traceback):
         numbers = ", ".join(f"#{line.seq}" for line in story.lines if line.traceback == trace)
         head = Text(f"the traceback of {numbers}", style="dim")
@@ -281,7 +283,7 @@ def _values(values: Mapping[str, object]) -> str:
 
 
 def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
-    """The trial that ``name`` means: its id, or ``STUDY/NUMBER``. Raises UsageError if unknown."""
+    """The trial with the id ``name`` or ``STUDY/NUMBER``. Raises UsageError if unknown."""
     study_name, slash, last = name.rpartition("/")
     if not slash:
         for study in reversed(reader.studies()):

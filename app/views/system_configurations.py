@@ -1,4 +1,4 @@
-"""System configurations as they were measured in a study, beside the default ones."""
+"""Summarises how system configurations did in a study, relative to the default."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A configuration as it was measured: each window's seconds a step over the default's, and
-    joules likewise where they were measured. ``failed`` is why it cannot be run, or empty.
+    """A configuration as it was measured.
+
+    ``ratios`` are each window's seconds per step divided by the default's; ``joules`` are the same
+    of joules, where measured. ``failed`` says why the configuration cannot be run, or is empty.
     """
 
     config: SystemConfig
@@ -30,11 +32,11 @@ class Tried:
 
     @property
     def speed(self) -> float | None:
-        """Steps an hour over those under the default, the geometric mean; None: not measured."""
+        """The geometric mean of its speed relative to the default; None if not measured."""
         return 1 / geometric_mean(self.ratios) if self.ratios else None
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
-        """Of ``speed``, each bound wrong with probability ``alpha``; None: too few windows."""
+        """Bounds of ``speed``, each wrong with probability ``alpha``; None with too few windows."""
         arm = Arm(self.config)
         for ratio in self.ratios:
             arm.saw(ratio)
@@ -43,14 +45,14 @@ class Tried:
 
     @property
     def energy(self) -> float | None:
-        """Joules a step over those under the default, the geometric mean; None: not measured."""
+        """The geometric mean of its joules relative to the default; None if not measured."""
         return geometric_mean(self.joules) if self.joules else None
 
 
 def tried(
     events: Sequence[WindowsMeasured], failures: Sequence[tuple[SystemConfig, str]] = ()
 ) -> list[Tried]:
-    """All configurations that were measured, the fastest first, and those that cannot be run."""
+    """All measured configurations, the fastest first, and those that cannot be run."""
     ratios: dict[SystemConfig, list[float]] = {}
     joules: defaultdict[SystemConfig, list[float]] = defaultdict(list)
     failed: dict[SystemConfig, str] = dict(failures)
@@ -75,8 +77,8 @@ def tried(
 def crashed(
     failures: Sequence[AttemptFailed], epochs: Sequence[EpochRow]
 ) -> list[tuple[SystemConfig, str]]:
-    """What trials failed under that ended an epoch without it later: it cannot be run, and why."""
-    last = {row.trial: row.at for row in epochs}  # in the order of time
+    """Configurations that cannot be run, and why: trials failed with them and went on without."""
+    last = {row.trial: row.at for row in epochs}  # in the order of acceptance
     return [
         (each.trying, f"{each.kind}: {each.message.splitlines()[0] if each.message else ''}")
         for each in failures
@@ -85,7 +87,7 @@ def crashed(
 
 
 def tried_by_epoch(epochs: Sequence[EpochRow]) -> list[WindowsMeasured]:
-    """Epochs that took the place of windows (``grid``): each beside its trial's last by default."""
+    """Whole epochs as windows (``grid``), each against its trial's last epoch under the default."""
     usual: dict[str, float] = {}
     found = []
     for row in epochs:

@@ -1,13 +1,13 @@
-"""How a study used its slots: training, and idle time by cause; and how near the bound it came.
+"""Computes how a study used its slots: training, idle time by cause, and time over the bound.
 
-Theory of operation. All of it is worked out from the ledger's rows. A study's slots are those that
-trained for it, from its submission to its end. What lies between two epochs on a slot is idle time
-of the study unless the slot trained for another one, and its cause is the first of these:
+Theory of operation. Everything is computed from the ledger's rows. A study's slots are those that
+trained for it, from its submission to its end. The time between two epochs on a slot is idle time
+of the study, unless the slot trained for another study. Its cause is the first of these that holds:
 
 - ``start-up``: no epoch of the study had begun anywhere;
 - ``device``: the device was draining, resting or gone, as far as its last change tells;
 - ``resize``: the next epoch there is of a trial that came from another set of devices;
-- ``plan``: a trial was ready all the same: it waited for a plan, its dispatch, its state;
+- ``plan``: a trial was ready but waited for a plan, its dispatch or its state;
 - ``barrier``: nothing was ready, and trials of a rung waited for others that were running;
 - ``no work``: nothing was ready.
 
@@ -40,30 +40,31 @@ CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
 Span = tuple[float, float]
 Place = tuple[str, int]
 
-#: The bound is within this part of what slots that went away allow.
+#: Relative accuracy of the bound where slots went away.
 _NEAR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Seconds on ``slots`` slots together: ``total``, of them ``trained`` and ``others``'.
+    """How a study used its slots. Times are in seconds, added over all slots."""
 
-    ``idle`` by ``CAUSES``. ``over_bound`` is the time from the first epoch's begin over the fluid
-    bound of what was trained (of each rung, where trials wait for each other, and of these the
-    sum), by the study's own mean speeds and on the slots while they were there; None where nothing
-    was trained.
-    """
-
+    #: The number of slots.
     slots: int
+    #: The time of all slots, from the study's submission to its end.
     total: float
+    #: The part in which they trained for the study, and the part for other studies.
     trained: float
     others: float
+    #: The idle time by cause (``CAUSES``).
     idle: dict[str, float]
+    #: The time since the first epoch began, divided by the fluid bound for what was trained. The
+    #: bound uses the study's own mean speeds, and the slots only while they were there. Where
+    #: trials wait for each other it is the sum of the bounds of the rungs. None without an epoch.
     over_bound: float | None
 
     @property
     def share(self) -> float:
-        """The part of the time that was trained in, without what others had."""
+        """The share of the time, without that of other studies, in which the slots trained."""
         own = self.total - self.others
         return self.trained / own if own > 0 else 0.0
 
@@ -80,7 +81,7 @@ def usage(
 ) -> Usage | None:
     """How ``study`` used its slots until ``end``; None before its first epoch.
 
-    ``others`` are epochs of other studies, ``devices`` how devices stand.
+    ``others`` are epochs of other studies; ``devices`` are the devices as they stand.
     """
     if not epochs:
         return None
@@ -112,7 +113,7 @@ def usage(
 
 
 def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
-    """How a study of the ledger used its slots, with what others had of them meanwhile."""
+    """How a study of the ledger used its slots, with the epochs of other studies on them."""
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
     others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
@@ -122,7 +123,7 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
 
 
 def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
-    """The other studies that were there between the submission of ``study`` and ``end``."""
+    """The other studies that existed between the submission of ``study`` and ``end``."""
     return [
         other
         for other in reader.studies()
@@ -142,7 +143,7 @@ def _blame(  # noqa: PLR0917 - what a gap is held against, one kind each
     ready: list[Span],
     rests: list[Span],
 ) -> None:
-    """Book the gap; parts of it may have other causes."""
+    """Add the gap to ``idle``, split by cause."""
     left, right = gap
     if left < began:
         idle["start-up"] += min(right, began) - left
@@ -180,7 +181,7 @@ def _ready(
 
 
 def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Iterable[Span]:
-    """When a trial that goes on later waited at its rung."""
+    """The times in which a trial that went on later waited at its rung."""
     for rows in chains.values():
         for before, after in itertools.pairwise(rows):
             if before.epoch in rungs:
@@ -188,7 +189,7 @@ def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Itera
 
 
 def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Place, float]]:
-    """Where and when an epoch begins whose trial was on other devices the epoch before."""
+    """Place and begin of each epoch whose trial was on other devices in the epoch before."""
     return {
         (place, after.at - after.seconds)
         for rows in chains.values()
@@ -207,7 +208,7 @@ def _by_place(epochs: Iterable[EpochRow]) -> dict[Place, list[Span]]:
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:
-    """The same times as spans in order that do not touch."""
+    """The union of ``spans`` as disjoint spans, in order."""
     found: list[Span] = []
     for a, b in sorted(spans):
         if b <= a:
@@ -246,19 +247,19 @@ def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
 
 
 def _there_until(busy: dict[Place, list[Span]], away: dict[str, float]) -> list[float]:
-    """When each slot went away; infinite for those that did not before the last epoch's end."""
+    """When each slot went away; infinite if it was still there at the last epoch's end."""
     ends = {place: max(b for _, b in spans) for place, spans in busy.items()}
     last = max(ends.values())
-    # What drains still ends its epoch.
+    # A draining device still ends its epoch.
     until = [max(end, away.get(place[0], math.inf)) for place, end in ends.items()]
     return [each if each < last else math.inf for each in until]
 
 
 def _least(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
-    """Seconds that ``work`` takes at least on slots that are there for so many seconds.
+    """The least seconds that ``work`` takes on slots that each remain for ``left`` seconds.
 
-    Speeds are concave, so the fluid bound holds for the mean number of slots. The longer it takes
-    the fewer that are on average: from below, each turn is a bound.
+    Speeds are concave, so the fluid bound holds for the mean number of slots. The longer the work
+    takes, the lower that mean is. So the iteration starts too low, and each step is a valid bound.
     """
     slots = float(sum(each > 0 for each in left))
     while True:
@@ -288,7 +289,7 @@ def _over_bound(
         of_trial: dict[int, float] = {}
         for row in chain:
             layer = sum(edge < row.epoch for edge in edges)
-            # Seconds on the narrowest width: the hull's unit of work.
+            # Seconds at the narrowest width, which is the hull's unit of work.
             of_trial[layer] = of_trial.get(layer, 0.0) + row.seconds / factors[row.width]
         for layer, work in of_trial.items():
             layers.setdefault(layer, []).append(work)
@@ -300,9 +301,9 @@ def _over_bound(
 
 
 def words(found: Usage) -> str:
-    """It in one line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*.
+    """``found`` in a line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*.
 
-    Where other studies had a part of the slots the percentages are of what these left.
+    If other studies used a part of the slots, the percentages are of the remaining time.
     """
     training, *idled = apportion([found.trained, *found.idle.values()], 100)
     named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])

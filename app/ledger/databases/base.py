@@ -1,9 +1,9 @@
-"""The databases that a ledger may be kept in, and what both of them promise.
+"""The interface of the databases that can hold a ledger, and checks that both share.
 
-One writer at a time, noticed at once where there is a second one; a batch is one transaction, and
-durable when it is left; readers cannot write and do not hold up the writer; whatever the database
-says against a statement becomes one of our own errors. How that is done is said in ``sqlite`` and
-``postgres``; the statements are the same for both (``writes``, ``queries``).
+Both databases promise the same. There is one writer at a time, and a second one is noticed at once.
+A batch is one transaction and is durable when it ends. Readers cannot write and do not block the
+writer. A driver's error becomes one of Penstock's errors. ``sqlite`` and ``postgres`` describe how
+each does this; the statements are the same for both (``ledger.writes``, ``ledger.reader``).
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from ....profiling.base.errors import BackendError, IllegalTransition, LedgerDam
 from .digests import NONE, fault, faults, seal, seal_all
 from .tables import EVENT, HEAD, STUDY, WRITER
 
-#: Seconds that a connection waits for another one's lock.
+#: Seconds that a connection waits for a lock that another one holds.
 PATIENCE = 5.0
-#: What a ledger's URL may be.
+#: The forms that a ledger's URL may have, for messages.
 ALLOWED = "sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 
 BUSY = "another process holds its lock: is a second scheduler at work?"
 
 
 class Newest(NamedTuple):
-    """The newest event: its number (0: there is none), and its digest."""
+    """The newest event: its sequence number (0: there is none) and its digest."""
 
     seq: int
     digest: int
 
 
 class Cursor(Protocol):
-    """What a batch is written by: the driver's own connection or cursor."""
+    """What a batch is written through: the driver's own connection or cursor."""
 
     def executemany(self, query: Any, rows: Any, /) -> Any: ...
 
 
 class Database(ABC):
-    """A database by its URL. Nothing is opened before it is asked for."""
+    """A database, named by its URL. Nothing is opened until it is needed."""
 
-    #: How messages call it; it holds no password.
+    #: Its name in messages, without a password.
     shown: str
-    #: The driver's errors, and those that say that a batch contradicts what is there.
+    #: The driver's errors, and those which mean that a batch contradicts the ledger.
     errors: ClassVar[tuple[type[Exception], ...]]
     contradictions: ClassVar[tuple[type[Exception], ...]]
-    #: Where it is one file: that one.
+    #: The file that holds it; None where it is not one file.
     file: Path | None = None
-    #: How a ledger there is restored.
+    #: How a user restores a ledger in this kind of database, for messages.
     restoring: ClassVar[str]
 
     @abstractmethod
     def check(self) -> None:
-        """See that it can be opened, within seconds. Raises ``BackendError``."""
+        """Check, within seconds, that it can be opened. Raises ``BackendError`` if not."""
 
     @abstractmethod
     def is_absent(self) -> bool:
-        """Whether there is nothing yet that could be opened."""
+        """Whether the database does not exist yet."""
 
     @abstractmethod
     def writer(self) -> Engine:
@@ -70,44 +70,44 @@ class Database(ABC):
 
     @abstractmethod
     def reader(self) -> Engine:
-        """An engine that can only read. The database may come and go between two queries."""
+        """An engine that can only read. The database may appear or vanish between two queries."""
 
     @abstractmethod
     def transaction(self, driver: Any) -> AbstractContextManager[Cursor]:
-        """One write transaction: durable when left, without a trace when left by an error."""
+        """One write transaction: durable when it ends, rolled back when it ends by an error."""
 
     @abstractmethod
     def meaning(self, error: BaseException | None) -> str:
-        """What one of the driver's errors means, and what to do."""
+        """What an error of the driver means, and what to do about it."""
 
     def structure_fault(self, connection: Connection) -> str | None:
-        """What is wrong in how the database keeps its rows, as far as it can tell; may read all."""
+        """The damage that the database finds in its own structure, or None. May read everything."""
         return None
 
     def structure_fault_now_and_then(self, connection: Connection) -> str | None:
-        """The same for a reader, who asks before each query: looked for as often as is cheap."""
+        """The same for a reader before each query, checked only as often as is cheap."""
         return None
 
     def note(self, newest: Newest) -> None:  # noqa: B027 - where nothing can be lost unseen
-        """Keep outside of the ledger which event is its newest."""
+        """Record outside the ledger which event is its newest."""
 
     def noted(self) -> Newest | None:
-        """What was noted last: this event was written. None where nothing is."""
+        """The event that was recorded last, which the ledger must hold; None where none was."""
         return None
 
     def damaged(self, what: str) -> LedgerDamaged:
-        """That the ledger is damaged, in ``what``, and how to go on."""
+        """An error saying that ``what`` in the ledger is damaged, and how to go on."""
         return LedgerDamaged(f"the ledger {self.shown} is damaged: {what}. {self.restoring}")
 
     def trouble(self, error: BaseException | None) -> BackendError:
-        """One of the driver's errors as ours."""
+        """An error of the driver as ``BackendError``."""
         return self.unusable(self.meaning(error))
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Turn the driver's errors into ``BackendError``: which ledger, what is wrong.
+        """Turn the driver's errors into ``BackendError``, with the ledger and the cause.
 
-        A batch that contradicts what is there is no such error but ours: ``IllegalTransition``.
+        A batch that contradicts the ledger is our own bug and raises ``IllegalTransition`` instead.
         """
         known: tuple[type[Exception], ...] = (DBAPIError, *self.errors, *self.contradictions)
         try:
@@ -121,12 +121,12 @@ class Database(ABC):
             raise self.trouble(cause) from error
 
     def unusable(self, why: str) -> BackendError:
-        """That the ledger cannot be used, and why."""
+        """An error saying that the ledger cannot be used, and why."""
         return BackendError(f"the ledger {self.shown} cannot be used: {why}")
 
 
 def begin_by(engine: Engine, words: str) -> Engine:
-    """``engine``, whose driver commits by itself unless a transaction begins by ``words``."""
+    """``engine``, set to begin its transactions by ``words``: its driver commits by itself."""
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -136,7 +136,7 @@ def begin_by(engine: Engine, words: str) -> Engine:
 
 
 def revision(connection: Connection) -> str | None:
-    """The migration that the ledger is at, None before the first."""
+    """The migration that the ledger is at; None before the first."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     version = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
@@ -144,10 +144,10 @@ def revision(connection: Connection) -> str | None:
 
 
 def migrate(database: Database, connection: Connection) -> None:
-    """Bring the ledger to ``HEAD`` in one transaction, and say in it who writes there from now on.
+    """Bring the ledger to ``HEAD`` in one transaction, and record this version as its writer.
 
-    Alembic is imported only where there is something to do. LedgerDamaged, or LedgerRefused for a
-    ledger of a newer version.
+    Alembic is imported only when there is a step to run. Raises LedgerDamaged, and LedgerRefused
+    for a ledger of a newer version.
     """
     with connection.begin():
         if found := database.structure_fault(connection):
@@ -173,7 +173,7 @@ def migrate(database: Database, connection: Connection) -> None:
 
 
 def check_empty(database: Database, connection: Connection) -> None:
-    """See that what has no revision has nothing else. LedgerDamaged where it has."""
+    """Check that a database without a revision never held a ledger. Raises LedgerDamaged if so."""
     noted = database.noted()
     if noted is not None and noted.seq:
         wrong = f"{noted.seq} events were written to it, and it is empty"
@@ -181,12 +181,12 @@ def check_empty(database: Database, connection: Connection) -> None:
         wrong = "it does not say any more of which version it is"
     else:
         return
-    if revision(connection) is None:  # else it was made since the caller looked
+    if revision(connection) is None:  # otherwise it was created since the caller looked
         raise database.damaged(wrong)
 
 
 def check_not_newer(database: Database, connection: Connection, at: str) -> None:
-    """See that revision ``at`` is an older one. LedgerRefused says who can read a newer one."""
+    """Check that revision ``at`` is not newer than ours. LedgerRefused names what can read it."""
     writer = None
     if inspect(connection).has_table(WRITER.name):
         writer = connection.execute(select(WRITER)).first()
@@ -203,11 +203,11 @@ def check_not_newer(database: Database, connection: Connection, at: str) -> None
 
 
 def verify(database: Database, connection: Connection) -> Newest:
-    """See that all of the ledger is as it was written; its newest event. Reads everything.
+    """Check that all of the ledger is as it was written, and give its newest event.
 
-    Raises LedgerDamaged with the first that is wrong.
+    It reads everything. Raises LedgerDamaged with the first fault.
     """
-    noted = database.noted()  # first: what is written meanwhile is newer
+    noted = database.noted()  # read first: an event written meanwhile is newer
     with connection.begin():
         for found in faults(connection):
             raise database.damaged(found)
@@ -218,16 +218,17 @@ def verify(database: Database, connection: Connection) -> Newest:
 
 
 class Known(NamedTuple):
-    """What was found in a ledger that is whole: its newest event, and how many studies it has."""
+    """What an intact ledger holds: the number of its newest event and of its studies."""
 
     newest: int
     studies: int
 
 
 def look_through(database: Database) -> Known:
-    """See that a ledger is whole, without changing it. LedgerDamaged, or BackendError.
+    """Check that a ledger is intact, without changing it. Raises LedgerDamaged or BackendError.
 
-    One of an older version has no digests yet, so only the database's own structure is checked.
+    A ledger of an older version has no digests yet. Then only the database's own structure is
+    checked.
     """
     with database.answering(), database.reader().connect() as connection:
         if found := database.structure_fault(connection):
@@ -246,10 +247,10 @@ def look_through(database: Database) -> Known:
 
 
 def check_noted(database: Database, connection: Connection, noted: Newest | None) -> None:
-    """See that the event is there that was ``noted``. LedgerDamaged where it is not.
+    """Check that the ledger holds the event that was ``noted``. Raises LedgerDamaged if not.
 
-    What the database keeps beside its file (SQLite's write-ahead log) may be damaged or gone: then
-    it opens as if the newest batches had never been.
+    What the database keeps beside its file (SQLite's write-ahead log) may be damaged or gone. Then
+    the database opens without its newest batches and reports no error.
     """
     if noted is None or not noted.seq:
         return

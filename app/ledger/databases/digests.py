@@ -1,13 +1,13 @@
-"""A digest with every row of the ledger, by which damage inside a row is seen.
+"""Gives every row of the ledger a digest, which reveals damage inside the row.
 
-Theory of operation. A database notices where its file is out of joint, not where a digit in a text
-is another one. So every row carries 64 bits over all that it says, written in its own transaction,
-and whoever reads a row compares them. The digest of an event begins with that of the event before
-it: so the events are a chain, and one that is missing, repeated or of another history is seen like
-one that was changed.
+Theory of operation. A database notices damage to the structure of its file, but not a changed digit
+in a text. So every row carries a 64-bit digest over all its values, written in the same
+transaction, and every reader of a row compares it. The digest of an event also covers the digest of
+the event before it. So the events form a chain, and an event that is missing, repeated or from
+another history is found like one that was changed.
 
-A value has the same digest on its way in and on its way out, on both databases: 1 and 1.0 are one
-number, and so are 0.0 and -0.0, for SQLite keeps no more apart.
+A value has the same digest when written and when read, on both databases. 1 and 1.0 count as one
+number, and so do 0.0 and -0.0, because SQLite does not tell them apart.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from xxhash import xxh3_64_intdigest
 from .tables import EVENT, METADATA
 
 _BEFORE = EVENT.alias("before")
-#: Events with the digest of the one before each: what ``faults`` needs to check any of them.
+#: Each event with the digest of the event before it, which ``fault`` needs to check it.
 EVENTS = select(EVENT, _BEFORE.c.digest.label("before")).outerjoin(
     _BEFORE, _BEFORE.c.seq == EVENT.c.seq - 1
 )
-#: Of the event before the first.
+#: The digest that stands before the first event.
 NONE = 0
-#: Rows that are read or written at once.
+#: Number of rows that are read or written at once.
 PAGE = 1000
 
 
 def digest_of(values: Iterable[Any], before: int = NONE) -> int:
-    """64 bits, signed as both databases keep them. No text holds a NUL, which stands between."""
+    """The digest, a signed 64-bit number. Values are joined by NUL, which no text contains."""
     text = "\0".join([v if v.__class__ is str else _text(v) for v in values])
     return xxh3_64_intdigest(text.encode(), before & 0xFFFF_FFFF_FFFF_FFFF) - (1 << 63)
 
@@ -46,9 +46,9 @@ def _text(value: Any) -> str:
 
 @cache
 def covered(table: Table) -> slice:
-    """Which columns of ``table`` have a part in the digest: not itself, which is the last.
+    """The columns of ``table`` that the digest covers: all but the digest, which is the last.
 
-    Nor the number that the database gives a row of the accepted epochs.
+    The number that the database gives an accepted epoch is not covered either.
     """
     return slice(int(table.autoincrement_column is not None), len(table.c) - 1)
 
@@ -59,7 +59,7 @@ def _names(table: Table) -> tuple[str, ...]:
 
 
 def seal(table: Table, rows: Sequence[dict[str, Any]], before: int) -> None:
-    """Give each of ``rows`` its digest; ``before`` is that of the event before the first one."""
+    """Give each of ``rows`` its digest; ``before`` is the digest of the event before them."""
     names = _names(table)
     for row in rows:
         digest = digest_of([row[name] for name in names], before if table is EVENT else NONE)
@@ -67,10 +67,10 @@ def seal(table: Table, rows: Sequence[dict[str, Any]], before: int) -> None:
 
 
 def fault(table: Table, rows: Iterable[Sequence[Any]], at: int = 0) -> str | None:
-    """What is wrong with the first of ``rows`` that is not as it was written, in words.
+    """A message about the first of ``rows`` that is not as it was written; None if all are.
 
-    A row begins with all columns of ``table``, at place ``at``; that of an event (``EVENTS``) ends
-    with the digest before it.
+    The columns of ``table`` begin at index ``at`` of a row. A row of an event (``EVENTS``) ends
+    with the digest of the event before it.
     """
     part, last = covered(table), at + len(table.c) - 1
     first = at + part.start
@@ -87,7 +87,7 @@ def fault(table: Table, rows: Iterable[Sequence[Any]], at: int = 0) -> str | Non
 
 
 def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
-    """What messages call a row."""
+    """The name of a row in messages."""
     if table is EVENT:
         return f"event {row[at]} (or the one before it)"
     keys = [str(row[at + place]) for place, column in enumerate(table.c) if column.primary_key]
@@ -95,7 +95,7 @@ def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
 
 
 def faults(connection: Connection) -> Iterator[str]:
-    """What is wrong in the rows of all tables. Reads everything."""
+    """A message for each table that has a faulty row. Reads everything."""
     for table in METADATA.sorted_tables:
         query = EVENTS.order_by(EVENT.c.seq) if table is EVENT else select(table)
         for rows in _pages(connection, query):
@@ -105,7 +105,7 @@ def faults(connection: Connection) -> Iterator[str]:
 
 
 def seal_all(connection: Connection) -> None:
-    """Give every row of a ledger that was migrated its digest."""
+    """Give every row of a migrated ledger its digest."""
     for table in METADATA.sorted_tables:
         keys = [column for column in table.c if column.primary_key]
         statement = (

@@ -1,4 +1,4 @@
-"""The database of a ledger's URL: an SQLite file, or PostgreSQL, whose driver is loaded then."""
+"""Chooses the database of a ledger's URL: SQLite or PostgreSQL, whose driver loads on demand."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def database_at(url: str) -> Database:
         from .postgres import PostgresDatabase
 
         return PostgresDatabase(url)
-    # The value is not shown whole: another database's URL may hold a password.
+    # Only the scheme is shown: the URL of another database may hold a password.
     raise UsageError.refuse("ledger", scheme + ":…" if mark else url, ALLOWED)

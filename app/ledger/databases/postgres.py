@@ -1,16 +1,16 @@
 """The ledger in a PostgreSQL database.
 
-The writer is one session. It holds an advisory lock for as long as it lives, and writes over no
-other connection: who lost the session has lost the lock and can write nothing, and who gets the
-lock knows that all that the last one sent is committed or never will be. A session whose client
-has vanished is ended by the server within half a minute, and its lock with it.
+The writer is one session. It holds an advisory lock for as long as it lives and writes over no
+other connection. A writer that loses its session loses the lock and can write nothing more. A
+process that gets the lock knows that everything the last writer sent is either committed or never
+will be. When a client vanishes, the server ends its session, and so its lock, within half a minute.
 
-A batch goes out in one piece (libpq's pipeline), from BEGIN to COMMIT, and costs one round trip.
-``synchronous_commit`` is on whatever the server's own setting is, so that it outlives a power cut.
+A batch is sent in one piece (libpq's pipeline), from BEGIN to COMMIT, and costs one round trip.
+``synchronous_commit`` is on whatever the server's own setting, so a commit survives a power cut.
 Readers' sessions are read-only.
 
-No wait is for ever: neither for a connection, nor for a lock, nor for a statement, nor for a server
-that is stopped and says nothing.
+Every wait has a limit: for a connection, for a lock, for a statement, and for a server that is
+stopped and does not answer.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ except ImportError as absent:
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
 
-#: Seconds that a connection may take, to each address and in all (name lookup included).
+#: Seconds that connecting may take: to each address, and in all (name lookup included).
 CONNECT_LIMIT, CONNECT_LIMIT_IN_ALL = 4, 10.0
-#: Seconds that one statement may take, and that a server may say nothing while one is under way.
+#: Seconds that one statement may take, and that a server may stay silent during a statement.
 STATEMENT_LIMIT, SILENCE_LIMIT = 30, 40.0
-#: The advisory lock of a ledger: this, and a number of the schema that its tables are in.
+#: First half of a ledger's advisory lock; the second identifies the schema of its tables.
 LOCK = 0x50454E53
 
 _HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[^@/?#\s:\[\],]*)(?::\d{1,5})?"
-#: A password with a character of its own meaning would be taken for a host, and shown in errors.
+#: A password with an unescaped special character would be read as a host and shown in errors.
 URL = re.compile(
     rf"postgresql://(?:[^@/?#\s:]*(?::[^@/?#\s]*)?@)?{_HOST}(?:,{_HOST})*/[^@/?#\s]+(?:\?[^@#\s]*)?"
 )
@@ -63,7 +63,7 @@ _MEANINGS = {
 
 
 class Session(psycopg.Connection[Any]):
-    """A connection that gives a server up which has said nothing for ``SILENCE_LIMIT`` seconds."""
+    """A connection that gives up on a server that is silent for ``SILENCE_LIMIT`` seconds."""
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
         return super().wait(self._heard(gen), *args, **kwargs)
@@ -77,7 +77,7 @@ class Session(psycopg.Connection[Any]):
                 if ready != Ready.NONE:
                     heard = time.monotonic()
                 elif time.monotonic() - heard > SILENCE_LIMIT:
-                    # Closed: what is done next with it fails, and does not wait as long again.
+                    # Closed, so that its next use fails at once instead of waiting again.
                     self.close()
                     raise psycopg.OperationalError(f"no answer within {SILENCE_LIMIT:g} s")
                 wanted = gen.send(ready)
@@ -86,7 +86,7 @@ class Session(psycopg.Connection[Any]):
 
 
 class PostgresDatabase(Database):
-    """The database of a ledger's URL, which is libpq's own form of one."""
+    """The PostgreSQL database at a ledger's URL, which has libpq's form."""
 
     errors = (psycopg.Error, TimeoutError)
     # DataError: a number that the column cannot hold.
@@ -101,8 +101,8 @@ class PostgresDatabase(Database):
         except psycopg.Error:
             known = False
         if not known:
-            # Nothing of it is shown, nor the library's own words: which part would be the password
-            # is what could not be read.
+            # Neither the URL nor the library's message is shown: either may contain the password,
+            # which cannot be located in a URL that cannot be parsed.
             allowed = f"{ALLOWED}; in user and password @ / : ? # % are percent-encoded (%40)"
             raise UsageError.refuse("ledger", "postgresql://…", allowed) from None
 
@@ -117,7 +117,7 @@ class PostgresDatabase(Database):
         begun: list[Session] = []
 
         def connect() -> Session:
-            if begun:  # SQLAlchemy would make another one for a connection that is lost
+            if begun:  # SQLAlchemy would replace a lost connection by a new one
                 raise psycopg.OperationalError("its session is lost, and the lock with it")
             session = self._connect("scheduler", autocommit=True)
             begun.append(session)
@@ -128,12 +128,12 @@ class PostgresDatabase(Database):
                 raise
             return session
 
-        # Nothing is reset when it is closed: it may be lost already.
+        # Closing resets nothing, because the connection may already be lost.
         engine = _engine(creator=connect, poolclass=NullPool, pool_reset_on_return=None)
         return begin_by(engine, "BEGIN")
 
     def reader(self) -> Engine:
-        # One connection is kept, since a new one costs more than a query; others come and go.
+        # One connection is kept, because a new one costs more than a query; others are temporary.
         return _engine(
             creator=lambda: self._connect("reader", read_only=True),
             poolclass=QueuePool,
@@ -150,7 +150,7 @@ class PostgresDatabase(Database):
                 yield cursor
                 cursor.execute("COMMIT")
         except BaseException:
-            # A connection that is lost or silent has nothing to take back.
+            # A lost or silent connection has nothing to roll back.
             if not driver.closed:
                 driver.rollback()
             raise
@@ -163,12 +163,12 @@ class PostgresDatabase(Database):
         return f"{_MEANINGS.get(state, words)} ({state})"
 
     def _take(self, session: Session) -> None:
-        """Be the writer, or raise the driver's error for a lock that another session holds."""
+        """Take the writer's lock, or raise the driver's error when another session holds it."""
         schema = self._check(session)
         session.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK, schema))
 
     def _check(self, session: Session) -> str:
-        """The schema of a database that can hold a ledger. Raises ``BackendError`` for another."""
+        """The schema of a database that can hold a ledger. Raises ``BackendError`` if it cannot."""
         found = session.execute("SELECT current_setting('server_encoding'), current_schema()")
         [(encoding, schema)] = found.fetchall()
         if encoding != "UTF8":
@@ -178,14 +178,14 @@ class PostgresDatabase(Database):
         return str(schema)
 
     def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> Session:
-        """A session for ``who``. What the URL says of the connection itself comes first."""
+        """A session for ``who``. Connection options in the URL override ours."""
         settings = {
             "statement_timeout": STATEMENT_LIMIT * 1000,
             "lock_timeout": int(base.PATIENCE * 1000),
             "idle_in_transaction_session_timeout": STATEMENT_LIMIT * 1000,
             "synchronous_commit": "on",
             "default_transaction_read_only": "on" if read_only else "off",
-            # The server's side: so it notices that a client's machine is gone.
+            # Set on the server's side, so that the server notices when a client's machine is gone.
             "tcp_keepalives_idle": 10,
             "tcp_keepalives_interval": 5,
             "tcp_keepalives_count": 3,
@@ -210,5 +210,5 @@ class PostgresDatabase(Database):
 
 
 def _engine(**options: Any) -> Engine:
-    # hstore is looked for at each first connection, and nothing here is of that type.
+    # SQLAlchemy would look for hstore at each first connection; the ledger does not use it.
     return create_engine("postgresql+psycopg://", use_native_hstore=False, **options)

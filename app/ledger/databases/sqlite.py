@@ -1,15 +1,17 @@
 """The ledger as an SQLite file.
 
-The writer's connection: WAL, so that readers and the writer never wait for each other; synchronous
-FULL, so that a commit outlives a power cut; and transactions that begin IMMEDIATE, so that a second
-writer is noticed at once. Readers open the file read-only and so cannot take a write lock.
+The writer's connection uses WAL, so that readers and the writer never wait for each other;
+synchronous FULL, so that a commit survives a power cut; and transactions that begin IMMEDIATE, so
+that a second writer is noticed at once. Readers open the file read-only and cannot take a write
+lock.
 
-Damage. SQLite checks its own structure when it is asked to (``integrity_check``: 0.2 s for 100,000
-epochs), and so it is before a ledger is taken up, by each reader before its first query, and later
-when the file has changed, at most so often that it costs a fiftieth of the time. Of the write-ahead
-log SQLite reads what is whole and drops the rest without a word. So the newest event is noted in a
-file beside the ledger (``ledger.db-mark``) after each commit: what is noted there must be in it.
-That file is not synced. After a power cut it may say less than there is, never more.
+Damage. SQLite checks its own structure on request (``integrity_check``: 0.2 s for 100,000 epochs).
+The writer requests it before it uses a ledger. Each reader requests it before its first query, and
+again after the file has changed, but spends at most a fiftieth of its time on it. SQLite reads the
+intact part of the write-ahead log and silently drops the rest. So the newest event is recorded
+after commits in a file beside the ledger (``ledger.db-mark``), and the ledger must hold that event.
+The file is not synced: after a power cut it may name an older event than the newest, never a newer
+one.
 """
 
 from __future__ import annotations
@@ -39,26 +41,27 @@ _MEANINGS = {
     "CANTOPEN": "its folder is not there, or may not be written",
     "IOERR": "its disk reports an error, or is full",
 }
-#: What SQLite says of a damaged file, by its code, or by its words where it has no code for it:
-#: our statements and our texts are as they should be.
+#: SQLite's errors for a damaged file, by code, or by message where there is no code. Our statements
+#: and texts are valid, so these errors can only mean damage.
 _DAMAGED = {
     "CORRUPT": "SQLite finds its structure broken",
     "NOTADB": "it is not an SQLite file",
     "TOOBIG": "SQLite finds its structure broken",
 }
 _DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
-#: A reader checks the structure again after so many times the seconds that it took.
+#: A reader repeats the check of the structure after this many times the seconds that it took.
 EASE = 50.0
 
 
 class SqliteDatabase(Database):
     """The file of a ledger's URL.
 
-    Its path is what follows ``sqlite:///``, letter by letter: folders' names hold all sorts.
+    Its path is the text after ``sqlite:///``, taken literally: a folder's name may hold any
+    character.
     """
 
     file: Path
-    # Python reads what SQLite quotes in an error from the damaged place itself.
+    # UnicodeDecodeError: SQLite's message may quote damaged bytes, which Python cannot decode.
     errors = (sqlite3.Error, UnicodeDecodeError)
     contradictions = (sqlite3.IntegrityError, OverflowError)
     restoring = (
@@ -95,7 +98,7 @@ class SqliteDatabase(Database):
         return begin_by(engine, "BEGIN IMMEDIATE")
 
     def reader(self) -> Engine:
-        # Each query opens the file anew, so it may come and go.
+        # Each query opens the file anew, so the file may appear or vanish in between.
         return create_engine("sqlite://", creator=lambda: self._connect("ro"), poolclass=NullPool)
 
     @contextmanager
@@ -105,7 +108,7 @@ class SqliteDatabase(Database):
             yield driver
             driver.execute("COMMIT")
         except BaseException:
-            # A full disk may have ended the transaction already; then this does nothing.
+            # A full disk may already have ended the transaction; then this does nothing.
             driver.rollback()
             raise
 
@@ -129,7 +132,7 @@ class SqliteDatabase(Database):
             return None
         try:
             file = self.file.stat()
-        except FileNotFoundError:  # it has gone since it was opened
+        except FileNotFoundError:  # it vanished after it was opened
             return None
         seen = file.st_ino, file.st_size, file.st_mtime_ns
         if seen == self._seen:
@@ -141,7 +144,7 @@ class SqliteDatabase(Database):
         return found
 
     def note(self, newest: Newest) -> None:
-        # What was committed stays committed, whether or not it can be noted.
+        # A commit stands even when it cannot be recorded here.
         with suppress(OSError):
             said = f"{newest.seq:020d} {newest.digest:020d}"
             mark = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -158,7 +161,7 @@ class SqliteDatabase(Database):
             seq, digest = said.split()
             return Newest(int(seq), int(digest))
         except (OSError, ValueError):
-            return None  # it was never written, or not whole: then it says nothing
+            return None  # never written, or not completely: nothing is known
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         # isolation_level None: Python opens no transactions behind SQLAlchemy's back.

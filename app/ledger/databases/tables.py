@@ -1,11 +1,11 @@
 """The ledger's tables. ``event`` is the truth; the others are projections of it for readers.
 
-``history`` alone is no projection: it outlives studies, is shared by all, and is kept short.
+Only ``history`` is not a projection: it outlives studies, all studies share it, and it stays short.
 
 Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text. A change
-here needs a migration in ``migrations/versions`` and its name in ``HEAD``.
+here needs a migration in ``migrations/versions``, and its revision in ``HEAD``.
 
-``INTEGER`` and ``TEXT`` are the same on both databases: 64 bits, and ordered by code points.
+``INTEGER`` (64 bits) and ``TEXT`` (ordered by code points) are the same on both databases.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sqlalchemy import (
 INTEGER = Integer().with_variant(BigInteger(), "postgresql")
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
-#: The migration that makes exactly these tables.
+#: The migration whose result is exactly these tables.
 HEAD = "0009"
 
 
 def _digest() -> Column[int]:
-    """Of the whole row (``digests``): the last column of every table."""
+    """The digest of the row (``digests``): the last column of every table."""
     return Column("digest", INTEGER, nullable=False, server_default="0")
 
 
@@ -84,7 +84,7 @@ TRIAL = Table(
     Column("value", Float),
     Column("device", TEXT, nullable=False),
     Column("slot", INTEGER, nullable=False),
-    # JSON: (device, slot) of each member; device and slot are the first one's.
+    # JSON: (device, slot) of each member. The columns device and slot are the first member's.
     Column("members", TEXT, nullable=False, server_default="[]"),
     Column("created_at", Float, nullable=False),
     Column("finished_at", Float),
@@ -92,12 +92,13 @@ TRIAL = Table(
     Column("failure_message", TEXT),
     Column("failure_traceback", TEXT),
     Column("dispatched_at", Float),
-    # JSON: the values of further objectives, and by how much each constraint is violated.
+    # JSON: the values of further objectives, and the amount by which each constraint is violated.
     Column("further", TEXT, nullable=False, server_default="[]"),
     Column("constraints", TEXT, nullable=False, server_default="{}"),
-    # JSON: the knobs that differ from their default, as pairs.
+    # JSON: the knobs that differ from their defaults, as pairs.
     Column("system", TEXT, nullable=False, server_default="[]"),
-    # Of a forked trial: whose state it goes on from, after which epoch, and whose place it takes.
+    # Of a forked trial: the trial whose state it continues, after which epoch, and the trial that
+    # it replaces.
     Column("origin_trial", TEXT),
     Column("origin_epoch", INTEGER),
     Column("replaces", TEXT),
@@ -154,7 +155,7 @@ DEVICE = Table(
     Column("state", TEXT, nullable=False),
     Column("at", Float, nullable=False),
     Column("reason", TEXT, nullable=False),
-    # Why its energy cannot be measured; empty where it can.
+    # Why the device's energy cannot be measured; empty where it can.
     Column("unmetered", TEXT, nullable=False, server_default="nobody has looked for meters"),
     _digest(),
 )
@@ -193,8 +194,8 @@ HISTORY = Table(
     Index(None, "machine"),
 )
 
-# One row: the version of Penstock that wrote here last, and its ``HEAD``. A version that is older
-# than the ledger reads it, so it stays as it is.
+# One row: the version of Penstock that wrote here last, and its ``HEAD``. Versions older than the
+# ledger read this table, so it must never change.
 WRITER = Table(
     "writer",
     METADATA,

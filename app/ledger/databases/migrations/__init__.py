@@ -1,1 +1,1 @@
-"""The ledger's schema, step by step, by Alembic: ``run`` runs the steps, ``versions`` has them."""
+"""The ledger's schema as Alembic migrations: ``run`` runs the steps in ``versions``."""

@@ -1,4 +1,4 @@
-"""Runs the steps of the ledger's schema by Alembic.
+"""Runs the migrations of the ledger's schema by Alembic.
 
 The steps are modules of ``versions``; ``tables.HEAD`` names the last one. They run when the
 scheduler opens a ledger that is behind, with no ``alembic.ini``, also from an installed wheel.
@@ -19,7 +19,7 @@ def upgrade(connection: Connection, revision: str) -> None:
 
 
 def config(connection: Connection) -> Config:
-    """Alembic's settings for work on ``connection``."""
+    """Alembic's settings for migrations on ``connection``."""
     settings = Config()
     # Percent signs are doubled because Alembic's settings interpolate.
     folder = str(Path(__file__).parent).replace("%", "%%")

@@ -1,1 +1,1 @@
-"""One module a step: ``r<revision>_<what>.py``."""
+"""One module per migration: ``r<revision>_<what>.py``."""

@@ -1,4 +1,4 @@
-"""Trials know on which devices they run and since when, epochs on which they were trained."""
+"""Adds the devices on which a trial runs, since when, and those that trained an epoch."""
 
 from __future__ import annotations
 

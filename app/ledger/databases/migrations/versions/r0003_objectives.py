@@ -1,4 +1,4 @@
-"""Trials have values of several objectives, and constraints."""
+"""Adds values of several objectives and constraints to trials."""
 
 from __future__ import annotations
 

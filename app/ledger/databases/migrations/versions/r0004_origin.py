@@ -1,4 +1,4 @@
-"""Trials know which other one's state they go on from (population based training)."""
+"""Adds to a forked trial the trial whose state it continues (population based training)."""
 
 from __future__ import annotations
 

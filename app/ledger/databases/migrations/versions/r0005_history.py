@@ -1,4 +1,4 @@
-"""What earlier tuning of system parameters came to, for all studies."""
+"""Adds the history of tuned system parameters, which all studies share."""
 
 from __future__ import annotations
 

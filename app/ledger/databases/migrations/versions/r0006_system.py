@@ -1,4 +1,4 @@
-"""Trials have a system configuration."""
+"""Adds the system configuration of a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs have joules, and devices a reason where they have none."""
+"""Adds joules to epochs, and to devices the reason why they measure none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs know the system configuration that they were trained with."""
+"""Adds to epochs the system configuration that they were trained with."""
 
 from __future__ import annotations
 

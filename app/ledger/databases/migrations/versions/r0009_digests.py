@@ -1,6 +1,6 @@
-"""Every row has a digest, and the ledger says which version of Penstock wrote it.
+"""Adds a digest to every row, and the version of Penstock that wrote the ledger.
 
-The digests themselves are made by ``database.migrate``, for the tables as they are in the end.
+``databases.base.migrate`` computes the digests once the tables have their final form.
 """
 
 from __future__ import annotations
