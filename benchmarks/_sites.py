@@ -30,7 +30,7 @@ from penstock.app.services import services
 from penstock.app.services.supervisor import Reviver
 from penstock.app.spec.build import make_plan, new_id
 from penstock.app.spec.options import Resources
-from penstock.app.spec.plan import Plan
+from penstock.app.spec.plan import StudyPlan
 from penstock.app.study.study import Study
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec
@@ -87,7 +87,7 @@ class Site:
         halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
         self._submit(_plan(seed, halving), TRIALS)
 
-    def _submit(self, plan: Plan, n_trials: int) -> None:
+    def _submit(self, plan: StudyPlan, n_trials: int) -> None:
         name = f"chaos-{plan.seed}"
         study = Study(plan, name, new_id(name), self.settings)
         study.submit(DigitsNet, SPACE, n_trials, devices=self.settings.devices)
@@ -247,7 +247,7 @@ def compare(disturbed: Site, undisturbed: Site) -> dict[str, int]:
     return dict(sums)
 
 
-def _plan(seed: int, strategy: StrategySpec, shards: int | None = None) -> Plan:
+def _plan(seed: int, strategy: StrategySpec, shards: int | None = None) -> StudyPlan:
     return make_plan(
         direction="maximize",
         metric="accuracy",

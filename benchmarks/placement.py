@@ -23,7 +23,13 @@ from statistics import fmean, median
 from penstock.app.simulation.experiment import lower_bound, simulated_devices
 from penstock.app.simulation.generated import BATCHES, FAMILIES, Instance, instances
 from penstock.app.simulation.simulator import simulate
-from penstock.app.simulation.workload import KnownCosts, StudyWork, Training, Workload, study_spec
+from penstock.app.simulation.workload import (
+    KnownCosts,
+    SimulatedTraining,
+    StudyWork,
+    Workload,
+    study_spec,
+)
 from penstock.profiling.costs.reference_curves import fitted
 from penstock.profiling.costs.table import CostTable
 from penstock.scheduler.model.snapshot import Candidate, Snapshot
@@ -81,7 +87,7 @@ def makespan(instance: Instance, policy: str, error: float | None = 0.0) -> floa
     done = simulate(
         [study.spec],
         simulated_devices(f"gpu:{instance.devices}"),
-        Training(work),
+        SimulatedTraining(work),
         policy=name,
         costs=costs,
         strategies=work.strategy,

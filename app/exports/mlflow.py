@@ -94,21 +94,21 @@ class _Experiment:
                 self._client.update_run(run.id, status)
             run.status = status
 
-    def _begin(self, trial: TrialRow) -> _Run:
+    def _begin(self, trial: TrialRow) -> _MlRun:
         tags = {
             "mlflow.runName": trial.id,
             "penstock.study": self._study.id,
             "penstock.trial": str(trial.number),
         }
         made = self._client.create_run(self._id, _ms(trial.created_at), tags)
-        return _Run(made)
+        return _MlRun(made)
 
-    def _known_runs(self) -> dict[int, _Run]:
+    def _known_runs(self) -> dict[int, _MlRun]:
         """The study's existing runs by trial number."""
-        ours, page, known = f"tags.`penstock.study` = '{self._study.id}'", None, dict[int, _Run]()
+        ours, page, known = f"tags.`penstock.study` = '{self._study.id}'", None, dict[int, _MlRun]()
         while True:
             runs = self._client.search_runs([self._id], ours, 1, _AT_ONCE, page_token=page)
-            known |= {int(run.data.tags["penstock.trial"]): _Run(run) for run in runs}
+            known |= {int(run.data.tags["penstock.trial"]): _MlRun(run) for run in runs}
             if not (page := runs.token):
                 return known
 
@@ -138,7 +138,7 @@ def _patience() -> Iterator[None]:
             del os.environ[name]
 
 
-class _Run:
+class _MlRun:
     """A run in MLflow. Its last epoch is read before the first write."""
 
     def __init__(self, run: Any) -> None:

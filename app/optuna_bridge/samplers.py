@@ -58,7 +58,7 @@ from ..spec.space import Space, grid_values
 from .cmaes import ReplayedCmaEs
 from .explore import explored
 from .quasi_random import quasi_random
-from .study_view import View
+from .study_view import StudyView
 
 #: The number of newest trials that a Gaussian process reads. Its time grows with their cube, and
 #: the scheduler waits for it: with this many, one configuration takes about a second.
@@ -72,7 +72,7 @@ class SamplerHost:
 
     def __init__(self) -> None:
         # One view per study for asks, and in define-by-run one for each (name, range) drawn.
-        self._views: dict[str, dict[tuple[str, str] | None, View]] = {}
+        self._views: dict[str, dict[tuple[str, str] | None, StudyView]] = {}
 
     def ask(
         self,
@@ -94,7 +94,7 @@ class SamplerHost:
         if spec.space is not None and spec.sampler == "grid":
             return _grid(spec, spec.space, wanted, trials)
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
-        view = self._views.setdefault(spec.id, {}).setdefault(None, View(spec, dists))
+        view = self._views.setdefault(spec.id, {}).setdefault(None, StudyView(spec, dists))
         model = _model(spec, len(dists), "ask", index)
         if model is not None:
             _show(spec, view, trials)
@@ -123,7 +123,7 @@ class SamplerHost:
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
         """The configuration of trial ``number``, which is forked from a trial with ``params``."""
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
-        view = View(spec, dists)
+        view = StudyView(spec, dists)
         drawn = _draw(spec, _random(spec, "trial", number), view, view.running(number))
         return explored(spec, number, params, drawn)
 
@@ -136,7 +136,7 @@ class SamplerHost:
         """
         dists = {name: json_to_distribution(distribution)}
         key = (name, distribution)
-        view = self._views.setdefault(spec.id, {}).setdefault(key, View(spec, dists))
+        view = self._views.setdefault(spec.id, {}).setdefault(key, StudyView(spec, dists))
         if spec.sampler == "qmc":
             return quasi_random(dists, _number(spec, name), trial.number)[name]
         sampler = _model(spec, 1, trial.number, name)
@@ -230,7 +230,7 @@ def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | Non
     return None
 
 
-def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
+def _show(spec: StudySpec, view: StudyView, trials: Sequence[Trial]) -> None:
     """Show the sampler the results that it may compare, those of one rung."""
     given: dict[str, int] = json.loads(spec.sampler_options)
     least = given.get("n_startup_trials", 10)
@@ -246,7 +246,7 @@ def _show(spec: StudySpec, view: View, trials: Sequence[Trial]) -> None:
     view.show(trials, max(1, least), known)
 
 
-def _ancestors(view: View, name: str, trial: Trial) -> bool:
+def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:
     """Keep the trials of earlier generations that have ``name``; whether there are two parents."""
     key = NSGAIISampler._get_generation_key()
     generation = json.loads(trial.notes or "{}").get(key, 0)
@@ -261,7 +261,7 @@ def _ancestors(view: View, name: str, trial: Trial) -> bool:
 
 
 def _draw(
-    spec: StudySpec, sampler: BaseSampler, view: View, trial: FrozenTrial
+    spec: StudySpec, sampler: BaseSampler, view: StudyView, trial: FrozenTrial
 ) -> dict[str, Scalar]:
     """One configuration, drawn jointly where the sampler supports it, otherwise name by name."""
     joint = json.loads(spec.sampler_options).get("multivariate", True)

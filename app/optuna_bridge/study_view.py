@@ -42,7 +42,7 @@ Distributions = Mapping[str, BaseDistribution]
 _GONE = (TrialState.FAILED, TrialState.CANCELLED)
 
 
-class View:
+class StudyView:
     """The trials of one study over ``dists``, each converted once per result."""
 
     def __init__(self, spec: StudySpec, dists: Distributions) -> None:
@@ -189,7 +189,7 @@ class OneStudy(InMemoryStorage):
 class _Storage(OneStudy):
     """The storage of a view: samplers read its trials and write their notes."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: StudyView) -> None:
         super().__init__(view.shown, view.directions)
         self._view = view
 

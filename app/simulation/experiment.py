@@ -27,7 +27,7 @@ from ...scheduler.policies.registry import POLICIES
 from ..common.text import count
 from ..runner.policy_host import check_policy
 from .simulator import simulate
-from .workload import KnownCosts, Training, Workload
+from .workload import KnownCosts, SimulatedTraining, Workload
 
 #: The policies compared by default. ``shuffle`` exists only for tests of exactness.
 COMPARED = tuple(name for name in POLICIES if name != "shuffle")
@@ -38,7 +38,7 @@ _ALLOWED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentResult:
     """The outcome of a workload under one policy. Times are simulated seconds."""
 
     policy: str
@@ -71,7 +71,7 @@ class Simulation:
 
     workload: Workload
     devices: tuple[Device, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ExperimentResult, ...]
     known: bool
 
     def facts(self) -> dict[str, Any]:
@@ -216,13 +216,13 @@ def _outcome(
     tell: Callable[[float, int], None],
     *,
     known: bool,
-) -> Outcome:
+) -> ExperimentResult:
     costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
     arrivals = {study.spec.id: study.arrives for study in workload.studies}
     done = simulate(
         [study.spec for study in workload.studies],
         devices,
-        Training(workload),
+        SimulatedTraining(workload),
         policy=policy,
         costs=costs,
         strategies=workload.strategy,
@@ -243,7 +243,7 @@ def _outcome(
     makespan = max(ends.values())
     held = ((m.device, row.at - row.seconds, row.at) for row in done.epochs for m in row.members)
     busy = sum(end - begin for begin, end in occupied(held))
-    return Outcome(
+    return ExperimentResult(
         policy=policy,
         makespan=makespan,
         bound=lower_bound(workload, trained, len(devices), max(d.slots for d in devices)),

@@ -16,7 +16,7 @@ from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ..common.text import number
 from ..report.charts import STUDIES, WIDE_LANES, unit_of
-from .experiment import Outcome, Simulation, occupied
+from .experiment import ExperimentResult, Simulation, occupied
 
 #: Pixels: the width of a chart, the margins right of its plot and below it, a character's width.
 WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7
@@ -50,7 +50,7 @@ def spans(epochs: Iterable[AcceptedEpoch]) -> list[Span]:
     return found
 
 
-def gantt(simulation: Simulation, outcome: Outcome, longest: float) -> str:
+def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> str:
     """A lane per slot, a bar per span, and the bound as a dashed line.
 
     The axis ends at ``longest`` (seconds), the same for all charts.

@@ -14,7 +14,7 @@ from ..common.text import count, duration
 from ..report.charts import STUDIES
 from ..report.html import Markup, pairs
 from ..report.page import page
-from .experiment import Outcome, Simulation
+from .experiment import ExperimentResult, Simulation
 from .gantt import busy, colour, colours, gantt
 from .table import headline
 
@@ -57,7 +57,7 @@ def render(simulation: Simulation, now: datetime) -> str:
     return page("simulation.html", parts, {}, now)
 
 
-def _sentence(of: Outcome) -> str:
+def _sentence(of: ExperimentResult) -> str:
     return (
         f"{duration(of.makespan)}, {of.ratio:.3f} times the bound; {of.utilisation:.0%} busy,"
         f" {count(of.resizes, 'resize')}"

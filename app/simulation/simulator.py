@@ -2,7 +2,7 @@
 
 Nothing is trained and nothing sleeps. Dispatched segments become reports on a heap, ordered by
 simulated time and then by a counter. So ties break in the order of dispatch, and one study with one
-seed has one trace. The caller's ``Work`` says how long an epoch takes and what value it has.
+seed has one trace. The caller's ``SimulatedWork`` says how long an epoch takes and what its value is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SURVEY_EVERY = 60.0
 INSTANT = 1e-6
 
 
-class Work(Protocol):
+class SimulatedWork(Protocol):
     """The durations and results of simulated training."""
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
@@ -62,7 +62,7 @@ class SimulatedTransport:
 
     clock: SimulatedClock
     devices: Sequence[Device]
-    work: Work
+    work: SimulatedWork
     #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
     #: Reports to come: simulated time, tie-breaking counter, fence, and the report itself.
@@ -207,7 +207,7 @@ class Simulated:
 def simulate(
     studies: Sequence[StudySpec],
     devices: Sequence[Device],
-    work: Work,
+    work: SimulatedWork,
     *,
     policy: str = "fifo",
     longest: float = 1e9,

@@ -121,7 +121,7 @@ class Workload:
 
 
 @dataclass
-class Training:
+class SimulatedTraining:
     """A ``Work`` for ``simulate``: training takes as long as the workload says."""
 
     workload: Workload

@@ -21,7 +21,7 @@ from .contracts import check_asked, check_contract, contract_of
 from .energy_weight import ALLOWED, FIELD
 from .objectives import check_strategy, parse_constraints, parse_objectives
 from .options import Exactness, Limits, Resources, Share, SystemTuning, settled, stored
-from .plan import Plan
+from .plan import StudyPlan
 from .sampler_options import ONE_OBJECTIVE, SAMPLERS, Sampler, check_space
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
@@ -44,7 +44,7 @@ def make_plan(
     limits: Limits | None = None,
     system: str | SystemTuning = "reuse",
     share: Share | None = None,
-) -> Plan:
+) -> StudyPlan:
     """Check the arguments of ``create_study``. UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions, metrics)
     if strategy is not None and not isinstance(strategy, StrategySpec):
@@ -61,7 +61,7 @@ def make_plan(
     tuning = settled("system", SystemTuning, system)
     if exact.mode != "statistical":
         check_exact(tuning.knobs)
-    return Plan(
+    return StudyPlan(
         direction=direction,
         metric=metric,
         sampler=sampler.name,
@@ -80,7 +80,12 @@ def make_plan(
 
 
 def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
-    plan: Plan, study: str, name: str, code: Any, space: Mapping[str, Any] | None, n_trials: Any
+    plan: StudyPlan,
+    study: str,
+    name: str,
+    code: Any,
+    space: Mapping[str, Any] | None,
+    n_trials: Any,
 ) -> StudySpec:
     """The study ``name`` with id ``study``. UsageError as in ``make_plan``, and for the code."""
     contract = contract_of(code)
@@ -140,7 +145,7 @@ def _check_text(path: str, target: str) -> None:
 
 
 def make_asked_spec(
-    plan: Plan, study: str, name: str, space: Mapping[str, Any] | None
+    plan: StudyPlan, study: str, name: str, space: Mapping[str, Any] | None
 ) -> StudySpec:
     """A study whose user trains the trials themselves. UsageError as in ``make_plan``."""
     checked, conditions = _space(plan, space)
@@ -178,7 +183,7 @@ def new_id(name: str) -> str:
 
 
 def _space(
-    plan: Plan, space: Mapping[str, Any] | None
+    plan: StudyPlan, space: Mapping[str, Any] | None
 ) -> tuple[Space | None, tuple[Condition, ...]]:
     if plan.space is not None and space is not None:
         raise UsageError("the GridSampler brings its own space: give no other to optimize()")
@@ -204,7 +209,7 @@ def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> N
 
 
 def _n_trials(
-    plan: Plan, space: Space | None, conditions: tuple[Condition, ...], n_trials: Any
+    plan: StudyPlan, space: Space | None, conditions: tuple[Condition, ...], n_trials: Any
 ) -> int:
     if n_trials is None and plan.sampler == "grid" and space is not None:
         n_trials = grid_size(space, conditions)

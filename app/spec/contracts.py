@@ -12,7 +12,7 @@ from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec
-    from .plan import Plan
+    from .plan import StudyPlan
     from .space import Space
 
 #: The name of each contract in messages.
@@ -52,7 +52,7 @@ def contract_of(code: Any) -> str:
 
 
 def check_contract(
-    plan: Plan, contract: str, target: str, space: Space | None, strategy: StrategySpec
+    plan: StudyPlan, contract: str, target: str, space: Space | None, strategy: StrategySpec
 ) -> None:
     """Refuse a study that lacks what its contract needs or asks what it cannot. UsageError."""
     if contract != "objective":
@@ -63,7 +63,7 @@ def check_contract(
         _check_pbt(plan, contract, space, strategy)
 
 
-def check_asked(plan: Plan, space: Space | None) -> None:
+def check_asked(plan: StudyPlan, space: Space | None) -> None:
     """As ``check_contract``, for users who train themselves and tell one value per trial."""
     if space is None:
         allowed = "a mapping of names to Float, Int or lists of choices, at the first ask()"
@@ -80,7 +80,7 @@ def check_asked(plan: Plan, space: Space | None) -> None:
 
 
 def _check_told(
-    plan: Plan, target: str, space: Space | None, strategy: StrategySpec, kind: str
+    plan: StudyPlan, target: str, space: Space | None, strategy: StrategySpec, kind: str
 ) -> None:
     """Refuse a study that leaves open what only an objective can state while it runs."""
     if space is None:
@@ -98,7 +98,7 @@ def _check_told(
         raise UsageError.refuse("strategy", plan.strategy, allowed)
 
 
-def _check_pbt(plan: Plan, contract: str, space: Space | None, strategy: StrategySpec) -> None:
+def _check_pbt(plan: StudyPlan, contract: str, space: Space | None, strategy: StrategySpec) -> None:
     """Refuse population based training without checkpoints or without parameters to explore."""
     if contract == "objective":
         allowed = "another strategy for an objective: PBT copies checkpoints, and it has none"
@@ -109,7 +109,7 @@ def _check_pbt(plan: Plan, contract: str, space: Space | None, strategy: Strateg
             raise UsageError.refuse("PBT.explore", name, f"names of the space: {', '.join(known)}")
 
 
-def _check_own_loop(plan: Plan, contract: str) -> None:
+def _check_own_loop(plan: StudyPlan, contract: str) -> None:
     """Refuse what works only in Penstock's own training loop."""
     kind = NAMES[contract]
     for field in ("shards", "max_width"):

@@ -10,7 +10,7 @@ from .space import Space
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StudyPlan:
     """What ``create_study`` fixes: all of a study but its code, its space and its size."""
 
     #: The direction of the first objective.
@@ -37,7 +37,7 @@ class Plan:
     space: Space | None = None
 
     @classmethod
-    def of(cls, spec: StudySpec) -> Plan:
+    def of(cls, spec: StudySpec) -> StudyPlan:
         """The plan from which ``spec`` was made."""
         plain = [f.name for f in fields(cls) if f.name not in GROUPS and f.name != "space"]
         groups = {name: group_of(kind, spec) for name, kind in GROUPS.items()}

@@ -13,7 +13,7 @@ from ..host.tracebacks import to_the_user
 from ..ledger.codec import spec_from_json
 from ..spec.build import check_name, make_plan, new_id
 from ..spec.options import Exactness, Limits, Resources, Share, SystemTuning
-from ..spec.plan import Plan
+from ..spec.plan import StudyPlan
 from .handle import in_trainer, refuse_in_trainer
 from .renamed_arguments import in_groups
 from .study import Study
@@ -122,7 +122,7 @@ def load_study(study_name: str) -> Study:
     settings = load_settings()
     row = ledger_reader(settings).study(study_name)
     spec = spec_from_json(row.spec_json)
-    return Study(Plan.of(spec), row.name, row.id, settings, spec)
+    return Study(StudyPlan.of(spec), row.name, row.id, settings, spec)
 
 
 def _known(study: Any) -> Any:

@@ -12,7 +12,7 @@ from ...scheduler.model.study import Observation, Params, StudySpec
 from ...tasks.process.lifeline import MARK_VARIABLE
 from ..host.settings import Settings
 from ..host.tracebacks import to_the_user
-from ..spec.plan import Plan
+from ..spec.plan import StudyPlan
 from ..spec.space import check_params
 from ..spec.warm_start import fitting
 
@@ -33,7 +33,7 @@ class StudyHandle:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: StudyPlan,
         study_name: str,
         study_id: str,
         settings: Settings,

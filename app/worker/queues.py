@@ -79,7 +79,7 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
                 return
             dropped.count(client)
 
-    class Transport(transport.Transport):  # type: ignore[misc]  # as above
+    class QueueTransport(transport.Transport):  # type: ignore[misc]  # as above
         def _deliver(self, message: Any, queue: str) -> None:
             if _SLOT.fullmatch(queue):
                 try:
@@ -88,11 +88,11 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
                     raise Forged(error.check, f"in {queue} {error}") from error
             super()._deliver(message, queue)
 
-    Transport.Channel = Channel
+    QueueTransport.Channel = Channel
 
     class Connection(kombu.Connection):  # type: ignore[misc]  # as above
         def get_transport_cls(self) -> Any:
-            return Transport
+            return QueueTransport
 
         def ensure_connection(self, *args: Any, **options: Any) -> Any:
             # A restarted broker is back at once; kombu's first wait would be 2 s.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .perf_events import CORE, KERNEL, PAIRS, Event
+from .perf_events import CORE, KERNEL, PAIRS, PerfEvent
 from .perf_syscall import Kernel, attributes, decoded, why
 from .source import Readings
 from .windows import Count
@@ -36,7 +36,7 @@ class Group:
     """Some events that are counted together on some threads, from ``since`` on."""
 
     def __init__(
-        self, events: Sequence[Event], threads: Sequence[int], since: float, kernel: Kernel
+        self, events: Sequence[PerfEvent], threads: Sequence[int], since: float, kernel: Kernel
     ) -> None:
         """Open the events. Threads that have ended are left out.
 
@@ -53,7 +53,7 @@ class Group:
             self.close()
             raise
 
-    def _follow(self, thread: int, events: Sequence[Event]) -> None:
+    def _follow(self, thread: int, events: Sequence[PerfEvent]) -> None:
         leader = -1
         for event in events:
             attr = attributes(event.kind, event.config, kernel=event.kernel, leads=leader < 0)
@@ -102,7 +102,7 @@ class PerfSource:
         every = (event.name for group in (*CORE, *PAIRS, KERNEL) for event in group)
         return tuple(name for name in every if name not in self.missing)
 
-    def _available(self, events: Sequence[Event]) -> list[Event]:
+    def _available(self, events: Sequence[PerfEvent]) -> list[PerfEvent]:
         """The events that this thread may open, tried one by one."""
         found = []
         for event in events:
@@ -115,7 +115,7 @@ class PerfSource:
                 found.append(event)
         return found
 
-    def _start(self, events: Sequence[Event], now: float) -> Group | None:
+    def _start(self, events: Sequence[PerfEvent], now: float) -> Group | None:
         if not events:
             return None
         try:

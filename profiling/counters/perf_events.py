@@ -24,7 +24,7 @@ _MISSED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PerfEvent:
     """An event of the kernel's ABI (linux/perf_event.h).
 
     ``kernel``: it is also counted inside the kernel.
@@ -36,18 +36,18 @@ class Event:
     kernel: bool = False
 
 
-def _cache(name: str, cache: int, access: int, missed: int = 0) -> Event:
-    return Event(name, CACHE, cache | access << 8 | missed)
+def _cache(name: str, cache: int, access: int, missed: int = 0) -> PerfEvent:
+    return PerfEvent(name, CACHE, cache | access << 8 | missed)
 
 
 CORE = (
     (
-        Event("cycles", HARDWARE, 0),
-        Event("instructions", HARDWARE, 1),
-        Event("branches", HARDWARE, 4),
-        Event("branch_misses", HARDWARE, 5),
+        PerfEvent("cycles", HARDWARE, 0),
+        PerfEvent("instructions", HARDWARE, 1),
+        PerfEvent("branches", HARDWARE, 4),
+        PerfEvent("branch_misses", HARDWARE, 5),
     ),
-    (Event("cache_references", HARDWARE, 2), Event("cache_misses", HARDWARE, 3)),
+    (PerfEvent("cache_references", HARDWARE, 2), PerfEvent("cache_misses", HARDWARE, 3)),
 )
 PAIRS = (
     (_cache("l1d_loads", _L1D, _LOAD), _cache("l1d_load_misses", _L1D, _LOAD, _MISSED)),
@@ -62,13 +62,13 @@ PAIRS = (
         _cache("itlb_load_misses", _ITLB, _LOAD, _MISSED),
     ),
     (_cache("node_loads", _NODE, _LOAD), _cache("node_load_misses", _NODE, _LOAD, _MISSED)),
-    (_cache("l1d_stores", _L1D, _STORE), Event("bus_cycles", HARDWARE, 6)),
+    (_cache("l1d_stores", _L1D, _STORE), PerfEvent("bus_cycles", HARDWARE, 6)),
     (_cache("node_stores", _NODE, _STORE), _cache("node_store_misses", _NODE, _STORE, _MISSED)),
 )
 #: The kernel's own events, which need no CPU register. Switches and migrations occur in the kernel.
 KERNEL = (
-    Event("task_clock", SOFTWARE, 1),
-    Event("page_faults", SOFTWARE, 2),
-    Event("context_switches", SOFTWARE, 3, kernel=True),
-    Event("migrations", SOFTWARE, 4, kernel=True),
+    PerfEvent("task_clock", SOFTWARE, 1),
+    PerfEvent("page_faults", SOFTWARE, 2),
+    PerfEvent("context_switches", SOFTWARE, 3, kernel=True),
+    PerfEvent("migrations", SOFTWARE, 4, kernel=True),
 )

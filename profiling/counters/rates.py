@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import UsageError
-from .windows import Fault, Window
+from .windows import CounterWindow, Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Reading:
         return replace(self, values=self.values | added)
 
 
-def reading(window: Window) -> Reading:
+def reading(window: CounterWindow) -> Reading:
     """The values of ``window``."""
     totals = window.totals()
     values = {

@@ -67,7 +67,7 @@ class Total:
         return self.value * self.enabled / self.running if self.enabled else float(self.value)
 
 
-class Window:
+class CounterWindow:
     """Sums up samples, from ``first`` on.
 
     ``most`` bounds each counter's growth a second. A counter without a bound is not checked.

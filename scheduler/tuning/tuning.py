@@ -61,7 +61,7 @@ BLAMED = frozenset({"exception", "memory", "died", "system", "timeout"})
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class SegmentTuning:
     """How a segment is sent.
 
     ``system`` is what it runs with. ``probe`` is what it tries, for at most ``epochs`` epochs'
@@ -76,7 +76,7 @@ class Orders:
     whole: bool = False
 
 
-_PLAIN = Orders()
+_PLAIN = SegmentTuning()
 
 
 class Tuning:
@@ -87,7 +87,7 @@ class Tuning:
         self._state = core.state
         self._probing = probing
 
-    def orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> Orders:
+    def orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> SegmentTuning:
         """How the next segment of ``trial`` on ``members`` is sent."""
         spec = study.spec
         if not _tunes(spec):
@@ -96,7 +96,7 @@ class Tuning:
         key, tuned = self._probing.tuned(spec, trial, spot)
         if trial.suspect:
             trial.system = trial.trained_with
-            return Orders(trial.system)
+            return SegmentTuning(trial.system)
         fresh = not trial.signature
         if fresh and trial.epoch == trial.begin:
             trial.system = tuned.chosen
@@ -109,9 +109,9 @@ class Tuning:
         whole = spec.probing == "grid" and self._probing.by_epoch(spec, trial, spot, len(members))
         profile = tuned.profiled < PROFILES and fresh and not trial.system and len(members) == 1
         if spec.probing == "grid":
-            return Orders(trial.system, profile=profile, whole=whole)
+            return SegmentTuning(trial.system, profile=profile, whole=whole)
         if not fresh or len(members) > 1 or self._probing.busy(tuned):
-            return Orders(trial.system, profile=profile)
+            return SegmentTuning(trial.system, profile=profile)
         self._probing.enter_arms(key, tuned, spec, spot)
         probe = tuple(c for race in tuned.races if not race.over for c in race.open())
         if tuned.over and tuned.begun > RECHECK:
@@ -127,8 +127,8 @@ class Tuning:
             trial.system = merged(*(race.chosen for race in still))
             each = self._state.epoch_seconds(trial)
             assert each  # otherwise ``seconds`` is 0
-            return Orders(trial.system, probe, seconds / each, profile)
-        return Orders(trial.system, profile=profile)
+            return SegmentTuning(trial.system, probe, seconds / each, profile)
+        return SegmentTuning(trial.system, profile=profile)
 
     def on_windows_measured(self, event: WindowsMeasured) -> None:
         trial = self._core.trial(event.trial)

@@ -182,7 +182,7 @@ def _holds_more(state: Any, most: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StateCopy:
     """A copied state that waits to be written."""
 
     trial: str
@@ -207,14 +207,14 @@ class Writer:
 
     def __init__(
         self,
-        said: Callable[[Snapshot, str], None],
-        failed: Callable[[Snapshot, str], None],
+        said: Callable[[StateCopy, str], None],
+        failed: Callable[[StateCopy, str], None],
     ) -> None:
         self._said = said
         self._failed = failed
         self._stores: dict[str, Store] = {}
         self._opening = threading.Lock()
-        self._waiting: dict[str, Snapshot] = {}
+        self._waiting: dict[str, StateCopy] = {}
         self._changed = threading.Condition()
         #: Seconds that the last checkpoint took, copy and write: of any trial, and of each trial.
         self._cost = 0.0
@@ -252,7 +252,7 @@ class Writer:
         self.begin(trial)
         began = time.monotonic()
         copied = copy_state(state)
-        snapshot = Snapshot(trial, epoch, name, copied, store, time.monotonic() - began)
+        snapshot = StateCopy(trial, epoch, name, copied, store, time.monotonic() - began)
         with self._changed:
             self._waiting[trial] = snapshot
             self._changed.notify()

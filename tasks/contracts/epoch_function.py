@@ -39,7 +39,7 @@ class EpochFunctions:
     def __init__(self, identity: str) -> None:
         """``identity`` is the identity by which the scheduler knows this trainer."""
         self._identity = identity
-        self._paused: Paused[Session] = Paused()
+        self._paused: Paused[EpochFunction] = Paused()
         self._stores: dict[str, Store] = {}
 
     def run(self, run: Run, load: Callable[[], Any]) -> None:
@@ -55,7 +55,7 @@ class EpochFunctions:
             session = None
         if session is None:
             run.preparing()
-            session = Session(load, run, self._stores)
+            session = EpochFunction(load, run, self._stores)
         session.advance(run)
         if session.done:
             run.say("returned", value=None)  # the last reported value stands
@@ -66,7 +66,7 @@ class EpochFunctions:
         self._paused.release(trial)
 
 
-class Session(Function):
+class EpochFunction(Function):
     """One trial's function in this process, from its call to its end."""
 
     def __init__(self, load: Callable[[], Any], run: Run, stores: dict[str, Store]) -> None:

@@ -46,7 +46,7 @@ class Objectives:
     """The objectives of one trainer: one runs at a time, a few wait in ``report``."""
 
     def __init__(self) -> None:
-        self._paused: Paused[Session] = Paused()
+        self._paused: Paused[RunningObjective] = Paused()
 
     def run(self, run: Run, load: Callable[[], Any]) -> None:
         """Run one segment. ``load`` returns the objective if the trial is not paused here.
@@ -57,7 +57,7 @@ class Objectives:
         session = self._paused.take(task.trial)
         if session is None:
             run.preparing()
-            session = Session(load, run)
+            session = RunningObjective(load, run)
         session.advance(run)
         if session.done:
             values = session.returned
@@ -76,7 +76,7 @@ class Objectives:
         self._paused.release(trial)
 
 
-class Session(Function):
+class RunningObjective(Function):
     """One trial's objective in this process, from its start to its return."""
 
     def __init__(self, load: Callable[[], Any], run: Run) -> None:
@@ -174,7 +174,7 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
     on is paused in ``report``, and may be promoted later.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RunningObjective) -> None:
         self._session = session
         self._params: dict[str, Any] = {}
         self._distributions: dict[str, BaseDistribution] = {}

@@ -40,7 +40,7 @@ class Abandoned(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseTrial:
     """The trial will not run again."""
 
     trial: str
@@ -198,7 +198,7 @@ class Pipe:
         self._socket = sock
         forks.keep_from_children(sock)
         self._sending = threading.Lock()
-        self.inbox: SimpleQueue[Run | Release] = SimpleQueue()
+        self.inbox: SimpleQueue[Run | ReleaseTrial] = SimpleQueue()
 
     def say(self, op: str, **fields: Any) -> None:
         """Send to the worker. Raises ``TrialFailed`` naming a field that cannot be sent."""
@@ -240,7 +240,7 @@ class Pipe:
                 case "share":
                     self.metering.share(message["trials"])
                 case "release":
-                    self.inbox.put(Release(message["trial"]))
+                    self.inbox.put(ReleaseTrial(message["trial"]))
                 case "cut" if current:
                     current.cut = True
                 case "stop" if current:

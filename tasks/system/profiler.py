@@ -22,7 +22,7 @@ from ...profiling.counters.capabilities import open_sources
 from ...profiling.counters.gpu import GpuSource
 from ...profiling.counters.rates import Reading, most, reading
 from ...profiling.counters.source import Source
-from ...profiling.counters.windows import Sample, Window
+from ...profiling.counters.windows import CounterWindow, Sample
 
 #: Seconds between two samples.
 PERIOD = 1.0
@@ -45,7 +45,7 @@ class Profiler:
         self._clock = clock
         self._most = most(cores or os.cpu_count() or 1)
         self._lock = threading.Lock()
-        self._window = Window(self._sample(), self._most)
+        self._window = CounterWindow(self._sample(), self._most)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.dropped: Counter[str] = Counter()
@@ -66,7 +66,7 @@ class Profiler:
     def mark(self) -> None:
         """Begin a new window."""
         with self._lock:
-            self._window = Window(self._sample(), self._most)
+            self._window = CounterWindow(self._sample(), self._most)
 
     def take(self) -> Reading:
         """The window from the mark (or the start) until now. The window continues."""

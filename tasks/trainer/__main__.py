@@ -34,7 +34,7 @@ from ..process.failure import Lost, Unlike, failure_of
 from ..process.main_thread import MAIN_THREAD
 from ..process.memory import bounded
 from ..process.messages import STAND_STILL
-from ..process.pipe import Abandoned, Pipe, Release, Run
+from ..process.pipe import Abandoned, Pipe, ReleaseTrial, Run
 
 if TYPE_CHECKING:
     from ..contracts.epoch_function import EpochFunctions
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 IDLE = 0.2
 
 
-class Trainer:
+class TrainerProcess:
     """Runs what the pipe brings, one thing at a time."""
 
     def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
@@ -75,15 +75,15 @@ class Trainer:
         threading.Thread(target=self._go_on, args=(work,), name="serve", daemon=True).start()
         MAIN_THREAD.lend()
 
-    def _go_on(self, work: Run | Release) -> None:
+    def _go_on(self, work: Run | ReleaseTrial) -> None:
         """Serve from here on in a thread of its own. The main thread is lent to functions."""
         with ending_with_us():
             while True:
                 self._do(work)
                 work = self._pipe.inbox.get()
 
-    def _do(self, work: Run | Release) -> None:
-        if isinstance(work, Release):
+    def _do(self, work: Run | ReleaseTrial) -> None:
+        if isinstance(work, ReleaseTrial):
             self._release(work.trial)
             return
         short_of_memory = False
@@ -222,7 +222,7 @@ def main() -> None:
         metering = Metering.start(gpu, Path(powercap))
     identity = os.environ.pop("PENSTOCK_TRAINER_IDENTITY")
     with ending_with_us():
-        Trainer(Pipe(pipe, metering), identity, listen).serve()
+        TrainerProcess(Pipe(pipe, metering), identity, listen).serve()
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ class Segments:
         self._warm.drop(trial)
         self._writer.forget(trial)
 
-    def _durable(self, snapshot: checkpoint.Snapshot, uri: str) -> None:
+    def _durable(self, snapshot: checkpoint.StateCopy, uri: str) -> None:
         self._pipe.say(
             "durable",
             trial=snapshot.trial,
@@ -159,7 +159,7 @@ class Segments:
             uri=uri,
         )
 
-    def _undurable(self, snapshot: checkpoint.Snapshot, reason: str) -> None:
+    def _undurable(self, snapshot: checkpoint.StateCopy, reason: str) -> None:
         self._pipe.say("undurable", trial=snapshot.trial, reason=reason)
 
 

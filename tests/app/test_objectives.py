@@ -17,7 +17,7 @@ from penstock import (
 from penstock.app.runner.commands import to_event
 from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.objectives import parse_constraints, parse_objectives
-from penstock.app.spec.plan import Plan
+from penstock.app.spec.plan import StudyPlan
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import Objective
 from penstock.scheduler.state.state import EngineState
@@ -134,7 +134,7 @@ def test_a_study_of_several_objectives_is_the_same_after_a_reload_and_over_the_w
     assert made.objectives == (Objective("loss", "minimize"), Objective("accuracy", "maximize"))
     assert made.constraints == (("ms", 20.0), ("loss", 3.0))
     assert made.also == ("accuracy", "ms"), "what is reported besides the first metric"
-    again = make_spec(Plan.of(made), "s-1", "s", Net, SPACE, 9)
+    again = make_spec(StudyPlan.of(made), "s-1", "s", Net, SPACE, 9)
     assert again == made
     body = {"kind": "submit", "study": json.loads(json.dumps(_plain(made)))}
     assert to_event(body, EngineState(), 1.0, {}.__getitem__).study == made

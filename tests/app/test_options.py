@@ -21,7 +21,7 @@ from penstock import (
 from penstock.app.ledger.codec import spec_from_json, spec_to_json
 from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.options import GROUPS, places
-from penstock.app.spec.plan import Plan
+from penstock.app.spec.plan import StudyPlan
 from penstock.scheduler.model.study import StudySpec
 
 SPACE = {"lr": Float(1e-4, 1, log=True)}
@@ -324,12 +324,12 @@ def test_the_spec_is_that_of_the_single_arguments(code, space, given, stored):
     assert facts.pop("code")["target"].endswith(f":{code.__name__}")
     assert facts == USUAL | stored | {"strategy": STRATEGY | stored.get("strategy", {})}
     read = spec_from_json(spec_to_json(made))
-    assert Plan.of(read).limits == given.get("limits", Limits())
-    assert make_spec(Plan.of(read), "s-1", "s", code, space, 9) == made
+    assert StudyPlan.of(read).limits == given.get("limits", Limits())
+    assert make_spec(StudyPlan.of(read), "s-1", "s", code, space, 9) == made
 
 
 def test_a_stored_study_is_read_whatever_is_refused_today():
     plan = make_plan(metric="loss", system=SystemTuning(knobs="loader_workers"))
     made = make_spec(plan, "s-1", "s", objective, None, 9)
     assert (made.system, made.knobs) == ("off", ("loader_workers",))
-    assert Plan.of(made).system == SystemTuning("off", ("loader_workers",))
+    assert StudyPlan.of(made).system == SystemTuning("off", ("loader_workers",))

@@ -11,7 +11,7 @@ from penstock.app.cli.main import app
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.spec import strategies
 from penstock.app.spec.build import make_plan
-from penstock.app.spec.plan import Plan
+from penstock.app.spec.plan import StudyPlan
 from penstock.app.study import study_file
 from penstock.app.study.handle import DETACH
 from penstock.app.study.study_file import _STRATEGIES
@@ -248,7 +248,7 @@ def test_a_files_groups_and_sampler_are_those_of_the_call(tmp_path, settings, st
         DETACH.reset(token)
     sys.modules.pop("penstock_script_train", None)
     (submit,) = scheduler.commands
-    assert Plan.of(spec_from_json(json.dumps(submit["study"]))) == make_plan(
+    assert StudyPlan.of(spec_from_json(json.dumps(submit["study"]))) == make_plan(
         metric="loss",
         sampler=Sampler("tpe", n_startup_trials=5),
         strategy=ASHA(max_epochs=9),

@@ -26,7 +26,7 @@ from penstock import (
     epoch_function,
 )
 from penstock.app.spec.build import check_name, make_asked_spec, make_plan, make_spec, new_id
-from penstock.app.spec.plan import Plan
+from penstock.app.spec.plan import StudyPlan
 from penstock.app.study.changes import differences
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import Code
@@ -313,8 +313,8 @@ def test_a_trainable_becomes_a_study_of_the_torch_contract():
     assert made.strategy == ASHA(max_epochs=9)
     assert made.sampler_options == '{"n_startup_trials": 5}'
     assert made.epoch_timeout == 60.0
-    assert Plan.of(made) == plan(**changes, exactness=Exactness("bitwise", "refuse"))
-    assert make_spec(Plan.of(made), "s-1", "s", Net, SPACE, 27) == made
+    assert StudyPlan.of(made) == plan(**changes, exactness=Exactness("bitwise", "refuse"))
+    assert make_spec(StudyPlan.of(made), "s-1", "s", Net, SPACE, 27) == made
 
 
 def test_a_marked_function_becomes_a_study_of_the_epochs_contract():
@@ -324,7 +324,7 @@ def test_a_marked_function_becomes_a_study_of_the_epochs_contract():
         "statistical",
         "record",
     )
-    assert make_spec(Plan.of(made), "s-1", "s", loops, SPACE, 27) == made
+    assert make_spec(StudyPlan.of(made), "s-1", "s", loops, SPACE, 27) == made
     assert spec(loops, exactness="statistical") == made
 
 
@@ -342,7 +342,7 @@ def test_shards_follow_from_the_widest_allocation_unless_the_user_says_how_many(
     assert cut(shards=64) == (64, 64)
     assert cut(shards=8, max_width=2) == (8, 2)
     assert cut({"batch_size": [256, 128]}, shards=128) == (128, 128)
-    assert Plan.of(spec(resources=Resources(shards=4))).resources == Resources(4, 4)
+    assert StudyPlan.of(spec(resources=Resources(shards=4))).resources == Resources(4, 4)
     wider = spec(resources=Resources(max_width=4))
     assert differences(spec(), wider) == ["resources.max_width was 1 and is 4"]
 

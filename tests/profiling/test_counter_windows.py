@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.profiling.counters.rates import RATES, RATIOS, most, reading
-from penstock.profiling.counters.windows import Count, Sample, Window, judge
+from penstock.profiling.counters.windows import Count, CounterWindow, Sample, judge
 
 #: Seconds, event, value, nanoseconds enabled and running; a line a read, as perf gives them.
 STEADY = """
@@ -57,7 +57,7 @@ def samples(recorded):
 
 def window(recorded, cores=2):
     first, *others = samples(recorded) if isinstance(recorded, str) else recorded
-    window = Window(first, most(cores))
+    window = CounterWindow(first, most(cores))
     for sample in others:
         window.add(sample)
     return window

@@ -14,7 +14,7 @@ from penstock.profiling.counters.perf import PerfSource
 from penstock.profiling.counters.perf_events import CORE, KERNEL, PAIRS
 from penstock.profiling.counters.perf_syscall import Kernel, attributes, decoded, why
 from penstock.profiling.counters.rates import RATES, RATIOS, most, reading
-from penstock.profiling.counters.windows import Sample, Window
+from penstock.profiling.counters.windows import CounterWindow, Sample
 
 
 class Refusing(Kernel):
@@ -107,7 +107,7 @@ def test_what_the_kernel_refuses_is_absent_with_its_reason(code):
 def test_pairs_take_turns_beside_the_core_and_are_scaled():
     kernel = Recorded(share=0.5)
     source = PerfSource(0.0, kernel, lambda: [1])
-    window = Window(Sample(0.0, source.read(0.0).counts), most(1))
+    window = CounterWindow(Sample(0.0, source.read(0.0).counts), most(1))
     for second in range(1, len(PAIRS) + 1):
         kernel.now = float(second)
         window.add(Sample(kernel.now, source.read(kernel.now).counts))

@@ -62,7 +62,7 @@ _MEANINGS = {
 }
 
 
-class Session(psycopg.Connection[Any]):
+class PgSession(psycopg.Connection[Any]):
     """A connection that gives up on a server that is silent for ``SILENCE_LIMIT`` seconds."""
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
@@ -114,9 +114,9 @@ class PostgresDatabase(Database):
         return False
 
     def writer(self) -> Engine:
-        begun: list[Session] = []
+        begun: list[PgSession] = []
 
-        def connect() -> Session:
+        def connect() -> PgSession:
             if begun:  # SQLAlchemy would replace a lost connection by a new one
                 raise psycopg.OperationalError("its session is lost, and the lock with it")
             session = self._connect("scheduler", autocommit=True)
@@ -143,7 +143,7 @@ class PostgresDatabase(Database):
         )
 
     @contextmanager
-    def transaction(self, driver: Session) -> Iterator[psycopg.Cursor[Any]]:
+    def transaction(self, driver: PgSession) -> Iterator[psycopg.Cursor[Any]]:
         try:
             with driver.pipeline(), driver.cursor() as cursor:
                 cursor.execute("BEGIN")
@@ -162,12 +162,12 @@ class PostgresDatabase(Database):
             return words
         return f"{_MEANINGS.get(state, words)} ({state})"
 
-    def _take(self, session: Session) -> None:
+    def _take(self, session: PgSession) -> None:
         """Take the writer's lock, or raise the driver's error when another session holds it."""
         schema = self._check(session)
         session.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK, schema))
 
-    def _check(self, session: Session) -> str:
+    def _check(self, session: PgSession) -> str:
         """The schema of a database that can hold a ledger. Raises ``BackendError`` if it cannot."""
         found = session.execute("SELECT current_setting('server_encoding'), current_schema()")
         [(encoding, schema)] = found.fetchall()
@@ -177,7 +177,7 @@ class PostgresDatabase(Database):
             raise self.unusable("it has no schema for tables: make the one of its search_path")
         return str(schema)
 
-    def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> Session:
+    def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> PgSession:
         """A session for ``who``. Connection options in the URL override ours."""
         settings = {
             "statement_timeout": STATEMENT_LIMIT * 1000,
@@ -205,7 +205,7 @@ class PostgresDatabase(Database):
         return within(
             CONNECT_LIMIT_IN_ALL,
             "ledger-connect",
-            lambda: Session.connect(autocommit=autocommit, **given),
+            lambda: PgSession.connect(autocommit=autocommit, **given),
         )
 
 

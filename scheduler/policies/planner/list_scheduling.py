@@ -61,7 +61,7 @@ class _Run:
 
 
 @dataclass(slots=True)
-class _Line:
+class _Schedule:
     """The state of a forecast. Times are in seconds from now."""
 
     #: How many devices are free.
@@ -113,7 +113,7 @@ def forecast(
     ranks = [0] * len(jobs)
     for place, at in enumerate(sorted(range(len(jobs)), key=priorities.__getitem__)):
         ranks[at] = place
-    line = _Line(
+    line = _Schedule(
         devices - sum(job.held for job in jobs),
         runs,
         ranks,
@@ -147,7 +147,7 @@ def forecast(
 
 
 def _hand_out(
-    line: _Line, now: float, asking: list[int], waiting: list[int], *, patient: bool
+    line: _Schedule, now: float, asking: list[int], waiting: list[int], *, patient: bool
 ) -> list[int]:
     """Give free devices to jobs at a boundary and to waiting jobs; returns the jobs that still
     wait.
@@ -174,7 +174,7 @@ def _hand_out(
     return waiting + passed[::-1]
 
 
-def _go_on(line: _Line, now: float, asking: list[int]) -> list[int]:
+def _go_on(line: _Schedule, now: float, asking: list[int]) -> list[int]:
     """Have the asking jobs continue with what they hold; returns those that hold nothing, by
     priority.
     """
@@ -184,7 +184,7 @@ def _go_on(line: _Line, now: float, asking: list[int]) -> list[int]:
     return idle
 
 
-def _arrive(line: _Line, now: float) -> list[int]:
+def _arrive(line: _Schedule, now: float) -> list[int]:
     """Take in what happens at ``now``: jobs that end free their devices; returns jobs at a
     boundary.
     """
@@ -208,14 +208,14 @@ def _arrive(line: _Line, now: float) -> list[int]:
     return asking
 
 
-def _seat(line: _Line, run: _Run) -> None:
+def _seat(line: _Schedule, run: _Run) -> None:
     lacking = run.course.narrow - run.held
     if run.course.epochs and 0 < lacking <= line.free:
         line.free -= lacking
         run.held += lacking
 
 
-def _ask(line: _Line, at: int, now: float, *, patient: bool) -> bool:
+def _ask(line: _Schedule, at: int, now: float, *, patient: bool) -> bool:
     """Give a job the free devices that it wants; False if it waits for its narrow width."""
     run = line.runs[at]
     job, course = run.job, run.course
@@ -245,7 +245,7 @@ def _ask(line: _Line, at: int, now: float, *, patient: bool) -> bool:
     return True
 
 
-def _widen(line: _Line, at: int, now: float) -> None:
+def _widen(line: _Schedule, at: int, now: float) -> None:
     run = line.runs[at]
     job, course = run.job, run.course
     epochs = min(course.epochs, run.left)
@@ -263,7 +263,7 @@ def _widen(line: _Line, at: int, now: float) -> None:
     heapq.heappush(line.heap, (end, at, run.left == 0))
 
 
-def _look_again(line: _Line) -> None:
+def _look_again(line: _Schedule) -> None:
     """Put the next look of jobs that want more on the heap: their first boundary after the next
     event.
     """
