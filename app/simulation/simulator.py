@@ -2,7 +2,7 @@
 
 Nothing is trained and nothing sleeps. Dispatched segments become reports on a heap, ordered by
 simulated time and then by a counter. So ties break in the order of dispatch, and one study with one
-seed has one trace. The caller's ``SimulatedWork`` says how long an epoch takes and what its value is.
+seed has one trace. The caller's ``SimulatedWork`` gives the seconds of an epoch, and its value.
 """
 
 from __future__ import annotations
