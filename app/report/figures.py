@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..views.progress import best_of, front_of, ranked, scores, sign
@@ -197,14 +197,8 @@ def learning_curves(
     return {"data": traces, "layout": layout}
 
 
-def timeline(
-    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
-) -> Figure | None:
-    """Which device and slot ran which trial when: a bar for each run of epochs without a gap."""
-    if not epochs:
-        return None
-    known = {trial.id: trial for trial in trials}
-    colour = colours(study, trials)
+def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
+    """The epochs of each attempt, in their order."""
     runs: list[list[EpochRow]] = []
     # By end time within a trial; ties (epochs reported together) in the order of the epochs.
     for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
@@ -213,15 +207,30 @@ def timeline(
             runs[-1].append(row)
         else:
             runs.append([row])
-    # A gang's epochs are on the lanes of all its members.
-    placed = [(place, bar) for bar in runs for place in bar[0].places]
-    bars = [bar for _, bar in placed]
-    places = {place for row in epochs for place in row.places}
+    return runs
+
+
+def _lanes(places: Collection[tuple[str, int]]) -> dict[tuple[str, int], str]:
+    """What the lane of a slot is called; one of several slots of its device with its number."""
     several = {device for device, slot in places if slot > 0}
-    lane_of = {
+    return {
         (device, slot): f"{device} · {slot}" if device in several else device
         for device, slot in places
     }
+
+
+def timeline(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> Figure | None:
+    """Which device and slot ran which trial when: a bar for each run of epochs without a gap."""
+    if not epochs:
+        return None
+    known = {trial.id: trial for trial in trials}
+    colour = colours(study, trials)
+    # A gang's epochs are on the lanes of all its members.
+    placed = [(place, bar) for bar in _runs(epochs) for place in bar[0].places]
+    bars = [bar for _, bar in placed]
+    lane_of = _lanes({place for row in epochs for place in row.places})
     lanes = [lane_of[key] for key in sorted(lane_of)]
     scale, unit = unit_of(max(row.at for row in epochs) - study.created_at)
     spans = [(bar[0].at - bar[0].seconds, bar[-1].at) for bar in bars]

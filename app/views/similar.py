@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import UsageError
 from ...profiling.similarity.clusters import KMEANS
 from ...profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
-from ...profiling.similarity.service import Neighbour, Similarity, SimilarityAnswer
+from ...profiling.similarity.service import Nearest, Neighbour, Similarity
 from ...scheduler.model.events import Profiled
 from ..common.text import count, number
 
@@ -30,7 +30,7 @@ class Likeness:
     machine: str
     windows: int
     aside: int
-    answer: SimilarityAnswer
+    answer: Nearest
 
 
 def profile_of_trial(reader: Reader, trial: TrialRow) -> Profile | None:

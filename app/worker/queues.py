@@ -27,18 +27,11 @@ log = logging.getLogger(__name__)
 _SLOT = re.compile(rf"(?:{'|'.join(KINDS)})\..+\.s[0-9]+")
 
 
-def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
-    """Celery's messaging for the broker at ``url``.
-
-    ``check`` raises Forged for an element that is no message for a slot's queue.
-    """
-    # Imported by name, because these packages ship only half of their types.
-    kombu: Any = import_module("kombu")
-    transport: Any = import_module("kombu.transport.redis")
-    amqp: Any = import_module("celery.app.amqp")
+def _channel(channel: Any, url: str) -> Any:
+    """A channel that drops what is no message, and acknowledges nothing: the ledger knows."""
     dropped, client = Dropped(), protocol.connect(url)
 
-    class Channel(transport.Channel):  # type: ignore[misc]  # typed as far as it goes
+    class Channel(channel):  # type: ignore[misc]  # typed as far as it goes
         def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:
             return super().basic_consume(queue, True, *args, **options)
 
@@ -79,6 +72,19 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
                 return
             dropped.count(client)
 
+    return Channel
+
+
+def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
+    """Celery's messaging for the broker at ``url``.
+
+    ``check`` raises Forged for an element that is no message for a slot's queue.
+    """
+    # Imported by name, because these packages ship only half of their types.
+    kombu: Any = import_module("kombu")
+    transport: Any = import_module("kombu.transport.redis")
+    amqp: Any = import_module("celery.app.amqp")
+
     class QueueTransport(transport.Transport):  # type: ignore[misc]  # as above
         def _deliver(self, message: Any, queue: str) -> None:
             if _SLOT.fullmatch(queue):
@@ -88,7 +94,7 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
                     raise Forged(error.check, f"in {queue} {error}") from error
             super()._deliver(message, queue)
 
-    QueueTransport.Channel = Channel
+    QueueTransport.Channel = _channel(transport.Channel, url)
 
     class Connection(kombu.Connection):  # type: ignore[misc]  # as above
         def get_transport_cls(self) -> Any:

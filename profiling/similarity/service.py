@@ -69,7 +69,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarityAnswer:
+class Nearest:
     """What the history says of a profile."""
 
     #: Whether the profile is similar to a known workload.
@@ -155,23 +155,19 @@ class Similarity:
         places = principal(points / self._scales.spread)
         return {name: (float(x), float(y)) for name, (x, y) in zip(workloads, places, strict=True)}
 
-    def ask(self, profile: Profile) -> SimilarityAnswer:
+    def ask(self, profile: Profile) -> Nearest:
         """What is known of workloads similar to the one that ``profile`` describes."""
         if self.trouble:
-            return SimilarityAnswer(False, self.trouble)
+            return Nearest(False, self.trouble)
         bad = impossible(profile)
         if bad is not None:
-            return SimilarityAnswer(
-                False, f"the profile's {bad} is {dict(profile)[bad]:g}: no such reading"
-            )
+            return Nearest(False, f"the profile's {bad} is {dict(profile)[bad]:g}: no such reading")
         [row] = rows_of([profile], self._scales.names)
         distances = self._scales.distances(row, self._rows)
         order = [int(place) for place in np.argsort(distances, kind="stable")]
         order = [place for place in order if math.isfinite(distances[place])]
         if not order:
-            return SimilarityAnswer(
-                False, "no window of the history shares enough features with this one"
-            )
+            return Nearest(False, "no window of the history shares enough features with this one")
         nearest: dict[str, int] = {}
         for place in order:
             nearest.setdefault(self._workloads[place], place)
@@ -181,7 +177,7 @@ class Similarity:
             for workload, place in list(nearest.items())[:NAMED]
         )
         first = neighbours[0]
-        seen = SimilarityAnswer(
+        seen = Nearest(
             False, "", first.distance, self.threshold, self.level, first.cluster, neighbours
         )
         if self.threshold is None:
@@ -210,9 +206,7 @@ class Similarity:
         workload = self._workloads[place]
         return Neighbour(workload, distance, self.clusters.get(workload), tuple(found))
 
-    def _reuse(
-        self, seen: SimilarityAnswer, apart: dict[str, float], threshold: float
-    ) -> SimilarityAnswer:
+    def _reuse(self, seen: Nearest, apart: dict[str, float], threshold: float) -> Nearest:
         """The answer for a known window: the configuration with the highest expected speed-up."""
         pool = {
             workload: distance
