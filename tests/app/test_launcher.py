@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -69,8 +70,8 @@ def start(launcher, tmp_path):
 
 @pytest.fixture(autouse=True)
 def others():
-    """What runs below this process by other tests: a database's server, say."""
-    _others[:] = psutil.Process().children(recursive=True)
+    """What other tests have started here: a database's server, say, which starts its own."""
+    _others[:] = psutil.Process().children()
 
 
 _others: list[psutil.Process] = []
@@ -78,8 +79,19 @@ _others: list[psutil.Process] = []
 
 def below() -> list[psutil.Process]:
     """The processes below this one that run, but for those of other tests."""
-    found = psutil.Process().children(recursive=True)
-    return [p for p in found if p not in _others and p.status() != psutil.STATUS_ZOMBIE]
+    ours = [child for child in psutil.Process().children() if child not in _others]
+    found = [*ours]
+    for child in ours:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += child.children(recursive=True)
+    return [p for p in found if _runs(p)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize(
