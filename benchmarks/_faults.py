@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import redis
-from penstock.app.broker import protocol
+from penstock.app.broker import connection, protocol
 from penstock.app.broker import server as broker
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
@@ -64,7 +64,7 @@ class Faults:
         self._settings = settings
         self._rng = rng
         self._server = server
-        self._client: redis.Redis = protocol.connect(broker.broker_url(settings), timeout=2.0)
+        self._client: redis.Redis = connection.connect(broker.broker_url(settings), timeout=2.0)
 
     def inject(self, kind: str) -> Hit | None:
         """Carry out one fault of ``kind``; None if there was nothing that it could hit."""

@@ -229,6 +229,17 @@ def test_the_design_has_one_line_for_each_room_and_no_other():
     assert sorted(named) == sorted([f"{folder}/"] for folder in folders)
 
 
+def test_a_room_imports_only_from_rooms_that_the_design_lists_before_it():
+    named = [coded(cell) for cell, *_ in rows("docs/design.md", "Folder by folder") if coded(cell)]
+    place = {folder.rstrip("/"): at for at, [folder] in enumerate(named)}
+    for file, targets in Package(ROOT).graph.items():
+        room = file.rpartition("/")[0]
+        for target in targets:
+            other = target.rpartition("/")[0]
+            if room in place and other in place:
+                assert place[other] <= place[room], f"{file} imports {target}"
+
+
 def test_only_measured_figures_come_into_the_readme():
     filled = runpy.run_path(str(ROOT / "docs" / "figures.py"))["filled"]
     once = filled(text("README.md"), {"ratio_p50": 1.234, "event_us": None, "unknown": 7})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from penstock.app.broker import protocol, server
+from penstock.app.broker import connection, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Message, OpenAttempt, Orders
 from penstock.app.host.settings import Settings
@@ -134,4 +134,4 @@ def wait_for(happened, seconds: float = 20.0):
 
 
 def client(bench: Bench):
-    return protocol.connect(bench.url)
+    return connection.connect(bench.url)

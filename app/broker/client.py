@@ -21,7 +21,7 @@ from ...tasks.process.messages import Forged, dumps, parse, seal
 from ..host.settings import Settings
 from ..ledger.codec import encode, spec_to_json
 from ..ledger.history import entries_to_bodies
-from . import protocol
+from . import connection, presence, protocol
 from .dropped import Dropped
 from .server import broker_url
 
@@ -38,7 +38,7 @@ class Client:
 
     def __init__(self, settings: Settings, *, patience: float = PATIENCE) -> None:
         self._url = broker_url(settings)
-        self._redis = protocol.connect(self._url)
+        self._redis = connection.connect(self._url)
         self._patience = patience
         self._dropped = Dropped()
 
@@ -156,7 +156,7 @@ class Client:
         """The answer (None: not within ``wait`` seconds), who is silent, whether it was sent."""
         until, sent = time.monotonic() + wait, False
         try:
-            installation = protocol.fetch_installation(self._redis, self._url)
+            installation = presence.fetch_installation(self._redis, self._url)
             silence = "no scheduler has opened this broker"
             if installation is not None:
                 sent = True
@@ -164,7 +164,7 @@ class Client:
                 if answer is not None:
                     return answer, "", sent
                 silence = "the scheduler does not answer"
-            trouble = protocol.trouble(self._redis, self._url)
+            trouble = presence.trouble(self._redis, self._url)
             if trouble is not None:
                 silence = f"the scheduler cannot serve: {trouble}"
         except BackendError as error:  # the broker is away or refuses writes: that may pass
@@ -174,7 +174,7 @@ class Client:
 
     def _refusal(self, within: float) -> str | None:
         try:
-            return protocol.trouble(self._redis, self._url, within=within, lasting=True)
+            return presence.trouble(self._redis, self._url, within=within, lasting=True)
         except BackendError:
             return None  # the next try says why
 
@@ -182,7 +182,7 @@ class Client:
         """The answer, or None after ``wait`` seconds. Anything else in its place is dropped."""
         name = protocol.reply_name(command)
         until = time.monotonic() + wait
-        with protocol.answering(self._url):
+        with connection.answering(self._url):
             self._redis.xadd(protocol.COMMANDS, {"p": text, "s": seal(key, text)})
             while (left := until - time.monotonic()) > 0:
                 found: Any = self._redis.blpop([protocol.PREFIX + name], timeout=max(left, 0.01))

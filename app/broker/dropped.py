@@ -17,7 +17,7 @@ from typing import get_args
 import redis
 
 from ...tasks.process.messages import Check, Forged
-from . import protocol
+from . import connection, protocol
 
 log = logging.getLogger(__name__)
 
@@ -82,11 +82,11 @@ def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
 
     Raises BackendError if the broker does not answer.
     """
-    with protocol.answering(url):
+    with connection.answering(url):
         try:
             fields: dict[str, str] = protocol.command(client, "HGETALL", protocol.DROPPED)
         except redis.ResponseError as error:
-            if not protocol.is_wrong_type(error):
+            if not connection.is_wrong_type(error):
                 raise
             return {}  # the next scheduler removes it
     found = {}

@@ -17,7 +17,7 @@ from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
 from ...tasks.checkpoints.stores import make_folder, open_store, unusable
 from ..common.timeouts import within
-from . import protocol
+from . import presence
 
 if TYPE_CHECKING:
     from ..host.settings import Settings
@@ -50,7 +50,7 @@ def installation_key(settings: Settings) -> bytes:
 def known_key(settings: Settings) -> bytes | None:
     """This installation's key. None if it has none yet, or if its file is damaged."""
     try:
-        return protocol.key_of((settings.home / "key").read_text("ascii", "replace"))
+        return presence.key_of((settings.home / "key").read_text("ascii", "replace"))
     except FileNotFoundError:
         return None
 

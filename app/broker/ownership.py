@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...profiling.base.errors import BackendError
 from ...profiling.base.urls import hide_password
 from ...profiling.devices.discovery import node_name
-from . import installation, protocol
+from . import installation, presence, protocol
 from .server import broker_url
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def owner(settings: Settings) -> str:
 
 def served_by(settings: Settings, client: redis.Redis) -> str | None:
     """Another owner whose scheduler serves the broker now. BackendError as ``is_served``."""
-    holder = protocol.holder(client, broker_url(settings))
+    holder = presence.holder(client, broker_url(settings))
     return None if holder == owner(settings) else holder
 
 
@@ -41,7 +41,7 @@ def left_to(settings: Settings, client: redis.Redis) -> str | None:
 
     None if these settings belong to the same installation, which may serve it.
     """
-    found = protocol.fetch_installation(client, broker_url(settings))
+    found = presence.fetch_installation(client, broker_url(settings))
     if found is None or found.owner in ("", owner(settings)):
         return None
     return None if found.key == installation.known_key(settings) else found.owner

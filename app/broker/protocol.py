@@ -20,19 +20,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from ...profiling.base.errors import BackendError, UsageError
-from ...profiling.base.urls import hide_password
 from ...tasks.process.messages import seal
 
 PREFIX = "penstock:"
@@ -42,12 +35,6 @@ DEVICES = f"{PREFIX}devices"
 INSTALLATION = f"{PREFIX}installation"
 #: Whose scheduler serves this broker. Expires when the scheduler no longer renews it.
 SCHEDULER = f"{PREFIX}scheduler"
-#: What keeps a scheduler from serving this broker, in words. Expires unless it is repeated.
-TROUBLE = f"{PREFIX}trouble"
-#: The same, for what only a person can change.
-REFUSAL = f"{PREFIX}refusal"
-#: Why a worker ends each time it is started, as some node's agent said last.
-ENDING = f"{PREFIX}ending"
 #: Trials that will not run again. Every worker reads this and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
 GROUP = "scheduler"
@@ -69,23 +56,11 @@ _TYPES = {
     "": "list",
 }
 
-#: Seconds after which a command counts as unanswered by the broker.
-SOCKET_TIMEOUT = 5.0
-CONNECT_TIMEOUT = 2.0
-#: Milliseconds for which a scheduler's trouble is known after it was reported.
-TROUBLE_MS = 5000
-#: The same for workers that end; longer than an agent waits before it starts one again.
-ENDING_MS = 30_000
 #: Milliseconds that a meeting is kept for its ranks.
 MEETING_EXPIRES = 60_000
 #: Seconds that an answer is kept for its asker.
 REPLY_EXPIRES = 3600
 
-#: What to do about a value of the wrong type under a key.
-MISPLACED_ADVICE = (
-    "a running scheduler puts that right; `penstock up` starts one. Something else writes to this"
-    " broker: give Penstock one of its own"
-)
 
 Command = tuple[str | bytes | int, ...]
 
@@ -135,100 +110,6 @@ DISPATCH, CLAIM, BEAT, REPORT, CUT, REVOKE, SURVEY, OPEN, LEAVE = SCRIPTS = tupl
         *("open", "leave"),
     )
 )
-
-
-def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
-    """A client of the broker at ``url`` (``redis://``, ``rediss://`` or ``redis+socket://``).
-
-    Connects on first use. ``timeout`` (seconds) bounds every answer. Safe to share between threads.
-    Raises UsageError if the URL names a file of certificates that does not exist here.
-    """
-    query = parse_qs(urlsplit(url).query)
-    for path in query.get("ssl_ca_certs", ()):
-        # The library would say "No such file", as if of the broker. The path must be absolute,
-        # because services have working folders of their own.
-        if not Path(path).is_file() or not Path(path).is_absolute():
-            allowed = "an absolute path of a file on this machine, in PEM format"
-            raise UsageError.refuse("ssl_ca_certs", path, allowed)
-    options: dict[str, Any] = {
-        "decode_responses": True,
-        # Invalid UTF-8 becomes text that matches no seal. Otherwise one such value in an answer
-        # would hide all that is good in it.
-        "encoding_errors": "surrogateescape",
-        "socket_timeout": timeout,
-        "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
-        # One immediate retry, for a connection that the server's restart has closed. Longer outages
-        # are for the callers, who know how long waiting makes sense.
-        "retry": Retry(NoBackoff(), 1),
-    }
-    if not url.startswith("redis+socket://"):
-        return redis.Redis.from_url(url, socket_keepalive=True, **options)
-    # kombu's form of a Unix socket's address, which redis-py does not accept.
-    parts = urlsplit(url)
-    database = query.get("virtual_host", ["0"])[0]
-    if not database.isdecimal():
-        raise UsageError.refuse("virtual_host", database, "the number of a database")
-    return redis.Redis(
-        unix_socket_path=unquote(parts.path),
-        db=int(database),
-        username=unquote(parts.username) if parts.username else None,
-        password=unquote(parts.password) if parts.password else None,
-        **options,
-    )
-
-
-@contextmanager
-def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
-    """Turn errors of the broker into BackendError: which broker, why, and what to do.
-
-    Either the broker does not answer (the text contains no password), or it refuses. ``key`` is
-    the key that may hold a value of the wrong type.
-    """
-    try:
-        yield
-    except redis.ResponseError as error:
-        if not is_wrong_type(error):
-            raise BackendError(refusal(error)) from error
-        raise BackendError(
-            f"the broker at {hide_password(url)} holds a value of another type under {key}:"
-            f" {MISPLACED_ADVICE}"
-        ) from error
-    except (redis.ConnectionError, redis.TimeoutError) as error:
-        raise silent(url, error) from None
-
-
-def silent(url: str, error: Exception) -> BackendError:
-    """The error that the broker does not answer, with the reason and advice. No password."""
-    # The library's own text may contain the address as it was given.
-    why = re.sub(r"//\S*@", "//***@", str(error)) or type(error).__name__
-    if "mismatch, certificate is not valid for" in why:
-        why += ": call the broker by a name that is in its certificate"
-    elif "CERTIFICATE_VERIFY_FAILED" in why:
-        why += (
-            ": its certificate is not one that this machine knows. Name the file of the CA that"
-            " signed it in the URL: ?ssl_ca_certs=/path/to/ca.pem"
-        )
-    return BackendError(f"the broker at {hide_password(url)} does not answer: {why}")
-
-
-def is_wrong_type(answer: object) -> bool:
-    """Whether a command failed because of the type of the value under its key."""
-    return isinstance(answer, redis.ResponseError) and "WRONGTYPE" in str(answer)
-
-
-def refusal(error: redis.ResponseError) -> str:
-    """Say that the broker refuses a command, why, and what to do."""
-    if isinstance(error, redis.exceptions.NoPermissionError):
-        return f"the broker refuses a command ({error}): give its user the right to it"
-    if isinstance(error, redis.exceptions.OutOfMemoryError):
-        advice = "raise its maxmemory, or make room there"
-    elif isinstance(error, redis.exceptions.ReadOnlyError):
-        advice = "it is a replica: set PENSTOCK_BROKER to its primary"
-    elif str(error).startswith("MISCONF"):
-        advice = "it cannot write to its disk: make room there"
-    else:
-        return f"the broker refuses a command ({error}): penstock doctor looks at it"
-    return f"the broker refuses to be written to ({error}): {advice}"
 
 
 def execute(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
@@ -304,100 +185,6 @@ def call(client: redis.Redis, script: Script, keys: Sequence[str], *args: str | 
 def sealed(key: bytes, text: str) -> tuple[str, str, str, str]:
     """The fields of a stream entry that carries ``text``."""
     return ("p", text, "s", seal(key, text))
-
-
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """What a process learns from the broker: signing key, checkpoint store, who wrote it."""
-
-    key: bytes
-    store: str
-    boot: str
-    version: str
-    #: Whose scheduler wrote it; empty if an older version did.
-    owner: str
-
-
-def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
-    """The installation that this broker serves. None until a scheduler has opened the broker.
-
-    It outlives its scheduler (``is_served``). Raises BackendError if the broker does not answer.
-    """
-    with answering(url, INSTALLATION):
-        fields: Any = client.hgetall(INSTALLATION)
-    key = key_of(fields.get("key"))
-    # A damaged one is written anew by the scheduler at its next look.
-    if key is None or not fields.get("boot"):
-        return None
-    return Installation(
-        key,
-        fields.get("store", ""),
-        fields["boot"],
-        fields.get("version", ""),
-        fields.get("owner", ""),
-    )
-
-
-def key_of(text: str | None) -> bytes | None:
-    """The signing key as the broker has it; None if it is not a key."""
-    try:
-        return bytes.fromhex(text or "") or None
-    except ValueError:
-        return None
-
-
-def holder(client: redis.Redis, url: str) -> str | None:
-    """Whose scheduler serves the broker now: its folder and host. Errors as ``is_served``."""
-    with answering(url):
-        found: Any = client.get(SCHEDULER)
-    return None if found is None else str(found)
-
-
-def is_served(client: redis.Redis, url: str) -> bool:
-    """Whether a scheduler serves now. ``fetch_installation`` is up to date from then on.
-
-    Raises BackendError if the broker does not answer.
-    """
-    with answering(url):
-        return bool(client.exists(SCHEDULER))
-
-
-def tell_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) -> None:
-    """Tell clients why a scheduler does not serve. To be repeated within ``TROUBLE_MS``.
-
-    ``lasts``: only a person can end this. Raises BackendError if the broker does not answer.
-    """
-    with answering(url):
-        client.set(TROUBLE, words, px=TROUBLE_MS)
-        if lasts:
-            client.set(REFUSAL, words, px=TROUBLE_MS)
-
-
-def trouble(
-    client: redis.Redis, url: str, *, within: float = TROUBLE_MS / 1000, lasting: bool = False
-) -> str | None:
-    """What keeps a scheduler from serving, as reported in the last ``within`` seconds, or None.
-
-    ``lasting``: only what a person must change. Errors as ``tell_trouble``.
-    """
-    key = REFUSAL if lasting else TROUBLE
-    with answering(url, key):
-        left: Any = client.pttl(key)
-        found: Any = client.get(key)
-    return None if found is None or left < TROUBLE_MS - 1000 * within else str(found)
-
-
-def tell_ending(client: redis.Redis, url: str, words: str) -> None:
-    """Tell clients that a worker ends each time it is started. Errors as ``is_served``."""
-    with answering(url):
-        client.set(ENDING, words, px=ENDING_MS)
-
-
-def ending(client: redis.Redis, url: str) -> str | None:
-    """Why workers do not stay. None if no agent reports that. Errors as ``is_served``."""
-    with answering(url, ENDING):
-        found: Any = client.get(ENDING)
-    return None if found is None else str(found)
 
 
 def pairs(fields: Any) -> dict[str, str]:

@@ -67,12 +67,12 @@ def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
     Raises BackendError within ``limit`` seconds, whatever hangs (name lookup included); the text
     contains no password. Raises UsageError if the URL cannot be used on this machine.
     """
-    from . import protocol
+    from . import connection
 
     url = broker_url(settings)
 
     def attempt() -> redis.Redis:
-        client = protocol.connect(url, timeout=limit)
+        client = connection.connect(url, timeout=limit)
         client.ping()
         return client
 
@@ -81,7 +81,7 @@ def connect(settings: Settings, *, limit: float = ANSWER_LIMIT) -> redis.Redis:
     except (TypeError, AttributeError, ImportError, UsageError):
         raise  # not the broker's fault
     except Exception as error:  # anything the library may raise
-        raise protocol.silent(url, error) from None
+        raise connection.silent(url, error) from None
 
 
 def find_server() -> Path:

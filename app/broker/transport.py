@@ -14,7 +14,7 @@ import redis
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import Forged, open_body
 from ..common.ports import AttemptSeen, Message, OpenAttempt, Orders, Seen, Survey
-from . import ownership, protocol
+from . import connection, ownership, presence, protocol
 from .device_records import seen
 from .dropped import Dropped
 from .sending import command_of
@@ -58,7 +58,7 @@ class RedisTransport:
         self._lease_ms = lease_ms
         self._version = version
         self._owner = owner
-        self._client = protocol.connect(url)
+        self._client = connection.connect(url)
         self._boot = token_hex(8)
         self._dropped = Dropped()
         # Where the reading of each stream continues: first at our own pending entries (received by
@@ -77,7 +77,7 @@ class RedisTransport:
             raise ownership.held(self._url, holder)
         if last != self._owner:
             raise ownership.left(self._url, last)
-        found = protocol.key_of(key)
+        found = presence.key_of(key)
         if found is None:
             self._keep_key()
         else:
@@ -98,11 +98,11 @@ class RedisTransport:
             command: list[str | int] = ["XREADGROUP", "GROUP", protocol.GROUP, "scheduler"]
             command += ["COUNT", limit]
             if timeout > 0 and not catching_up:
-                block = min(timeout, protocol.SOCKET_TIMEOUT / 2)
+                block = min(timeout, connection.SOCKET_TIMEOUT / 2)
                 command += ["BLOCK", max(1, int(block * 1000))]
             command += ["STREAMS", *self._after, *self._after.values()]
             try:
-                with protocol.answering(self._url), self._mending():
+                with connection.answering(self._url), self._mending():
                     found = protocol.command(self._client, *command)
             except BackendError as error:
                 if "NOGROUP" not in str(error.__cause__):
@@ -236,7 +236,7 @@ class RedisTransport:
         try:
             yield
         except redis.ResponseError as error:
-            if protocol.is_wrong_type(error):
+            if connection.is_wrong_type(error):
                 self._dropped.mend(self._client, protocol.keys_of(commands))
             raise
 
@@ -246,10 +246,10 @@ class RedisTransport:
         What was dropped meanwhile is counted along with them.
         """
         counts = self._dropped.counts()
-        with protocol.answering(self._url), self._mending(commands):
+        with connection.answering(self._url), self._mending(commands):
             answers = protocol.execute(self._client, [*commands, *counts])
             for answer in answers:
-                if protocol.is_wrong_type(answer):
+                if connection.is_wrong_type(answer):
                     raise answer
         for answer in answers:
             if isinstance(answer, redis.RedisError) and not (ignore and ignore in str(answer)):

@@ -32,7 +32,7 @@ from ...scheduler.model.study import OVER
 from ...scheduler.model.trial import TrialState
 from ...scheduler.outlook.autoscale import devices_wanted
 from ...scheduler.state.state import EngineState
-from ..broker import protocol, server
+from ..broker import connection, presence, protocol, server
 from ..broker.dropped import counted
 from ..host import locks
 from ..host.settings import Settings
@@ -145,10 +145,10 @@ class Collector:
             url = server.broker_url(self._settings)
             with (
                 server.connect(self._settings, limit=BROKER_LIMIT) as client,
-                protocol.answering(url),
+                connection.answering(url),
             ):
                 dropped = counted(client, url)
-                served = served or protocol.is_served(client, url)
+                served = served or presence.is_served(client, url)
                 commands = [("LLEN", queue) for each in queues.values() for queue in each]
                 answers = iter(protocol.execute(client, commands))
             # A value of another type is not a queue, and its worker removes it.

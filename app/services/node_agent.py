@@ -34,8 +34,8 @@ from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.hiding import hidden
 from ...profiling.devices.device import Device
 from ...tasks.process.identity import listen
+from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
-from ..broker import protocol, server
 from ..host import locks, logs
 from ..host.devices import devices_of, metered
 from ..host.launcher import end_strays
@@ -165,12 +165,12 @@ class Agent:
                     raise
             self._pause(0.1)
 
-    def _installation(self, client: redis.Redis) -> protocol.Installation:
+    def _installation(self, client: redis.Redis) -> presence.Installation:
         say = time.monotonic() + 1.0
         while True:
             # A scheduler must be there first: an earlier one may have had another store.
-            served = protocol.is_served(client, self._url)
-            found = protocol.fetch_installation(client, self._url)
+            served = presence.is_served(client, self._url)
+            found = presence.fetch_installation(client, self._url)
             if served and found is not None:
                 return found
             if time.monotonic() > say:
@@ -187,7 +187,7 @@ class Agent:
         node = self._served[0].device.node
         ours = _identity(self._settings.run / "identity")
         key = f"{protocol.PREFIX}node:{node}"
-        with protocol.answering(self._url):
+        with connection.answering(self._url):
             holder = client.get(key)
             if holder is not None and holder != ours:
                 names = [served.device.name for served in self._served]
@@ -256,10 +256,10 @@ class Agent:
     def _forget(self, client: redis.Redis, served: Served, words: str) -> None:
         """Tell the scheduler at once, with the reason, before the device's entry expires."""
         try:
-            with protocol.answering(self._url):
+            with connection.answering(self._url):
                 client.delete(protocol.alive_key(served.device.name))
             if words:
-                protocol.tell_ending(client, self._url, words)
+                presence.tell_ending(client, self._url, words)
         except BackendError as error:
             log.warning("%s", error)
 
@@ -328,7 +328,7 @@ class Agent:
 
     def _is_served(self, client: redis.Redis) -> bool:
         try:
-            return protocol.is_served(client, self._url)
+            return presence.is_served(client, self._url)
         except BackendError as error:
             log.debug("%s", error)
             return False
@@ -343,7 +343,7 @@ class Agent:
     def _sign_off(self, client: redis.Redis) -> None:
         names = [served.device.name for served in self._served]
         try:
-            with protocol.answering(self._url):
+            with connection.answering(self._url):
                 client.delete(*map(protocol.alive_key, names))
         except BackendError as error:
             log.info("%s: the devices' entries will expire", error)

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from ...profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import PolicyChosen
-from ..broker import installation, protocol, server
+from ..broker import installation, presence, server
 from ..broker.ownership import Taken, check_free, owner
 from ..broker.transport import RedisTransport
 from ..common.clock import WallClock
@@ -173,7 +173,7 @@ class Scheduler:
     def _tell(self, trouble: str, *, lasts: bool) -> None:
         """Tell clients that wait for a scheduler why there is none."""
         with suppress(BackendError), server.connect(self._settings) as client:
-            protocol.tell_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
+            presence.tell_trouble(client, server.broker_url(self._settings), trouble, lasts=lasts)
 
     def _run(self, runner: Runner, stop: threading.Event) -> None:
         if not self._begin(runner, stop):

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
-from ..broker import installation, protocol, server
+from ..broker import installation, presence, server
 from ..broker.ownership import check_free, served_by
 from ..host import locks
 from ..host.devices import devices_of
@@ -50,6 +50,7 @@ CHANGE_SILENCE = 1.0
 #: Settings that a scheduler reads only when it starts.
 READ_AT_START = {
     "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
+    "backups", "backup_every",
 }  # fmt: skip
 #: Seconds that ``penstock up`` waits for a scheduler to serve or to say why it does not.
 SOON = 5.0
@@ -161,8 +162,8 @@ def trouble_soon(settings: Settings) -> str | None:
     """The scheduler's reason for not serving, if it gives one within ``SOON``; otherwise None."""
     url, begun = server.broker_url(settings), time.monotonic()
     with server.connect(settings) as client:
-        while (past := time.monotonic() - begun) < SOON and not protocol.is_served(client, url):
-            if (words := protocol.trouble(client, url, within=past)) is not None:
+        while (past := time.monotonic() - begun) < SOON and not presence.is_served(client, url):
+            if (words := presence.trouble(client, url, within=past)) is not None:
                 return words
             time.sleep(0.05)
     return None
@@ -177,7 +178,7 @@ def is_served_by_others(settings: Settings) -> bool:
         return False
     with server.connect(settings) as client:
         if wanted(settings) is None:
-            return protocol.is_served(client, settings.broker)
+            return presence.is_served(client, settings.broker)
         return served_by(settings, client) is not None
 
 

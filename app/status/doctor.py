@@ -23,8 +23,8 @@ from ...profiling.counters.capabilities import Capability, capabilities
 from ...profiling.counters.energy import open_meters
 from ...profiling.devices.discovery import find
 from ...profiling.devices.nvml import NoNvml, open_nvml
+from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
-from ..broker import protocol, server
 from ..broker.dropped import counted
 from ..broker.ownership import Taken, check_free
 from ..host import locks, logs
@@ -198,14 +198,14 @@ def _broker(settings: Settings) -> Iterator[Finding]:
 
 def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
     """Keys in the broker that should not be there, and messages that were dropped as unusable."""
-    with protocol.answering(url):
+    with connection.answering(url):
         misplaced = protocol.misplaced(client)
         if protocol.INSTALLATION not in misplaced:
             key = protocol.command(client, "HGET", protocol.INSTALLATION, "key")
-            if key is not None and protocol.key_of(key) is None:
+            if key is not None and presence.key_of(key) is None:
                 misplaced[protocol.INSTALLATION] = "its signing key is damaged"
     for name, words in list(misplaced.items())[:SHOWN]:
-        yield Finding("broker's keys", "fail", f"{name}: {words}", protocol.MISPLACED_ADVICE)
+        yield Finding("broker's keys", "fail", f"{name}: {words}", connection.MISPLACED_ADVICE)
     dropped = counted(client, url)
     if dropped:
         shown = ", ".join(f"{n} of {place} ({check})" for (place, check), n in dropped.items())
@@ -243,11 +243,11 @@ def _trouble(settings: Settings, service: str) -> str | None:
     try:
         with server.connect(settings) as client:
             if service == "agent":
-                return protocol.ending(client, url)
+                return presence.ending(client, url)
             if service != "scheduler":
                 return None
             check_free(settings, client)
-            return protocol.trouble(client, url)
+            return presence.trouble(client, url)
     except Taken as error:
         return str(error)
     except BackendError:
@@ -308,10 +308,10 @@ def _store(settings: Settings) -> Iterator[Finding]:
         yield Finding(name, "ok", f"{mine}; made at the first run")
 
 
-def _installation(settings: Settings) -> tuple[protocol.Installation | None, bool]:
+def _installation(settings: Settings) -> tuple[presence.Installation | None, bool]:
     """The installation as the broker has it, and whether a scheduler serves it now."""
     if settings.broker is None and not locks.is_running(settings.run, server.NAME):
         return None, False
     url = server.broker_url(settings)
     with server.connect(settings) as client:
-        return protocol.fetch_installation(client, url), protocol.is_served(client, url)
+        return presence.fetch_installation(client, url), presence.is_served(client, url)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...profiling.base.errors import BackendError, PenstockError
 from ...scheduler.model.events import AttemptFailed, AttemptLost, Event
 from ...tasks.process.messages import Forged
-from ..broker import protocol
+from ..broker import connection, presence, protocol
 from ..broker.device_records import seen
 from ..broker.server import broker_url
 from ..host import locks, logs
@@ -113,7 +113,7 @@ class Lookout:
             # The scheduler would start the broker, so a missing broker is not the cause.
             return Services(scheduler=False, trouble=self._ends(self._revived() or ""))
         try:
-            with protocol.answering(broker_url(settings)):
+            with connection.answering(broker_url(settings)):
                 return self._asked()
         except PenstockError as error:
             return Services(broker=str(error))
@@ -130,10 +130,10 @@ class Lookout:
         """The services as a broker that answers describes them."""
         settings, url = self._settings, broker_url(self._settings)
         if self._redis is None:
-            self._redis = protocol.connect(url, timeout=PATIENCE)
+            self._redis = connection.connect(url, timeout=PATIENCE)
         client = self._redis
         client.set(_PROBE, 1, px=1000)
-        served, trouble = protocol.is_served(client, url), protocol.trouble(client, url)
+        served, trouble = presence.is_served(client, url), presence.trouble(client, url)
         pid = locks.pid_of(settings.run, "scheduler")
         if not served and trouble is None and pid is not None:
             log = settings.logs / "scheduler.log"
@@ -143,7 +143,7 @@ class Lookout:
         return Services(
             scheduler=served or pid is not None,
             trouble="" if served else trouble or "",
-            agent=self._agent() or protocol.ending(client, url) or "",
+            agent=self._agent() or presence.ending(client, url) or "",
             leaving=leaving,
         )
 

@@ -24,7 +24,7 @@ import redis
 
 from ...profiling.base.errors import BackendError
 from ...profiling.devices.device import Device
-from ..broker import protocol
+from ..broker import connection, protocol
 from ..broker.dropped import Dropped
 from .session import Session
 from .trainers import Slot, Trainer, TrainerGone
@@ -62,7 +62,7 @@ class Keeper(threading.Thread):
         self._lease_ms = lease_ms
         self._listener = listener
         # A broker that does not answer may delay the keeper for one beat, not for more.
-        self._client = protocol.connect(url, timeout=max(0.3, lease_ms / 3000))
+        self._client = connection.connect(url, timeout=max(0.3, lease_ms / 3000))
         self._dropped = Dropped()
         self._sessions: dict[str, Session] = {}
         self._idle: dict[int, tuple[Slot, Trainer]] = {}
@@ -134,7 +134,7 @@ class Keeper(threading.Thread):
         """
         device = self._device.name
         try:
-            with protocol.answering(self._url):
+            with connection.answering(self._url):
                 self._client.hset(protocol.DEVICES, device, self._record())
                 self._client.delete(protocol.alive_key(device))
         except BackendError as error:
@@ -213,9 +213,9 @@ class Keeper(threading.Thread):
         if not commands:
             return
         started = time.monotonic()
-        with protocol.answering(self._url):
+        with connection.answering(self._url):
             answers = protocol.execute(self._client, commands)
-            if any(map(protocol.is_wrong_type, answers)):
+            if any(map(connection.is_wrong_type, answers)):
                 self._dropped.mend(self._client)
                 self._dropped.count(self._client)
         for answer in answers:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...profiling.base.errors import BackendError
 from ...tasks.process.messages import Forged, SegmentTask, dumps, open_task, parse, seal
-from ..broker import protocol
+from ..broker import connection, presence, protocol
 from ..broker.dropped import Dropped
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Link:
     """A worker's connection to the broker. Its methods may be called from any thread."""
 
     def __init__(self, url: str) -> None:
-        self.client = protocol.connect(url)
+        self.client = connection.connect(url)
         self.url = url
         self.closing = threading.Event()
         self._key = b""
@@ -59,7 +59,7 @@ class Link:
             return open_task(self._key, text, mark)
 
     def installation_key(self) -> bytes:
-        installation = protocol.fetch_installation(self.client, self.url)
+        installation = presence.fetch_installation(self.client, self.url)
         if installation is None:
             raise BackendError("the broker serves no installation: no scheduler has opened it")
         return installation.key
@@ -76,7 +76,7 @@ class Link:
         def look() -> str:
             try:
                 where = (at["host"], at["port"])
-                with socket.create_connection(where, protocol.CONNECT_TIMEOUT) as way:
+                with socket.create_connection(where, connection.CONNECT_TIMEOUT) as way:
                     return str(way.getsockname()[0])
             except OSError as error:
                 raise redis.ConnectionError(str(error)) from error
@@ -170,7 +170,7 @@ class Link:
         pause = 0.02
         while True:
             try:
-                with protocol.answering(self.url):
+                with connection.answering(self.url):
                     return attempt()
             except BackendError as error:
                 if time.monotonic() > until or self.closing.wait(pause):

@@ -18,7 +18,7 @@ import redis
 
 from ...profiling.devices.device import KINDS
 from ...tasks.process.messages import Forged
-from ..broker import protocol
+from ..broker import connection
 from ..broker.dropped import Dropped
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _SLOT = re.compile(rf"(?:{'|'.join(KINDS)})\..+\.s[0-9]+")
 
 def _channel(channel: Any, url: str) -> Any:
     """A channel that drops what is no message, and acknowledges nothing: the ledger knows."""
-    dropped, client = Dropped(), protocol.connect(url)
+    dropped, client = Dropped(), connection.connect(url)
 
     class Channel(channel):  # type: ignore[misc]  # typed as far as it goes
         def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:
@@ -58,7 +58,7 @@ def _channel(channel: Any, url: str) -> Any:
             except Forged as error:
                 dropped.note("queues", where, error)
             except redis.ResponseError as error:
-                if not protocol.is_wrong_type(error):
+                if not connection.is_wrong_type(error):
                     raise
                 queues = self.active_queues
                 keys = [self._q_for_pri(queue, n) for n in self.priority_steps for queue in queues]

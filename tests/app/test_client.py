@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 from fake_scheduler import FakeScheduler
-from penstock.app.broker import client, protocol, server
+from penstock.app.broker import client, presence, protocol, server
 from penstock.app.broker.client import Client
 from penstock.app.broker.dropped import counted
 from penstock.app.host import locks
@@ -147,12 +147,12 @@ def test_what_was_refused_before_a_command_was_sent_may_be_mended_since(settings
     """It may be passing, too: then it is waited for."""
     with FakeScheduler(settings, deaf=1), server.connect(settings) as connection:
         url = server.broker_url(settings)
-        protocol.tell_trouble(connection, url, "damaged", lasts=True)
+        presence.tell_trouble(connection, url, "damaged", lasts=True)
         time.sleep(0.1)
         assert Client(settings).send("anything") == {"ok": True}
-        protocol.tell_trouble(connection, url, "the store is away", lasts=False)
-        assert protocol.trouble(connection, url, within=0.05) == "the store is away"
-        assert protocol.trouble(connection, url, within=0.05, lasting=True) is None
+        presence.tell_trouble(connection, url, "the store is away", lasts=False)
+        assert presence.trouble(connection, url, within=0.05) == "the store is away"
+        assert presence.trouble(connection, url, within=0.05, lasting=True) is None
 
 
 def _until(true, limit=10.0):

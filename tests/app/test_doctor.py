@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from penstock.app.broker import installation, protocol, server
+from penstock.app.broker import installation, presence, protocol, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.host import locks
 from penstock.app.host.settings import load
@@ -144,7 +144,7 @@ def test_a_scheduler_that_cannot_serve_fails_and_its_store_is_looked_at(settings
     assert "in use; these settings say file://" in in_use.what
     before.close()
     with server.connect(settings) as client, locks.hold(settings.run, "scheduler"):
-        protocol.tell_trouble(client, url, "no luck", lasts=False)
+        presence.tell_trouble(client, url, "no luck", lasts=False)
         found = findings(changed)
     assert found["scheduler"].grade == "fail"
     assert found["scheduler"].what.endswith("cannot serve: no luck")

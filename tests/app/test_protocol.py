@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from penstock.app.broker import protocol
+from penstock.app.broker import connection, presence, protocol
 from penstock.app.broker.protocol import BEAT, CLAIM, CUT, DISPATCH, REPORT, REVOKE, call
 from penstock.profiling.base.errors import BackendError
 from worker_bench import bench, client
@@ -162,5 +162,5 @@ def test_a_server_that_forgot_the_scripts_is_given_them_and_nothing_runs_twice(r
 def test_a_broker_that_does_not_answer_is_a_backend_error_without_its_password(tmp_path):
     url = f"redis+socket://user:secret@{tmp_path}/nobody.sock?virtual_host=0"
     with pytest.raises(BackendError, match=r"nobody\.sock") as caught:
-        protocol.fetch_installation(protocol.connect(url), url)
+        presence.fetch_installation(connection.connect(url), url)
     assert "secret" not in str(caught.value)

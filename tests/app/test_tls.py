@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 from flower.utils.broker import Broker
-from penstock.app.broker import protocol, server
+from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
 from penstock.app.status.doctor import diagnose
 from penstock.app.worker.celery import make_app
@@ -120,23 +120,23 @@ def test_without_it_both_refuse_and_what_to_do_is_said(port, tmp_path):
     unknown = url(port, password=":s3cret@")
     hint = r"not one that this machine knows.*\?ssl_ca_certs="
     with pytest.raises(BackendError, match=hint) as caught:
-        protocol.fetch_installation(protocol.connect(unknown), unknown)
+        presence.fetch_installation(connection.connect(unknown), unknown)
     settings = load(home=tmp_path, broker=unknown, devices="cpu:1x1")
     found = {finding.name: finding for finding in diagnose(settings)}["broker"]
     assert found.grade == "fail"
     assert re.search(hint, found.what)
     assert "s3cret" not in f"{caught.value} {found}"
     with (
-        make_app(unknown).connection_for_read() as connection,
+        make_app(unknown).connection_for_read() as made,
         pytest.raises(Exception, match="CERT"),
     ):
-        connection.ensure_connection(max_retries=1)
+        made.ensure_connection(max_retries=1)
 
 
 def test_a_name_that_is_not_in_the_certificate_is_refused_in_other_words(port, authority):
     other = url(port, authority / "ca.pem", host="localhost")
     with pytest.raises(BackendError, match="a name that is in its certificate") as caught:
-        protocol.fetch_installation(protocol.connect(other), other)
+        presence.fetch_installation(connection.connect(other), other)
     assert "ssl_ca_certs=/path" not in str(caught.value)
 
 
@@ -144,7 +144,7 @@ def test_a_ca_under_a_relative_path_is_refused(authority, monkeypatch):
     """Services have working folders of their own."""
     monkeypatch.chdir(authority)
     with pytest.raises(UsageError, match=r"ssl_ca_certs = 'ca\.pem' is refused.*an absolute path"):
-        protocol.connect("rediss://127.0.0.1:1/0?ssl_ca_certs=ca.pem")
+        connection.connect("rediss://127.0.0.1:1/0?ssl_ca_certs=ca.pem")
 
 
 def test_a_ca_that_is_not_there_is_refused_by_the_name_of_its_file(port, tmp_path):

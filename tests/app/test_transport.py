@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from penstock.app.broker import protocol
+from penstock.app.broker import presence, protocol
 from penstock.app.broker.dropped import counted
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import OpenAttempt, Orders
@@ -190,12 +190,12 @@ def test_a_damaged_fence_or_key_is_put_right_and_counted(at, redis):
     at.send("st-0001")
     assert redis.llen("cpu.n.0.s0") == 1
     redis.hset(protocol.INSTALLATION, "key", b"\xff no key")
-    assert protocol.fetch_installation(redis, at.url) is None
+    assert presence.fetch_installation(redis, at.url) is None
     assert at.transport.survey([]).boot
-    assert protocol.fetch_installation(redis, at.url).key == KEY
+    assert presence.fetch_installation(redis, at.url).key == KEY
     redis.hset(protocol.INSTALLATION, "key", "no key")
     at.transport.open()
-    assert protocol.fetch_installation(redis, at.url).key == KEY
+    assert presence.fetch_installation(redis, at.url).key == KEY
     at.transport.survey([])
     assert counted(redis, at.url) == {("attempts", "form"): 1, ("installation", "form"): 2}
 
@@ -208,13 +208,13 @@ def test_a_wiped_broker_is_noticed_and_the_streams_are_made_anew(at, redis):
     say(redis, {"n": 1})
     assert [m.body["n"] for m in at.transport.receive(1.0)] == [1]
     assert at.transport.survey([]).boot
-    assert protocol.fetch_installation(redis, at.url).key == KEY
+    assert presence.fetch_installation(redis, at.url).key == KEY
 
 
 def test_the_key_of_a_broker_outlives_schedulers(at, redis):
     other = RedisTransport(at.url, b"another key of thirty-two bytes.", store="file:///s")
     other.open()
-    installation = protocol.fetch_installation(redis, at.url)
+    installation = presence.fetch_installation(redis, at.url)
     assert (installation.key, installation.store) == (KEY, "file:///s")
     say(redis, {"n": 1})
     assert [m.body for m in other.receive(0.1)] == [{"n": 1}], "sealed by the broker's key"
@@ -321,9 +321,9 @@ def test_a_broker_serves_one_scheduler_at_a_time(at, redis):
     with pytest.raises(BackendError, match="HELD /a on one"):
         second.survey([])
     second.close()
-    assert protocol.is_served(redis, at.url), "by the first"
+    assert presence.is_served(redis, at.url), "by the first"
     first.close()
-    assert not protocol.is_served(redis, at.url)
+    assert not presence.is_served(redis, at.url)
     second = RedisTransport(at.url, KEY, owner="/b on two")
     second.open()
     second.close()
@@ -338,8 +338,8 @@ def test_a_broker_stays_its_owners_while_his_scheduler_is_down(at, redis):
     stranger = RedisTransport(at.url, b"x" * 32, owner="/b on two")
     with pytest.raises(BackendError, match=r"does not run now: /a on one.*DEL penstock:install"):
         stranger.open()
-    assert not protocol.is_served(redis, at.url)
-    assert protocol.fetch_installation(redis, at.url).owner == "/a on one"
+    assert not presence.is_served(redis, at.url)
+    assert presence.fetch_installation(redis, at.url).owner == "/a on one"
     RedisTransport(at.url, b"y" * 32, owner="/a on one").open()  # whose key file was deleted
     first.close()
     moved = RedisTransport(at.url, KEY, owner="/a on three")

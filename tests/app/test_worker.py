@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from installation import is_trainer
-from penstock.app.broker import protocol, server
+from penstock.app.broker import connection, protocol, server
 from penstock.app.broker.dropped import counted
 from penstock.app.broker.message import message
 from penstock.app.broker.sending import command_of
@@ -690,7 +690,7 @@ def test_the_user_that_the_docs_give_the_broker_may_do_all_that_is_needed(own):
     [report] = own.reports(1)
     assert report.body["kind"] == "returned"
     own.transport.carry_out(Orders(releases=[Release(id="1", cause=1, trial="st-0000")]))
-    with protocol.connect(url) as redis:
+    with connection.connect(url) as redis:
         assert protocol.misplaced(redis) == {}
         assert counted(redis, url) == {}
     own.transport.close()

@@ -9,8 +9,10 @@ import sys
 import time
 
 import penstock
+import psutil
 import pytest
 import users_objectives
+from installation import Installation
 from penstock import Float, UsageError, create_study, load_study
 from penstock.app.host import locks
 from penstock.app.services import services
@@ -23,6 +25,7 @@ DRIVER = """
 import time
 from pathlib import Path
 import penstock
+import psutil
 
 def objective(trial):
     x = trial.suggest_float("x", 0, 1)
@@ -235,3 +238,23 @@ def test_down_stops_everything_and_a_study_goes_on_with_the_next_up(site, gated,
     study.wait()
     rows = epochs(site, study.id)
     assert before < len(rows) == len(set(rows)) == 4 * 20
+
+
+def test_a_scheduler_whose_locks_file_is_gone_ends_and_another_one_takes_over(tmp_path):
+    site = Installation(tmp_path / "home", devices="cpu:1x1")
+    run = site.settings.run
+    try:
+        site.penstock("up")
+        before = psutil.Process(locks.pid_of(run, "scheduler"))
+        (run / "scheduler.lock").unlink()
+        site.until(lambda: not before.is_running(), 60, "the first one's end")
+        site.until(lambda: locks.pid_of(run, "scheduler"), 60, "another one")
+        assert locks.pid_of(run, "scheduler") != before.pid
+        log = site.settings.logs / "scheduler.log"
+        site.until(lambda: log.read_text().count("took up") == 2, 60, "its taking up")
+    finally:
+        site.penstock("down")
+    assert (
+        "the file of this scheduler's lock was put aside: ending"
+        in (site.settings.logs / "scheduler.log").read_text()
+    )

@@ -10,7 +10,7 @@ import pytest
 import users_objectives
 from installation import variables_of
 from penstock import create_study
-from penstock.app.broker import protocol, server
+from penstock.app.broker import presence, protocol, server
 from penstock.app.broker.message import message
 from penstock.app.ledger.codec import spec_from_json, spec_to_json
 from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps, seal
@@ -28,7 +28,7 @@ class Attacker:
         self.site = site
         self.client = client
         self.study = study
-        self.key = protocol.fetch_installation(client, "").key
+        self.key = presence.fetch_installation(client, "").key
         self.old = site.reader.epochs(study.id)[0]
 
     @property

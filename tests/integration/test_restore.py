@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from installation import Installation, serving, variables_of, working
 from penstock import Float, FullBudget, create_study
-from penstock.app.broker import protocol, server
+from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
 from users_trainables import Paced
 
@@ -70,10 +70,10 @@ def test_a_study_goes_on_from_an_older_ledger_as_if_the_newer_had_never_been(par
             if damaged.exists():
                 damaged.write_bytes(damaged.read_bytes().replace(b'"loss"', b'"lass"'))
         scheduler = site.start("scheduler")
-        with closing(protocol.connect(site.settings.broker)) as client:
-            site.until(lambda: protocol.trouble(client, ""), 60, "the scheduler refuses it")
-            client.delete(protocol.TROUBLE)  # as it is some seconds after it was told
-            words = site.until(lambda: protocol.trouble(client, ""), 15, "it says so again")
+        with closing(connection.connect(site.settings.broker)) as client:
+            site.until(lambda: presence.trouble(client, ""), 60, "the scheduler refuses it")
+            client.delete(presence.TROUBLE)  # as it is some seconds after it was told
+            words = site.until(lambda: presence.trouble(client, ""), 15, "it says so again")
         assert f"the ledger {file} is damaged: " in words
         assert "penstock restore" in words
         scheduler.send_signal(signal.SIGTERM)

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from installation import Installation
 from network import PASSWORD, tcp_broker
-from penstock.app.broker import protocol
+from penstock.app.broker import connection, presence
 
 pytestmark = pytest.mark.integration
 
@@ -47,8 +47,8 @@ def script(tmp_path):
 def up(site):
     """``penstock up``, and its scheduler serves."""
     site.penstock("up")
-    with protocol.connect(site.settings.broker) as client:
-        site.until(lambda: protocol.holder(client, site.settings.broker), what="a scheduler")
+    with connection.connect(site.settings.broker) as client:
+        site.until(lambda: presence.holder(client, site.settings.broker), what="a scheduler")
 
 
 def test_nobody_takes_a_broker_over_whose_scheduler_is_down(sites, script):

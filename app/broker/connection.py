@@ -1,0 +1,120 @@
+"""A client of the broker, and what its errors mean: it does not answer, or it refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from ...profiling.base.errors import BackendError, UsageError
+from ...profiling.base.urls import hide_password
+
+#: Seconds after which a command counts as unanswered by the broker.
+SOCKET_TIMEOUT = 5.0
+CONNECT_TIMEOUT = 2.0
+#: What to do about a value of the wrong type under a key.
+MISPLACED_ADVICE = (
+    "a running scheduler puts that right; `penstock up` starts one. Something else writes to this"
+    " broker: give Penstock one of its own"
+)
+
+
+def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
+    """A client of the broker at ``url`` (``redis://``, ``rediss://`` or ``redis+socket://``).
+
+    Connects on first use. ``timeout`` (seconds) bounds every answer. Safe to share between threads.
+    Raises UsageError if the URL names a file of certificates that does not exist here.
+    """
+    query = parse_qs(urlsplit(url).query)
+    for path in query.get("ssl_ca_certs", ()):
+        # The library would say "No such file", as if of the broker. The path must be absolute,
+        # because services have working folders of their own.
+        if not Path(path).is_file() or not Path(path).is_absolute():
+            allowed = "an absolute path of a file on this machine, in PEM format"
+            raise UsageError.refuse("ssl_ca_certs", path, allowed)
+    options: dict[str, Any] = {
+        "decode_responses": True,
+        # Invalid UTF-8 becomes text that matches no seal. Otherwise one such value in an answer
+        # would hide all that is good in it.
+        "encoding_errors": "surrogateescape",
+        "socket_timeout": timeout,
+        "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
+        # One immediate retry, for a connection that the server's restart has closed. Longer outages
+        # are for the callers, who know how long waiting makes sense.
+        "retry": Retry(NoBackoff(), 1),
+    }
+    if not url.startswith("redis+socket://"):
+        return redis.Redis.from_url(url, socket_keepalive=True, **options)
+    # kombu's form of a Unix socket's address, which redis-py does not accept.
+    parts = urlsplit(url)
+    database = query.get("virtual_host", ["0"])[0]
+    if not database.isdecimal():
+        raise UsageError.refuse("virtual_host", database, "the number of a database")
+    return redis.Redis(
+        unix_socket_path=unquote(parts.path),
+        db=int(database),
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        **options,
+    )
+
+
+@contextmanager
+def answering(url: str, key: str = "a key of ours") -> Iterator[None]:
+    """Turn errors of the broker into BackendError: which broker, why, and what to do.
+
+    Either the broker does not answer (the text contains no password), or it refuses. ``key`` is
+    the key that may hold a value of the wrong type.
+    """
+    try:
+        yield
+    except redis.ResponseError as error:
+        if not is_wrong_type(error):
+            raise BackendError(refusal(error)) from error
+        raise BackendError(
+            f"the broker at {hide_password(url)} holds a value of another type under {key}:"
+            f" {MISPLACED_ADVICE}"
+        ) from error
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        raise silent(url, error) from None
+
+
+def silent(url: str, error: Exception) -> BackendError:
+    """The error that the broker does not answer, with the reason and advice. No password."""
+    # The library's own text may contain the address as it was given.
+    why = re.sub(r"//\S*@", "//***@", str(error)) or type(error).__name__
+    if "mismatch, certificate is not valid for" in why:
+        why += ": call the broker by a name that is in its certificate"
+    elif "CERTIFICATE_VERIFY_FAILED" in why:
+        why += (
+            ": its certificate is not one that this machine knows. Name the file of the CA that"
+            " signed it in the URL: ?ssl_ca_certs=/path/to/ca.pem"
+        )
+    return BackendError(f"the broker at {hide_password(url)} does not answer: {why}")
+
+
+def is_wrong_type(answer: object) -> bool:
+    """Whether a command failed because of the type of the value under its key."""
+    return isinstance(answer, redis.ResponseError) and "WRONGTYPE" in str(answer)
+
+
+def refusal(error: redis.ResponseError) -> str:
+    """Say that the broker refuses a command, why, and what to do."""
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return f"the broker refuses a command ({error}): give its user the right to it"
+    if isinstance(error, redis.exceptions.OutOfMemoryError):
+        advice = "raise its maxmemory, or make room there"
+    elif isinstance(error, redis.exceptions.ReadOnlyError):
+        advice = "it is a replica: set PENSTOCK_BROKER to its primary"
+    elif str(error).startswith("MISCONF"):
+        advice = "it cannot write to its disk: make room there"
+    else:
+        return f"the broker refuses a command ({error}): penstock doctor looks at it"
+    return f"the broker refuses to be written to ({error}): {advice}"

@@ -1,0 +1,116 @@
+"""What is said on the broker: whose scheduler serves it, and why one or a worker does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from .connection import answering
+from .protocol import INSTALLATION, PREFIX, SCHEDULER
+
+#: What keeps a scheduler from serving this broker, in words. Expires unless it is repeated.
+TROUBLE = f"{PREFIX}trouble"
+#: The same, for what only a person can change.
+REFUSAL = f"{PREFIX}refusal"
+#: Why a worker ends each time it is started, as some node's agent said last.
+ENDING = f"{PREFIX}ending"
+#: Milliseconds for which a scheduler's trouble is known after it was reported.
+TROUBLE_MS = 5000
+#: The same for workers that end; longer than an agent waits before it starts one again.
+ENDING_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What a process learns from the broker: signing key, checkpoint store, who wrote it."""
+
+    key: bytes
+    store: str
+    boot: str
+    version: str
+    #: Whose scheduler wrote it; empty if an older version did.
+    owner: str
+
+
+def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
+    """The installation that this broker serves. None until a scheduler has opened the broker.
+
+    It outlives its scheduler (``is_served``). Raises BackendError if the broker does not answer.
+    """
+    with answering(url, INSTALLATION):
+        fields: Any = client.hgetall(INSTALLATION)
+    key = key_of(fields.get("key"))
+    # A damaged one is written anew by the scheduler at its next look.
+    if key is None or not fields.get("boot"):
+        return None
+    return Installation(
+        key,
+        fields.get("store", ""),
+        fields["boot"],
+        fields.get("version", ""),
+        fields.get("owner", ""),
+    )
+
+
+def key_of(text: str | None) -> bytes | None:
+    """The signing key as the broker has it; None if it is not a key."""
+    try:
+        return bytes.fromhex(text or "") or None
+    except ValueError:
+        return None
+
+
+def holder(client: redis.Redis, url: str) -> str | None:
+    """Whose scheduler serves the broker now: its folder and host. Errors as ``is_served``."""
+    with answering(url):
+        found: Any = client.get(SCHEDULER)
+    return None if found is None else str(found)
+
+
+def is_served(client: redis.Redis, url: str) -> bool:
+    """Whether a scheduler serves now. ``fetch_installation`` is up to date from then on.
+
+    Raises BackendError if the broker does not answer.
+    """
+    with answering(url):
+        return bool(client.exists(SCHEDULER))
+
+
+def tell_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) -> None:
+    """Tell clients why a scheduler does not serve. To be repeated within ``TROUBLE_MS``.
+
+    ``lasts``: only a person can end this. Raises BackendError if the broker does not answer.
+    """
+    with answering(url):
+        client.set(TROUBLE, words, px=TROUBLE_MS)
+        if lasts:
+            client.set(REFUSAL, words, px=TROUBLE_MS)
+
+
+def trouble(
+    client: redis.Redis, url: str, *, within: float = TROUBLE_MS / 1000, lasting: bool = False
+) -> str | None:
+    """What keeps a scheduler from serving, as reported in the last ``within`` seconds, or None.
+
+    ``lasting``: only what a person must change. Errors as ``tell_trouble``.
+    """
+    key = REFUSAL if lasting else TROUBLE
+    with answering(url, key):
+        left: Any = client.pttl(key)
+        found: Any = client.get(key)
+    return None if found is None or left < TROUBLE_MS - 1000 * within else str(found)
+
+
+def tell_ending(client: redis.Redis, url: str, words: str) -> None:
+    """Tell clients that a worker ends each time it is started. Errors as ``is_served``."""
+    with answering(url):
+        client.set(ENDING, words, px=ENDING_MS)
+
+
+def ending(client: redis.Redis, url: str) -> str | None:
+    """Why workers do not stay. None if no agent reports that. Errors as ``is_served``."""
+    with answering(url, ENDING):
+        found: Any = client.get(ENDING)
+    return None if found is None else str(found)
