@@ -36,6 +36,11 @@ class StudyPlan:
     #: Set only by an Optuna ``GridSampler``, which brings its own space.
     space: Space | None = None
 
+    @property
+    def directions(self) -> list[str]:
+        """``minimize`` or ``maximize``, one per objective."""
+        return [self.direction, *(each.direction for each in self.further)]
+
     @classmethod
     def of(cls, spec: StudySpec) -> StudyPlan:
         """The plan from which ``spec`` was made."""

@@ -24,7 +24,7 @@ class AskedTrial:
 
 
 class AskableStudy(ReadableStudy):
-    """A handle with ``ask`` and ``tell``."""
+    """A study with ``ask`` and ``tell``."""
 
     @to_the_user
     def ask(self, space: Mapping[str, Any] | None = None) -> AskedTrial:
@@ -33,15 +33,15 @@ class AskableStudy(ReadableStudy):
         The first call submits the study over ``space``; later calls need none.
         """
         refuse_in_trainer("ask()")
-        if self._spec is None:
-            spec = make_asked_spec(self._plan, self.id, self.study_name, space)
-            spec = self._warmed(spec)
-            self._reach().submit(spec, self._wishes(spec))
-            self._spec, self._enqueued = spec, []
-            self._note_submitted()
-        elif space is not None and parse_space(space) != self._spec.space:
+        if self._handle.spec is None:
+            spec = make_asked_spec(self._handle.plan, self.id, self.study_name, space)
+            spec = self._handle.warmed(spec)
+            self._handle.reach().submit(spec, self._handle.wishes(spec))
+            self._handle.spec, self._handle.enqueued = spec, []
+            self._handle.note_submitted()
+        elif space is not None and parse_space(space) != self._handle.spec.space:
             raise UsageError(f"study {self.study_name} was begun over another space")
-        number, params = self._reach().ask(self.id)
+        number, params = self._handle.reach().ask(self.id)
         return AskedTrial(number, params)
 
     @to_the_user
@@ -49,17 +49,19 @@ class AskableStudy(ReadableStudy):
         self, trial: AskedTrial | int, value: float | None = None, *, state: Any = None
     ) -> None:
         """Report the result of a trial that was asked for: its value, or ``state="fail"``."""
-        self._submitted()
+        self._handle.check_submitted()
         number = whole("trial", trial.number if isinstance(trial, AskedTrial) else trial, low=0)
         failed = state is not None
         if failed and str(getattr(state, "name", state)).lower() != "fail":
             raise UsageError.refuse("state", state, "'fail', or None with a value")
         if failed == (value is not None):
             raise UsageError.refuse("value", value, "a finite number, or none with state='fail'")
-        self._reach().tell(self.id, number, None if value is None else finite("value", value))
+        self._handle.reach().tell(
+            self.id, number, None if value is None else finite("value", value)
+        )
 
     @to_the_user
     def close(self) -> None:
         """End an ask-and-tell study; trials without a result end as cancelled."""
-        self._submitted()
-        self._reach().close(self.id)
+        self._handle.check_submitted()
+        self._handle.reach().close(self.id)

@@ -1,4 +1,4 @@
-"""The handle behind a ``Study``: its identity, its ledger reader and its command client."""
+"""What stands behind a ``Study``: its identity, its ledger's reader and its client for commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ...profiling.base.errors import UsageError
 from ...scheduler.model.study import Observation, Params, StudySpec
 from ...tasks.process.lifeline import MARK_VARIABLE
 from ..host.settings import Settings
-from ..host.tracebacks import to_the_user
 from ..spec.plan import StudyPlan
 from ..spec.space import check_params
 from ..spec.warm_start import fitting
@@ -29,7 +28,7 @@ SUBMITTED: ContextVar[list[StudyHandle] | None] = ContextVar("SUBMITTED", defaul
 
 
 class StudyHandle:
-    """A study, submitted or about to be: ``study_name`` and ``id`` name it."""
+    """A study, submitted or about to be. ``spec`` is None until it is submitted."""
 
     def __init__(
         self,
@@ -41,80 +40,62 @@ class StudyHandle:
     ) -> None:
         self.study_name = study_name
         self.id = study_id
-        self._plan = plan
-        self._settings = settings
-        self._spec = spec
-        self._enqueued: list[Params] = []
-        self._observed: list[Observation] = []
+        self.plan = plan
+        self.settings = settings
+        self.spec = spec
+        self.enqueued: list[Params] = []
+        self.observed: list[Observation] = []
         self._kept: tuple[Reader, Results] | None = None
 
-    def __repr__(self) -> str:
-        return f"Study({self.study_name!r}, id={self.id!r}, directions={self.directions!r})"
-
-    @property
-    def directions(self) -> list[str]:
-        """``minimize`` or ``maximize``, one per objective."""
-        return [self._plan.direction, *(each.direction for each in self._plan.further)]
-
-    @property
-    @to_the_user
-    def direction(self) -> str:
-        """The direction of the only objective. UsageError (a RuntimeError) if there are several."""
-        if len(self.directions) > 1:
-            from ..optuna_bridge.frozen_trials import SeveralObjectives
-
-            raise SeveralObjectives("a study of several objectives has directions")
-        return self.directions[0]
-
-    def _submitted(self) -> None:
-        if self._spec is None:
+    def check_submitted(self) -> None:
+        if self.spec is None:
             raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
 
-    def _note_submitted(self) -> None:
+    def note_submitted(self) -> None:
         submitted = SUBMITTED.get()
         if submitted is not None:
             submitted.append(self)
 
-    def _client(self) -> Client:
+    def client(self) -> Client:
         from ..broker.client import Client
 
-        return Client(self._settings)
+        return Client(self.settings)
 
-    def _reach(self) -> Client:
+    def reach(self) -> Client:
         """The client for commands, once services run to answer them. They stop when long idle."""
         from ..host.locks import is_running
 
-        if not is_running(self._settings.run, "scheduler"):
-            self._ensure_up(None)
-        return self._client()
+        if not is_running(self.settings.run, "scheduler"):
+            self.ensure_up(None)
+        return self.client()
 
-    def _reading(self) -> tuple[Reader, Results]:
+    def reading(self) -> tuple[Reader, Results]:
         if self._kept is None:
             from ..optuna_bridge.frozen_trials import Results
             from ..services.ledger_location import ledger_reader
 
-            reader = ledger_reader(self._settings)
+            reader = ledger_reader(self.settings)
             self._kept = (reader, Results(reader, self.id))
         return self._kept
 
-    def _ensure_up(self, devices: str | None) -> None:
+    def ensure_up(self, devices: str | None) -> None:
         from ..services.services import agent_of, ensure_up, is_served_by_others
 
-        if not is_served_by_others(self._settings):
-            ensure_up(self._settings, devices)
+        if not is_served_by_others(self.settings):
+            ensure_up(self.settings, devices)
         elif devices is not None:
-            ensure_up(self._settings, devices, services=(agent_of(devices),))
+            ensure_up(self.settings, devices, services=(agent_of(devices),))
 
-    def _warmed(self, spec: StudySpec) -> StudySpec:
+    def warmed(self, spec: StudySpec) -> StudySpec:
         """``spec`` with the copied observations that fit its space."""
-        if self._observed and spec.further:
+        if self.observed and spec.further:
             raise UsageError.refuse("warm_start", "results", "none with several objectives")
-        known = fitting(self._observed, spec.space, spec.conditions)
+        known = fitting(self.observed, spec.space, spec.conditions)
         return replace(spec, observations=known)
 
-    def _wishes(self, spec: StudySpec) -> list[Params]:
+    def wishes(self, spec: StudySpec) -> list[Params]:
         """The configurations enqueued before submission, in the order of the space."""
-        return [check_params(spec.space, dict(each), spec.conditions) for each in self._enqueued]
+        return [check_params(spec.space, dict(each), spec.conditions) for each in self.enqueued]
 
 
 def in_trainer() -> bool:

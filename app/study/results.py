@@ -6,7 +6,10 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import StudySpec
+from ..host.settings import Settings
 from ..host.tracebacks import to_the_user
+from ..spec.plan import StudyPlan
 from ..spec.warm_start import shown
 from .handle import StudyHandle
 
@@ -16,15 +19,51 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-class ReadableStudy(StudyHandle):
-    """A handle that reads results."""
+class ReadableStudy:
+    """A study that gives its results. ``study_name`` and ``id`` name it."""
+
+    def __init__(
+        self,
+        plan: StudyPlan,
+        study_name: str,
+        study_id: str,
+        settings: Settings,
+        spec: StudySpec | None = None,
+    ) -> None:
+        self._handle = StudyHandle(plan, study_name, study_id, settings, spec)
+
+    def __repr__(self) -> str:
+        return f"Study({self.study_name!r}, id={self.id!r}, directions={self.directions!r})"
+
+    @property
+    def study_name(self) -> str:
+        return self._handle.study_name
+
+    @property
+    def id(self) -> str:
+        return self._handle.id
+
+    @property
+    def directions(self) -> list[str]:
+        """``minimize`` or ``maximize``, one per objective."""
+        return self._handle.plan.directions
+
+    @property
+    @to_the_user
+    def direction(self) -> str:
+        """The direction of the only objective. UsageError (a RuntimeError) if there are several."""
+        if len(self.directions) > 1:
+            from ..optuna_bridge.frozen_trials import SeveralObjectives
+
+            raise SeveralObjectives("a study of several objectives has directions")
+        return self.directions[0]
 
     @property
     @to_the_user
     def status(self) -> str:
         """``running``, ``paused``, ``complete``, ``cancelled`` or ``failed``."""
-        self._submitted()
-        return self._reading()[0].study(self.id).status
+        self._handle.check_submitted()
+        return self._handle.reading()[0].study(self.id).status
 
     @property
     def trials(self) -> list[FrozenTrial]:
@@ -41,18 +80,18 @@ class ReadableStudy(StudyHandle):
 
         They are always copies, whatever ``deepcopy`` says.
         """
-        if self._spec is None:
+        if self._handle.spec is None:
             return []
-        found = self._reading()[1].trials()
+        found = self._handle.reading()[1].trials()
         return [trial for trial in found if states is None or trial.state in states]
 
     @property
     @to_the_user
     def copied_trials(self) -> list[FrozenTrial]:
         """The results that the sampler was given; ``user_attrs["source"]`` names their origin."""
-        self._submitted()
-        assert self._spec is not None
-        return shown(self._spec, self._reading()[1].space())
+        self._handle.check_submitted()
+        assert self._handle.spec is not None
+        return shown(self._handle.spec, self._handle.reading()[1].space())
 
     @property
     @to_the_user
@@ -96,9 +135,9 @@ class ReadableStudy(StudyHandle):
         """
         from ..optuna_bridge.importances import LEAST, importances
 
-        self._submitted()
-        assert self._spec is not None
-        found = importances(self.get_trials(), self._spec.strategy)
+        self._handle.check_submitted()
+        assert self._handle.spec is not None
+        found = importances(self.get_trials(), self._handle.spec.strategy)
         if found is None:
             raise UsageError(
                 f"importances need {LEAST} trials with results after the same epoch, that differ"

@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 
 class Study(AskableStudy):
-    """A study, submitted or about to be. Made by ``create_study`` and ``load_study``.
-
-    ``study_name`` and ``id`` name it.
-    """
+    """A study, submitted or about to be. Made by ``create_study`` and ``load_study``."""
 
     @to_the_user
     def optimize(
@@ -84,7 +81,7 @@ class Study(AskableStudy):
         for log in logs:
             log.check()
         if not DETACH.get():
-            self._reading()  # raises before anything starts if the ledger is elsewhere
+            self._handle.reading()  # raises before anything starts if the ledger is elsewhere
         self.submit(func, space, n_trials, devices=devices)
         if DETACH.get():
             return
@@ -116,30 +113,31 @@ class Study(AskableStudy):
         ``n_trials`` it goes on to so many in all.
         """
         refuse_in_trainer("optimize() and submit()")
-        spec = make_spec(self._plan, self.id, self.study_name, func, space, n_trials)
-        changed = [] if self._spec is None else differences(self._spec, spec)
+        spec = make_spec(self._handle.plan, self.id, self.study_name, func, space, n_trials)
+        changed = [] if self._handle.spec is None else differences(self._handle.spec, spec)
         if changed:
             raise UsageError(
                 f"study {self.study_name} was submitted before and cannot be changed"
                 f" ({'; '.join(changed)}): give the new one another study_name"
             )
-        if self._spec is not None and spec.n_trials <= self._spec.n_trials:
-            spec = replace(spec, n_trials=self._spec.n_trials)  # it was extended since
-        if self._spec is not None:
-            spec = replace(spec, observations=self._spec.observations)
+        if self._handle.spec is not None and spec.n_trials <= self._handle.spec.n_trials:
+            spec = replace(spec, n_trials=self._handle.spec.n_trials)  # it was extended since
+        if self._handle.spec is not None:
+            spec = replace(spec, observations=self._handle.spec.observations)
         else:
-            spec = self._warmed(spec)
-        wishes = self._wishes(spec)
+            spec = self._handle.warmed(spec)
+        wishes = self._handle.wishes(spec)
         if len(wishes) > spec.n_trials:
             allowed = f"at least the {len(wishes)} configurations that were enqueued"
             raise UsageError.refuse("n_trials", n_trials, allowed)
-        if spec.energy_weight and self._settings.broker is None:
-            here = metered(devices_of(self._settings, devices), self._settings.powercap)
+        settings = self._handle.settings
+        if spec.energy_weight and settings.broker is None:
+            here = metered(devices_of(settings, devices), settings.powercap)
             check_metered(spec.energy_weight, here)
-        self._ensure_up(devices)
+        self._handle.ensure_up(devices)
         self._send(spec, wishes)
-        self._spec, self._enqueued = spec, []
-        self._note_submitted()
+        self._handle.spec, self._handle.enqueued = spec, []
+        self._handle.note_submitted()
 
     @to_the_user
     def wait(
@@ -149,14 +147,14 @@ class Study(AskableStudy):
 
         ``callbacks`` as of ``optimize``, told of what has happened before, too.
         """
-        self._submitted()
+        self._handle.check_submitted()
         self._watch(*_sorted(callbacks), timeout=timeout, show=False)
 
     @to_the_user
     def cancel(self) -> None:
         """Stop the study. What has run stays; trials at work end as cancelled."""
-        self._submitted()
-        self._reach().cancel(self.id)
+        self._handle.check_submitted()
+        self._handle.reach().cancel(self.id)
 
     @to_the_user
     def stop(self) -> None:
@@ -176,14 +174,14 @@ class Study(AskableStudy):
     @to_the_user
     def pause(self) -> None:
         """Release its devices: running trials end their epoch and wait until ``resume``."""
-        self._submitted()
-        self._reach().pause(self.id)
+        self._handle.check_submitted()
+        self._handle.reach().pause(self.id)
 
     @to_the_user
     def resume(self) -> None:
         """Continue a paused study."""
-        self._submitted()
-        self._reach().resume(self.id)
+        self._handle.check_submitted()
+        self._handle.reach().resume(self.id)
 
     @to_the_user
     def extend(self, *, by: int | None = None, to: int | None = None) -> None:
@@ -192,26 +190,26 @@ class Study(AskableStudy):
         The sampler knows the existing trials. With ASHA and the stopping rules old and new trials
         compete. With the other strategies the new trials are a run of their own.
         """
-        self._submitted()
+        self._handle.check_submitted()
         if (by is None) == (to is None):
             raise UsageError("extend() takes by=, how many more trials, or to=, how many in all")
         for field, value in (("by", by), ("to", to)):
             if value is not None:
                 whole(field, value, low=1)
-        n_trials = self._reach().extend(self.id, by=by, to=to)
-        assert self._spec is not None
-        self._spec = replace(self._spec, n_trials=n_trials)
+        n_trials = self._handle.reach().extend(self.id, by=by, to=to)
+        assert self._handle.spec is not None
+        self._handle.spec = replace(self._handle.spec, n_trials=n_trials)
 
     @to_the_user
     def enqueue_trial(self, params: Mapping[str, Any]) -> None:
         """Try this configuration next; missing names are drawn. It counts in ``n_trials``."""
-        spec = self._spec
-        space, conditions = (spec.space, spec.conditions) if spec else (self._plan.space, ())
+        spec = self._handle.spec
+        space, conditions = (spec.space, spec.conditions) if spec else (self._handle.plan.space, ())
         checked = check_params(space, params, conditions)
         if spec is None:
-            self._enqueued.append(checked)
+            self._handle.enqueued.append(checked)
         else:
-            self._reach().enqueue(self.id, checked)
+            self._handle.reach().enqueue(self.id, checked)
 
     @to_the_user
     def add_trial(
@@ -229,19 +227,19 @@ class Study(AskableStudy):
         self._learn(of_frozen(trials, source), "add_trials()")
 
     def _learn_from(self, study: Any) -> None:
-        self._observed += of_study(study, self.direction)
+        self._handle.observed += of_study(study, self.direction)
 
     def _learn(self, results: Sequence[Observation], what: str) -> None:
         """Add ``results``. A script that runs again may give those that the study already has."""
-        if self._spec is not None:
-            known = fitting(results, self._spec.space, self._spec.conditions)
-            if not set(known) <= set(self._spec.observations):
+        if self._handle.spec is not None:
+            known = fitting(results, self._handle.spec.space, self._handle.spec.conditions)
+            if not set(known) <= set(self._handle.spec.observations):
                 raise UsageError(
                     f"{what} is for a study that was not submitted yet, and {self.study_name} was:"
                     f" make a new one with warm_start={self.study_name!r} and add them there"
                 )
             return
-        self._observed += results
+        self._handle.observed += results
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -259,14 +257,15 @@ class Study(AskableStudy):
         from ..status.lookout import Lookout
         from ..views.live import follow
 
-        reader, results = self._reading()
+        reader, results = self._handle.reading()
 
         def tell(row: TrialRow) -> None:
             for callback in heard:
                 callback(self, results.trial(row))
 
+        settings = self._handle.settings
         # A watcher also revives the services that the study needs.
-        with closing(Feed(logs, self._settings.run)) as feed, Reviver(self._settings) as reviver:
+        with closing(Feed(logs, settings.run)) as feed, Reviver(settings) as reviver:
             return follow(
                 reader,
                 self.id,
@@ -275,18 +274,18 @@ class Study(AskableStudy):
                 show=show,
                 timeout=timeout,
                 at_timeout=at_timeout,
-                why=Lookout(self._settings, reader, reviver.trouble).look,
+                why=Lookout(settings, reader, reviver.trouble).look,
             )
 
     def _send(self, spec: StudySpec, wishes: Sequence[Params]) -> None:
-        client = self._client()
-        if self._spec is None:
+        client = self._handle.client()
+        if self._handle.spec is None:
             client.submit(spec, wishes)
-        elif spec.n_trials > self._spec.n_trials:
+        elif spec.n_trials > self._handle.spec.n_trials:
             client.extend(self.id, to=spec.n_trials, code=spec.code)
 
     def _failure(self, row: StudyRow) -> TrialFailed:
-        rows = self._reading()[0].trials(self.id)
+        rows = self._handle.reading()[0].trials(self.id)
         failed = [trial for trial in rows if trial.failure_kind]
         ending = [trial for trial in failed if trial.failure_kind in ENDS_STUDY]
         words = f"no trial of {self.study_name} succeeded"

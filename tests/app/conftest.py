@@ -6,10 +6,10 @@ from itertools import count
 
 import psycopg
 import pytest
-from penstock import Study
 from penstock.app.broker import server as broker
 from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
+from penstock.app.study.handle import StudyHandle
 from penstock.app.views import live
 from penstock.benchmarks._postgres import find_binaries, server
 from system import missing
@@ -71,5 +71,5 @@ def settings(tmp_path, monkeypatch):
 def started(monkeypatch):
     """The devices that services were asked to be up for."""
     asked = []
-    monkeypatch.setattr(Study, "_ensure_up", lambda _, devices: asked.append(devices))
+    monkeypatch.setattr(StudyHandle, "ensure_up", lambda _, devices: asked.append(devices))
     return asked

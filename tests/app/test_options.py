@@ -143,8 +143,8 @@ def test_the_new_form_that_is_shown_is_taken(settings):
         create_study(**old)
     _, _, new = str(refusal.value).partition(": now ")
     study = eval(new, {"create_study": create_study, "penstock": penstock})
-    assert study._plan.limits == Limits(60.0, 2, 3)
-    assert study._plan.system == SystemTuning("tune", ("threads",), 0.5, "bandit")
+    assert study._handle.plan.limits == Limits(60.0, 2, 3)
+    assert study._handle.plan.system == SystemTuning("tune", ("threads",), 0.5, "bandit")
 
 
 def test_what_is_no_option_is_a_type_error_as_of_every_function():

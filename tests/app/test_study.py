@@ -322,7 +322,7 @@ def test_a_detached_optimize_submits_and_returns(settings, started):
             study = create_study(**GRID)
             quiet(study, SPACE)
             assert study.status == "running"
-            assert SUBMITTED.get() == [study]
+            assert [each.id for each in SUBMITTED.get()] == [study.id]
     finally:
         DETACH.reset(detached)
         SUBMITTED.reset(noted)

@@ -27,7 +27,7 @@ from penstock.app.spec.space import (
     parameter,
     parse_space,
 )
-from penstock.app.study.study import Study
+from penstock.app.study.handle import StudyHandle
 from penstock.app.study.study_file import run_study_file
 from penstock.profiling.base.errors import PenstockError, UsageError
 from penstock.profiling.devices.discovery import Gpu, Machine, find
@@ -114,7 +114,7 @@ def test_a_plain_value_of_yaml_that_is_none_is_refused(tmp_path, text):
     examples=2 * EXAMPLES,
 )
 def test_a_study_file_is_refused_where_it_cannot_be(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(Study, "_ensure_up", lambda *_: pytest.fail("it would run"))
+    monkeypatch.setattr(StudyHandle, "ensure_up", lambda *_: pytest.fail("it would run"))
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     file = written(tmp_path, "study.yaml", content)
     with in_time(), pytest.raises(PenstockError):

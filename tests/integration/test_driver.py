@@ -9,7 +9,6 @@ import sys
 import time
 
 import penstock
-import psutil
 import pytest
 import users_objectives
 from installation import Installation
