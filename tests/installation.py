@@ -31,7 +31,13 @@ class Installation:
     def __init__(self, home: Path, *, inside: Sequence[str] = (), **settings) -> None:
         """``inside`` is put before each command: how to enter the namespaces that it runs in."""
         self.inside = inside
-        quick = {"devices": TWO_SLOTS, "lease_ms": 1500, "claim_timeout": 3.0, "idle_stop": 600.0}
+        quick = {
+            "devices": TWO_SLOTS,
+            "lease_ms": 1500,
+            "claim_timeout": 3.0,
+            "idle_stop": 600.0,
+            "preload": "nothing",
+        }
         self.settings = load(home=home, **quick | settings)
         self.reader = Reader(self.settings.ledger_url)
 

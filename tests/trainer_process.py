@@ -57,7 +57,7 @@ def known(trainer, heard):
 class TrainerProcess:
     """``python -m penstock.tasks.trainer`` as a worker starts it."""
 
-    def __init__(self, log: Path, threads: int = 1) -> None:
+    def __init__(self, log: Path, threads: int = 1, *, preload: bool = False) -> None:
         self.log = log
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))
@@ -71,7 +71,8 @@ class TrainerProcess:
                     "PENSTOCK_TRAINER_LISTEN": str(listening.fileno()),
                     "PENSTOCK_TRAINER_IDENTITY": self.identity,
                     "OMP_NUM_THREADS": str(threads),
-                },
+                }
+                | ({"PENSTOCK_TRAINER_PRELOAD": "torch"} if preload else {}),
                 pass_fds=[theirs.fileno(), listening.fileno()],
                 stdout=output,
                 stderr=output,

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -128,6 +128,7 @@ class Settings(BaseSettings):
     powercap: Annotated[Path, AfterValidator(_absolute)] = Field(
         default=Path("/sys/class/powercap"), description="the folder of Linux' powercap zones"
     )
+    preload: Literal["torch", "nothing"] = Field(default="torch", description="torch or nothing")
     log_limit: int = Field(
         default=10_000_000, ge=1 << 16, le=10**12, description="65536 to 1e12 bytes, of each log"
     )

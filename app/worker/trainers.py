@@ -40,6 +40,8 @@ IDENTITY_VARIABLE = "PENSTOCK_TRAINER_IDENTITY"
 UNCAUGHT = 1
 #: The folder of powercap zones; not set if the device's energy is not measured.
 POWERCAP_VARIABLE = "PENSTOCK_TRAINER_POWERCAP"
+#: Set if the trainer imports torch as soon as it has no work.
+PRELOAD_VARIABLE = "PENSTOCK_TRAINER_PRELOAD"
 COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.trainer")
 #: How many studies of functions keep a trainer in a slot. The least recently used is closed.
 STUDIES_KEPT = 4
@@ -105,8 +107,13 @@ class Trainer:
         output: Path,
         address: str,
         powercap: Path | None = None,
+        *,
+        preload: bool = False,
     ) -> None:
-        """The trainer measures its energy with the meters in ``powercap``. None: not at all."""
+        """The trainer measures its energy with the meters in ``powercap``. None: not at all.
+
+        With ``preload`` it imports torch as soon as it has no work.
+        """
         ours, theirs = socket.socketpair()
         # With each message the kernel says which process sent it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -122,6 +129,8 @@ class Trainer:
             }
             if powercap is not None:
                 variables[POWERCAP_VARIABLE] = str(powercap)
+            if preload:
+                variables[PRELOAD_VARIABLE] = "torch"
             self._process = launcher.start(
                 COMMAND,
                 variables={**environment(device), **variables},
@@ -284,12 +293,14 @@ class Slot:
         address: str,
         *,
         powercap: Path | None = None,
+        preload: bool = False,
     ) -> None:
         """``address`` is where trainers of other slots and nodes reach this node's.
 
-        ``powercap``: as for ``Trainer``.
+        ``powercap`` and ``preload``: as for ``Trainer``.
         """
         self._launcher = launcher
+        self._preload = preload
         self._powercap = powercap
         self.device = device
         self.address = address
@@ -303,7 +314,12 @@ class Slot:
         trainer = self._trainers.get(name)
         if trainer is None:
             trainer = Trainer(
-                self._launcher, self.device, self.output, self.address, self._powercap
+                self._launcher,
+                self.device,
+                self.output,
+                self.address,
+                self._powercap,
+                preload=self._preload,
             )
             self._trainers[name] = trainer
         self._trainers.move_to_end(name)

@@ -58,7 +58,15 @@ class Worker:
         powercap = None if device.unmetered else settings.powercap
         self._launcher = Launcher()
         slots = [
-            Slot(self._launcher, device, i, settings.logs, address, powercap=powercap)
+            Slot(
+                self._launcher,
+                device,
+                i,
+                settings.logs,
+                address,
+                powercap=powercap,
+                preload=settings.preload == "torch",
+            )
             for i in range(device.slots)
         ]
         self._slots = {slot.queue: slot for slot in slots}

@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from ..contracts.objective import Objectives
     from .segment import Segments
 
-#: A trainer that has had no work for this long (seconds) after its start imports torch. Trainers of
-#: functions are started for a waiting segment, shared trainers ahead of need.
+#: A trainer that is told to import torch ahead of need does so when it has had no work for so long
+#: (seconds) after its start. Trainers of functions are started for a waiting segment.
 IDLE = 0.2
 
 
 class TrainerProcess:
     """Runs what the pipe brings, one thing at a time."""
 
-    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket) -> None:
+    def __init__(self, pipe: Pipe, identity: str, listen: socket.socket, *, preload: bool) -> None:
         """Other trainers know this one as ``identity``, and reach it at ``listen``."""
         self._pipe = pipe
         self._identity = identity
@@ -58,6 +58,7 @@ class TrainerProcess:
         self._objectives: Objectives | None = None
         self._functions: EpochFunctions | None = None
         self._segments: Segments | None = None
+        self._preloads = preload
         self._preload = threading.Thread(target=_import_torch, name="preload", daemon=True)
 
     def serve(self) -> None:
@@ -65,7 +66,7 @@ class TrainerProcess:
         self._pipe.listen()
         self._pipe.say("ready")
         try:
-            work = self._pipe.inbox.get(timeout=IDLE)
+            work = self._pipe.inbox.get(timeout=IDLE if self._preloads else None)
         except queue.Empty:
             self._preload.start()
             work = self._pipe.inbox.get()
@@ -221,8 +222,9 @@ def main() -> None:
         gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or None
         metering = Metering.start(gpu, Path(powercap))
     identity = os.environ.pop("PENSTOCK_TRAINER_IDENTITY")
+    preload = os.environ.pop("PENSTOCK_TRAINER_PRELOAD", None) is not None
     with ending_with_us():
-        TrainerProcess(Pipe(pipe, metering), identity, listen).serve()
+        TrainerProcess(Pipe(pipe, metering), identity, listen, preload=preload).serve()
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ def until(holds, seconds=20):
 @pytest.fixture
 def settings(tmp_path):
     core = sorted(os.sched_getaffinity(0))[0]
-    settings = load(home=tmp_path / "home", devices="cpu:1x1", node="here", lease_ms=1500)
+    settings = load(
+        home=tmp_path / "home", devices="cpu:1x1", node="here", lease_ms=1500, preload="nothing"
+    )
     settings.ensure_home()
     server.start(settings)
     yield settings

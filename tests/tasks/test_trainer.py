@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,18 @@ def test_an_empty_epoch_is_reported_at_once_and_needs_no_code(trainer):
         "memory": 0,
         "joules": None,
     }
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_torch_is_imported_ahead_of_need_where_that_is_told(tmp_path, preload):
+    with TrainerProcess(tmp_path / "log", preload=preload) as trainer:
+        mapped = Path(f"/proc/{trainer.process.pid}/maps")
+        deadline = time.monotonic() + (PATIENCE if preload else 1.0)
+        while "libtorch" not in mapped.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert ("libtorch" in mapped.read_text()) is preload
+        heard = trainer.carry_out(segment(trainees.Small))
+        assert epochs(heard) == [(1, True)], "while the import is under way, too"
 
 
 def test_a_trainer_ends_when_its_pipe_closes_even_in_the_middle_of_training(tmp_path):
