@@ -6,6 +6,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# The tests start some thousand processes: each would compile Penstock anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Threads that spin while they wait hold the core that another test's processes need.
+test quick: export OMP_WAIT_POLICY := passive
 # What says most within a minute: the core, the models, the map of the house.
 QUICK := tests/scheduler tests/profiling tests/test_house.py
 
