@@ -21,7 +21,7 @@ from typing import cast
 
 from ..model.decisions import AskPlan, Member
 from ..model.events import PolicyChosen
-from ..model.snapshot import Candidate, Plan, Snapshot, fault, steady
+from ..model.snapshot import Candidate, Plan, Snapshot, find_fault, steady
 from ..model.study import shards_of
 from ..model.trial import Trial
 from ..policies.registry import find_policy, is_plugin
@@ -96,7 +96,7 @@ class Planning:
         """
         state = self._state
         for (_, snapshot), plan in zip(snapshots, plans, strict=True):
-            if wrong := fault(snapshot, plan):
+            if wrong := find_fault(snapshot, plan):
                 state.plan_error = f"policy {state.policy} {wrong}"
                 return
         state.plan_error = ""

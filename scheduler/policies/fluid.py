@@ -41,23 +41,27 @@ def dynamic_fluid(snapshot: Snapshot) -> Plan:
         if old == 0:
             worth = True
         elif new < old:
-            worth = new * (_left(each, new) + snapshot.resize) < old * _left(each, old)
+            worth = new * (_remaining_work(each, new) + snapshot.resize) < old * _remaining_work(
+                each, old
+            )
         else:
-            worth = _left(each, new) + snapshot.resize < _left(each, old)
+            worth = _remaining_work(each, new) + snapshot.resize < _remaining_work(each, old)
         widths[each.trial] = new if worth else old
     return Plan(_begun_first(snapshot), widths)
 
 
 def _shares(snapshot: Snapshot) -> dict[str, int]:
-    both = (*snapshot.running, *snapshot.waiting)
-    total = sum(_left(each, 1) for each in both)
+    candidates = (*snapshot.running, *snapshot.waiting)
+    total = sum(_remaining_work(each, 1) for each in candidates)
     return {
-        each.trial: min(max(math.floor(_left(each, 1) / total * snapshot.devices), 1), each.widest)
-        for each in both
+        each.trial: min(
+            max(math.floor(_remaining_work(each, 1) / total * snapshot.devices), 1), each.widest
+        )
+        for each in candidates
     }
 
 
-def _left(each: Candidate, width: int) -> float:
+def _remaining_work(each: Candidate, width: int) -> float:
     """Seconds for the remaining epochs on ``width`` devices; epochs if nothing was measured.
 
     Devices beyond the largest known width gain nothing.
@@ -69,5 +73,5 @@ def _left(each: Candidate, width: int) -> float:
 
 def _begun_first(snapshot: Snapshot) -> tuple[str, ...]:
     """Trials that have begun come before new ones; within both, the longest first."""
-    order = sorted(snapshot.waiting, key=lambda each: (each.width == 0, -_left(each, 1)))
+    order = sorted(snapshot.waiting, key=lambda each: (each.width == 0, -_remaining_work(each, 1)))
     return tuple(each.trial for each in order)

@@ -6,7 +6,7 @@ The makespan is at most 4/3 - 1/(3m) of the optimum (Graham 1969).
 from __future__ import annotations
 
 from ..model.snapshot import Candidate, Plan, Snapshot
-from .planner.widen import spread
+from .planner.widen import widen_equally
 
 
 def longest_first(snapshot: Snapshot) -> Plan:
@@ -16,4 +16,4 @@ def longest_first(snapshot: Snapshot) -> Plan:
         return each.seconds if each.seconds is not None else float(each.target - each.epoch)
 
     order = sorted(snapshot.waiting, key=work, reverse=True)
-    return Plan(tuple(each.trial for each in order), spread(snapshot))
+    return Plan(tuple(each.trial for each in order), widen_equally(snapshot))

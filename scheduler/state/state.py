@@ -10,7 +10,7 @@ from ...profiling.costs.outcomes import Tally
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
 from ..model.decisions import Ask, AskPlan, Parent, Segment
-from ..model.snapshot import Course
+from ..model.snapshot import WidthPlan
 from ..model.study import Params, StudyRecord, StudySpec
 from ..model.trial import AcceptedEpoch, Trial
 from ..strategies.asha import Asha
@@ -222,7 +222,7 @@ class EngineState:
     #: ``Plan.patient`` of the standing plan.
     patient: bool = False
     #: The standing plan's width plans, by trial.
-    courses: dict[str, Course] = field(default_factory=dict)
+    courses: dict[str, WidthPlan] = field(default_factory=dict)
     #: ``Plan.rule`` of the standing plan.
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).

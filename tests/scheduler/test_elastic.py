@@ -10,7 +10,7 @@ from penstock.scheduler.model.events import (
     PolicyChosen,
     Tick,
 )
-from penstock.scheduler.model.snapshot import Course, steady
+from penstock.scheduler.model.snapshot import WidthPlan, steady
 from penstock.scheduler.model.study import StrategySpec, shards_of
 
 
@@ -198,7 +198,7 @@ def test_a_trial_that_goes_on_waits_for_its_courses_width_as_one_that_begins_doe
     run_epoch(at, seconds=5.0)
     [trial] = at.engine.state.trials.values()
     assert len(trial.members) == 3
-    at.engine.state.courses[trial.id] = Course(2, 3, 2)
+    at.engine.state.courses[trial.id] = WidthPlan(2, 3, 2)
     [one, two, _] = [Member(name, 0) for name in ("d0", "d1", "d2")]
     for known in at.engine.state.devices.values():
         known.fences[0] = 0

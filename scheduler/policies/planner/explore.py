@@ -13,51 +13,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...model.snapshot import Candidate, Course
+from ...model.snapshot import Candidate, WidthPlan
 from .list_scheduling import Forecast
-from .widen import LONG_ENOUGH
+from .widen import MIN_EPOCH_SECONDS
 from .width_plan import Job
 
 #: The fewest epochs that a trial must have left.
-FEWEST = 3
+MIN_EPOCHS_LEFT = 3
 
 
-def width_to_try(
-    candidates: Sequence[Candidate], jobs: Sequence[Job], devices: int, planned: Forecast
-) -> tuple[str, Course] | None:
+def exploration(
+    candidates: Sequence[Candidate], jobs: Sequence[Job], devices: int, forecast: Forecast
+) -> tuple[str, WidthPlan] | None:
     """The trial that is to explore, and its width plan; None if there is none.
 
-    ``planned`` is the forecast of the plan, which may leave devices idle.
+    ``forecast`` is the forecast of the plan, which may leave devices idle.
     """
-    spare = devices - sum(max(job.held, planned.widths[job.trial]) for job in jobs)
-    if planned.late or spare <= 0 or any(map(_tries, candidates)):
+    spare = devices - sum(max(job.held, forecast.widths[job.trial]) for job in jobs)
+    if forecast.late or spare <= 0 or any(map(_is_exploring, candidates)):
         return None
-    found: list[tuple[float, str, Course]] = []
+    found: list[tuple[float, str, WidthPlan]] = []
     for each, job in zip(candidates, jobs, strict=True):
-        width = planned.widths[job.trial]
+        width = forecast.widths[job.trial]
         wide = min(2 * width, each.widest, width + spare)
-        if _pays(each, job, width, wide):
-            found.append((job.epochs * job.seconds(width), job.trial, Course(width, wide, 1)))
+        if _is_worthwhile(each, job, width, wide):
+            found.append((job.epochs * job.seconds(width), job.trial, WidthPlan(width, wide, 1)))
     if not found:
         return None
-    _, trial, course = max(found)
-    return trial, course
+    _, trial, width_plan = max(found)
+    return trial, width_plan
 
 
-def _tries(each: Candidate) -> bool:
+def _is_exploring(each: Candidate) -> bool:
     """Whether it is exploring now: its current epoch is at a width that was never measured."""
-    return each.epoch > 0 and each.boundary > 0 and _unknown(each, each.width)
+    return each.epoch > 0 and each.boundary > 0 and _is_unmeasured(each, each.width)
 
 
-def _unknown(each: Candidate, width: int) -> bool:
+def _is_unmeasured(each: Candidate, width: int) -> bool:
     return bool(each.hope) and each.hope[width - 1][1] < each.shape[width - 1][1]
 
 
-def _pays(each: Candidate, job: Job, width: int, wide: int) -> bool:
+def _is_worthwhile(each: Candidate, job: Job, width: int, wide: int) -> bool:
     """Whether one epoch on ``wide`` devices instead of ``width`` is worth the risk."""
-    if wide <= width or job.epochs < FEWEST or each.epoch == 0 or not _unknown(each, wide):
+    if (
+        wide <= width
+        or job.epochs < MIN_EPOCHS_LEFT
+        or each.epoch == 0
+        or not _is_unmeasured(each, wide)
+    ):
         return False
-    if each.level is None or each.level < LONG_ENOUGH or _unknown(each, width):
+    if each.level is None or each.level < MIN_EPOCH_SECONDS or _is_unmeasured(each, width):
         return False
     now = each.shape[width - 1][1]
     gain = job.epochs * (1 - each.hope[wide - 1][1] / now)

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from ....profiling.costs.hull import Hull, hull
 from ....profiling.costs.throughput import Shape
-from ...model.snapshot import Course, steady
+from ...model.snapshot import WidthPlan, steady
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Curve:
 
 
 @lru_cache(maxsize=1024)
-def curve_of(shape: Shape, devices: int, kept: int = 0) -> Curve:
+def curve_of(shape: Shape, devices: int, keep: int = 0) -> Curve:
     """The curve of ``shape`` on at most ``devices`` devices.
 
-    The width ``kept`` is included even if a narrower one is faster, since a trial has it already.
+    The width ``keep`` is included even if a narrower one is faster, since a trial has it already.
     """
     widths: list[int] = []
     factors: list[float] = []
@@ -48,22 +48,22 @@ def curve_of(shape: Shape, devices: int, kept: int = 0) -> Curve:
             widths.append(width)
             factors.append(each)
             factor[width] = each
-        elif width == kept:
+        elif width == keep:
             factor[width] = each
-    if kept not in factor and kept:
-        factor[kept] = factors[-1]
+    if keep not in factor and keep:
+        factor[keep] = factors[-1]
     thrifty = [len(widths) - 1]
-    for at in range(len(widths) - 2, -1, -1):
+    for index in range(len(widths) - 2, -1, -1):
         best = thrifty[-1]
-        better = widths[at] * factors[at] <= widths[best] * factors[best]
-        thrifty.append(at if better else best)
-    edges = hull((width, 1 / each) for width, each in zip(widths, factors, strict=True))
+        better = widths[index] * factors[index] <= widths[best] * factors[best]
+        thrifty.append(index if better else best)
+    breakpoints = hull((width, 1 / each) for width, each in zip(widths, factors, strict=True))
     return Curve(
         tuple(widths),
         tuple(factors),
         tuple(reversed(thrifty)),
-        tuple(map(int, edges.widths)),
-        edges,
+        tuple(map(int, breakpoints.widths)),
+        breakpoints,
         factor,
     )
 
@@ -111,7 +111,7 @@ class Job:
         return self.level * self.epochs + begun
 
 
-def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
+def cheapest_width_plan(job: Job, target: float) -> tuple[float, WidthPlan] | None:
     """The least device-seconds with which ``job`` ends within ``target`` seconds, and the width
     plan.
 
@@ -123,42 +123,42 @@ def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
         return (0.0, steady(job.held)) if limit >= 0 else None
     first = job.curve.widths[0]
     if job.last in (0, first) and job.curve.thrifty[0] == 0:
-        taken = job.epochs * job.seconds(first)
-        if taken <= limit:  # true of most jobs; nothing is cheaper
-            return first * taken, steady(first)
-    best: tuple[float, Course] | None = None
+        duration = job.epochs * job.seconds(first)
+        if duration <= limit:  # true of most jobs; nothing is cheaper
+            return first * duration, steady(first)
+    best: tuple[float, WidthPlan] | None = None
     if job.last in job.curve.factor and job.epochs * job.seconds(job.last) <= limit:
         best = (job.last * job.epochs * job.seconds(job.last), steady(job.last))
-    for width in _fitting(job, limit):
-        taken = job.epochs * job.seconds(width) + job.switch(width, job.last)
-        if taken <= limit and (best is None or width * taken < best[0] * (1 - 1e-9)):
-            best = (width * taken, steady(width))
-    edges = job.curve.breakpoints
-    wanted = job.epochs * job.level / limit if limit > 0 else math.inf
-    at = bisect_left(job.curve.hull.speeds, wanted)
-    for over in (at, at + 1):  # with the price, the next pair may be needed
-        if not 0 < over < len(edges):
+    for width in _feasible_widths(job, limit):
+        duration = job.epochs * job.seconds(width) + job.switch(width, job.last)
+        if duration <= limit and (best is None or width * duration < best[0] * (1 - 1e-9)):
+            best = (width * duration, steady(width))
+    breakpoints = job.curve.breakpoints
+    required_speed = job.epochs * job.level / limit if limit > 0 else math.inf
+    index = bisect_left(job.curve.hull.speeds, required_speed)
+    for upper in (index, index + 1):  # with the price, the next pair may be needed
+        if not 0 < upper < len(breakpoints):
             continue
-        narrow, wide = edges[over - 1], edges[over]
+        narrow, wide = breakpoints[upper - 1], breakpoints[upper]
         slow, fast = job.seconds(narrow), job.seconds(wide)
         price = job.price * (1 if job.last in (0, narrow, wide) else 2)
         epochs = math.ceil((job.epochs * slow + price - limit) / (slow - fast))
         if 0 < epochs < job.epochs:
             area = epochs * fast * wide + ((job.epochs - epochs) * slow + price) * narrow
             if best is None or area < best[0] * (1 - 1e-9):
-                best = (area, Course(narrow, wide, epochs))
+                best = (area, WidthPlan(narrow, wide, epochs))
             break
     return best
 
 
-def _fitting(job: Job, limit: float) -> tuple[int, ...]:
+def _feasible_widths(job: Job, limit: float) -> tuple[int, ...]:
     """The thriftiest widths that end within ``limit``, without and with the price of a resize."""
     found = []
     falling = job.curve.factors
     for left in (limit, limit - job.price) if job.price and job.last else (limit,):
         most = left / (job.epochs * job.level)
         # The first width that is fast enough; the factors fall.
-        at = bisect_left(falling, -most, key=lambda each: -each)
-        if at < len(falling):
-            found.append(job.curve.widths[job.curve.thrifty[at]])
+        index = bisect_left(falling, -most, key=lambda each: -each)
+        if index < len(falling):
+            found.append(job.curve.widths[job.curve.thrifty[index]])
     return tuple(found)
