@@ -25,7 +25,7 @@ from penstock.profiling.knobs.racing import Race
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import StrategySpec, StudySpec, number_of
 from penstock.scheduler.strategies.hyperband import brackets
-from penstock.scheduler.tuning.tuning import PROBE_LEAST, PROBE_SHARE
+from penstock.scheduler.tuning.tuning import MIN_PROBE_SECONDS, PROBE_SHARE
 
 CORES, MAX_EPOCHS, ETA, RUNGS = 2, 9, 3, 3
 #: Trials of one round of all of Hyperband's brackets.
@@ -199,7 +199,7 @@ class Raced(Fixed):
         ahead = m.epoch(ONE_THREAD) * max(1, TRIALS - number)
         wasted = self.wasted.get(m.batch, 0.0)
         allowed = PROBE_SHARE * (self.trained[m.batch] + ahead) - wasted
-        if allowed < PROBE_LEAST:
+        if allowed < MIN_PROBE_SECONDS:
             return 0.0
         spent, config = 0.0, merged(LAYOUT, ONE_THREAD)
         while not race.over:
@@ -209,7 +209,7 @@ class Raced(Fixed):
             if spent + cost > allowed:
                 break
             spent += cost
-            race.saw(LAYOUT, theirs / default)
+            race.observe(LAYOUT, theirs / default)
             race.judge()
         self.wasted[m.batch] = wasted + spent
         self.probed += spent

@@ -164,13 +164,13 @@ class KnownCosts(CostTable):
     beliefs: dict[str, float] = field(default_factory=dict)
     error: float = 0.0
 
-    def saw_epoch(
+    def observe_epoch(
         self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
     ) -> bool:
         """Learn nothing: it is known."""
         return False
 
-    def saw_segment(self, seconds: float, training: float, *, resized: bool) -> None:
+    def observe_segment(self, seconds: float, training: float, *, resized: bool) -> None:
         """Learn nothing: it is known."""
 
     def expected(

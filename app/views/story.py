@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import words
-from ...scheduler.engine.planning import ASIDE
+from ...scheduler.engine.planning import POLICY_BACKOFF
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
 from ..common.text import duration, instead, number
@@ -91,7 +91,7 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     lines += tuple(
         Line(event.at - trial.created_at, seq, planless(event), "")
         for seq, event in reader.policy_failures()
-        if max(study.created_at, trial.created_at - ASIDE) <= event.at <= until
+        if max(study.created_at, trial.created_at - POLICY_BACKOFF) <= event.at <= until
     )
     lines = tuple(sorted(lines, key=lambda line: line.seq))
     told = origins(trial, reader.trials(study.id))

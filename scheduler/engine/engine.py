@@ -173,9 +173,9 @@ class Engine:
         """
         return tuple(self._core.trial(trial).story)
 
-    def line(self) -> tuple[str, ...]:
+    def queue(self) -> tuple[str, ...]:
         """All waiting trials in the order in which they would get one slot each."""
-        return self._shares.line()
+        return self._shares.queue()
 
     def outstanding(self) -> tuple[Ask, ...]:
         """Asks without an answer. A restarted runner sends them again."""
@@ -186,7 +186,7 @@ class Engine:
         asked = (tuned.asked for tuned in self.state.tuned.values())
         return tuple(consult for consult in asked if consult is not None)
 
-    def sought(self) -> tuple[AskConfigs, ...]:
+    def config_asks(self) -> tuple[AskConfigs, ...]:
         """Questions for system configurations without an answer. A restarted runner sends them
         again.
         """

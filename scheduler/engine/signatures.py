@@ -40,12 +40,14 @@ class Signatures:
             return True  # a knob was turned, which is the engine's own doing
         if study.spec.on_signature_change != "record":
             return False
-        before = trial.signature or study.signature
-        study.message = f"{trial.id} epoch {epoch} was computed under {signature}, before: {before}"
+        previous = trial.signature or study.signature
+        study.message = (
+            f"{trial.id} epoch {epoch} was computed under {signature}, before: {previous}"
+        )
         self._core.touch_study(study)
         return True
 
-    def saw(self, study: StudyState, members: tuple[Member, ...]) -> None:
+    def observe(self, study: StudyState, members: tuple[Member, ...]) -> None:
         """Note that these devices compute under the study's signature: an epoch was accepted."""
         if study.signature and study.spec.on_signature_change == "refuse":
             for member in members:
@@ -91,9 +93,9 @@ class Signatures:
             return False
         if not study.machines.keys() >= set(unlike):
             return False
-        there = ", ".join(f"{name} under {study.machines[name]}" for name in unlike)
+        listed = ", ".join(f"{name} under {study.machines[name]}" for name in unlike)
         study.message = (
-            f"no device computes under the study's signature {study.signature} any more: {there}."
+            f"no device computes under the study's signature {study.signature} any more: {listed}."
             " What was accepted stays. For these devices make a new study, or one that takes the"
             ' break: create_study(exactness=penstock.Exactness(on_signature_change="record"))'
         )

@@ -24,6 +24,6 @@ def segment_length(
         return 1
     if epoch_seconds <= 0.0:
         return max(1, min(remaining, longest))
-    wanted = ceil(overhead / (SHARE * epoch_seconds))
-    bounded = min(wanted, int(LONGEST / epoch_seconds), remaining, longest)
+    needed = ceil(overhead / (SHARE * epoch_seconds))
+    bounded = min(needed, int(LONGEST / epoch_seconds), remaining, longest)
     return max(1, bounded)

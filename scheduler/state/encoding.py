@@ -19,7 +19,7 @@ def _features(space: Space, params: Params) -> tuple[float, ...]:
     given = dict(params)
     found: list[float] = []
     for name, text in space:
-        found += _numbers(_parsed(text), given.get(name), there=name in given)
+        found += _numbers(_parsed(text), given.get(name), present=name in given)
     return tuple(found[:MOST])
 
 
@@ -43,12 +43,12 @@ def _parsed(text: str) -> tuple[tuple[Scalar, ...], float, float, bool]:
 
 
 def _numbers(
-    distribution: tuple[tuple[Scalar, ...], float, float, bool], value: Scalar, *, there: bool
+    distribution: tuple[tuple[Scalar, ...], float, float, bool], value: Scalar, *, present: bool
 ) -> list[float]:
     choices, low, high, log = distribution
     if choices:
-        return [float(there and value == choice) for choice in choices[1:]]
-    if not there or high <= low or not isinstance(value, int | float):
+        return [float(present and value == choice) for choice in choices[1:]]
+    if not present or high <= low or not isinstance(value, int | float):
         return [0.0]
     if log:
         low, high, value = math.log(low), math.log(high), math.log(max(value, 1e-300))

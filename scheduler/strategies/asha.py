@@ -53,8 +53,8 @@ class Asha:
             if k + 1 == len(self.levels):
                 continue
             promoted = self.promoted[k]
-            room = len(self.scores[k]) // self.eta
-            for trial in best_first(self.scores[k])[:room]:
+            promotable = len(self.scores[k]) // self.eta
+            for trial in best_first(self.scores[k])[:promotable]:
                 if trial not in promoted:
                     promoted.append(trial)
                     return Entry(trial, self.levels[k + 1])

@@ -78,7 +78,7 @@ def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
     return rungs(plan.min_epochs, plan.max_epochs, plan.eta)
 
 
-def looks_of(plan: StrategySpec) -> tuple[int, ...]:
+def comparison_epochs(plan: StrategySpec) -> tuple[int, ...]:
     """The epochs at which ``plan`` looks at a trial's results: rungs, or ends of intervals."""
     if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
         return (*range(plan.min_epochs, plan.max_epochs, plan.min_epochs), plan.max_epochs)

@@ -61,7 +61,7 @@ class Pbt:
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
         """Every new trial, to the end of the first interval."""
-        return tuple(Entry(trial, self._after(0)) for trial in trials)
+        return tuple(Entry(trial, self._interval_end(0)) for trial in trials)
 
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
@@ -72,10 +72,10 @@ class Pbt:
             return ()
         source = self._source(trial)
         if source is None:
-            return (Entry(trial, self._after(epoch)),)
+            return (Entry(trial, self._interval_end(epoch)),)
         self.left(trial)
         begin = self.epochs[source]
-        return (Fork(trial, source, begin, self._after(begin)),)
+        return (Fork(trial, source, begin, self._interval_end(begin)),)
 
     def left(self, trial: str) -> TrialGroup:
         """Take a member that failed out of the population."""
@@ -83,7 +83,7 @@ class Pbt:
         self.epochs.pop(trial, None)
         return ()
 
-    def _after(self, epoch: int) -> int:
+    def _interval_end(self, epoch: int) -> int:
         return min(epoch + self.interval, self.max_epochs)
 
     def _source(self, trial: str) -> str | None:
@@ -100,5 +100,5 @@ class Pbt:
         if not better:
             return None
         self.forks += 1
-        drawn = hashlib.sha256(f"{self.seed} exploit {self.forks}".encode()).digest()
-        return better[int.from_bytes(drawn[:8], "big") % len(better)]
+        digest = hashlib.sha256(f"{self.seed} exploit {self.forks}".encode()).digest()
+        return better[int.from_bytes(digest[:8], "big") % len(better)]
