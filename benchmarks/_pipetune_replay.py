@@ -20,7 +20,7 @@ import numpy as np
 from penstock.app.simulation.simulator import simulate
 from penstock.app.simulation.workload import study_spec
 from penstock.profiling.devices.device import Device
-from penstock.profiling.knobs.knobs import SystemConfig, merged, words
+from penstock.profiling.knobs.knobs import SystemConfig, config_text, merged
 from penstock.profiling.knobs.racing import Race
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import StrategySpec, StudySpec, number_of
@@ -63,7 +63,7 @@ class Measured:
 
     def epoch(self, config: SystemConfig) -> float:
         """Seconds of an epoch, alone on the machine."""
-        return median(self.alone[words(config)]) * self.steps * (1 + VALIDATION)
+        return median(self.alone[config_text(config)]) * self.steps * (1 + VALIDATION)
 
 
 def stretch_of(pool: list[Measured]) -> float:
@@ -203,8 +203,8 @@ class Raced(Fixed):
             return 0.0
         spent, config = 0.0, merged(LAYOUT, ONE_THREAD)
         while not race.over:
-            theirs = float(self.chance.choice(m.alone[words(config)]))
-            default = float(self.chance.choice(m.alone[words(ONE_THREAD)]))
+            theirs = float(self.chance.choice(m.alone[config_text(config)]))
+            default = float(self.chance.choice(m.alone[config_text(ONE_THREAD)]))
             cost = WINDOW_STEPS * (theirs + default)
             if spent + cost > allowed:
                 break
@@ -290,9 +290,10 @@ def replay(system: Any, drawn: list[Measured], beside: float) -> Outcome:
 
 def constants() -> dict[str, Fixed]:
     """Every configuration that may be set once for all, by the name of its outcome."""
-    found = {f"constant: alone, {words(c)}": Fixed(config=c) for c in ALL}
+    found = {f"constant: alone, {config_text(c)}": Fixed(config=c) for c in ALL}
     packed = {
-        f"constant: side by side, {words(c)}": Fixed(True, c, overlap=True) for c in ((), LAYOUT)
+        f"constant: side by side, {config_text(c)}": Fixed(True, c, overlap=True)
+        for c in ((), LAYOUT)
     }
     return found | packed
 

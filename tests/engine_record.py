@@ -41,7 +41,11 @@ from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 FOLDER = Path(__file__).parent / "recorded" / "sequences"
 
 #: Classes that were renamed since the record was made: present name to recorded name.
-RENAMED_CLASSES: dict[str, str] = {"Drain": "Hold", "WorkloadTuning": "Tuned"}
+RENAMED_CLASSES: dict[str, str] = {
+    "Drain": "Hold",
+    "WorkloadTuning": "Tuned",
+    "Allocation": "Place",
+}
 #: Fields that were renamed since: (present class, present field) to recorded field.
 RENAMED_FIELDS: dict[tuple[str, str], str] = {}
 

@@ -29,16 +29,16 @@ def need(library: str, what: str) -> None:
     ``what`` says what needs it. The library is only looked for, not imported.
     """
     if find_spec(library) is None:
-        raise UsageError(lacking(library, what))
+        raise UsageError(missing_extra(library, what))
 
 
-def lacking(library: str, what: str) -> str:
+def missing_extra(library: str, what: str) -> str:
     """A message: ``what`` needs ``library``, which is not installed, and how to install it."""
     how = f"pip install 'penstock[{EXTRAS[library]}]'"
     return f"{what} needs {library}, which is not installed: {how}"
 
 
-def advice(error: BaseException) -> str:
+def import_hint(error: BaseException) -> str:
     """What to do about a failed import, to follow the error's message; empty if there is no advice.
 
     It names an extra to install, or a file to rename because it has the name of a library.

@@ -33,8 +33,8 @@ def hidden(error: BaseException) -> str:
 
 def explained(error: Exception) -> Exception:
     """``error``, or a ``UsageError`` if a file with the name of a library is behind it."""
-    words = hidden(error)
-    return UsageError(f"{words} ({type(error).__name__}: {error})") if words else error
+    reason = hidden(error)
+    return UsageError(f"{reason} ({type(error).__name__}: {error})") if reason else error
 
 
 def _names(error: BaseException | None) -> Iterator[str]:

@@ -13,11 +13,11 @@ def named(cls: type) -> str:
     return str(type.__dict__["__name__"].__get__(cls))
 
 
-def worded(value: object, how: Callable[[object], str] = repr, most: int = LONGEST) -> str:
-    """``how(value)``, cut to ``most`` characters; a placeholder if it raises."""
+def worded(value: object, formatter: Callable[[object], str] = repr, limit: int = LONGEST) -> str:
+    """``formatter(value)``, cut to ``limit`` characters; a placeholder if it raises."""
     try:
-        text = "".join([how(value)])  # a plain str, even of a subclass
+        text = "".join([formatter(value)])  # a plain str, even of a subclass
     except BaseException as error:  # sys.exit in a __repr__, too
         kind, raised = named(type(value)), named(type(error))
         return f"<a {kind}, whose text could not be had: that raised {raised}>"
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"

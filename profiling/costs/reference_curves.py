@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..base.errors import UsageError
-from .throughput import Coefficients, Place, packed
+from .throughput import Allocation, Coefficients, packed_allocation
 
 FILE = Path(__file__).with_name("families.json")
 
@@ -52,9 +52,9 @@ class Fitted:
         found = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
             pieces = math.ceil(batch / width / self.local_batches[1])
-            place = packed(width, self.per_node, batch / pieces)
-            alone = self.coefficients.seconds(Place(1, 1, place.share))
-            step = self.coefficients.seconds(place) + (pieces - 1) * alone
+            allocation = packed_allocation(width, self.per_node, batch / pieces)
+            one_piece = self.coefficients.seconds(Allocation(1, 1, allocation.share))
+            step = self.coefficients.seconds(allocation) + (pieces - 1) * one_piece
             found.append((width, step * self.examples / batch))
         return tuple(found)
 

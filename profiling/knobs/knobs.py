@@ -165,7 +165,7 @@ def knob_values(
 
     ``names`` are the knobs that may be turned. None: all that need not be named.
 
-    >>> choices(Spot("cpu", 4), ["rounding"], ("threads",))
+    >>> knob_values(SlotClass("cpu", 4), ["rounding"], ("threads",))
     (('threads', (1, 2)),)
     """
     selected = [
@@ -182,7 +182,7 @@ def system_configs(
     """All configurations of these ``knob_values`` except the default, those with the fewest changes
     first.
 
-    >>> arms(Spot("cpu", 2), ["rounding"], ("threads",))
+    >>> system_configs(SlotClass("cpu", 2), ["rounding"], ("threads",))
     ((('threads', 1),),)
     """
     known = knob_values(slot_class, kinds, names)
@@ -203,6 +203,6 @@ def merged(*configs: SystemConfig) -> SystemConfig:
     return tuple(sorted({name: value for config in configs for name, value in config}.items()))
 
 
-def words(config: Sequence[tuple[str, Value | float]]) -> str:
+def config_text(config: Sequence[tuple[str, Value | float]]) -> str:
     """``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"

@@ -30,7 +30,7 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
     Returns the winner, () for the default, or None if it is not decided yet.
     """
     remaining = [arm for arm in arms if not arm.out]
-    alpha = decisive(len(arms))
+    alpha = bound_alpha(len(arms))
     bounds = {arm.config: arm.interval(alpha) for arm in remaining}
     leader = min(remaining, key=lambda arm: bounds[arm.config][1], default=None)
     for arm in remaining:
@@ -48,7 +48,7 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
     return best.config if bounds[best.config][1] < 0 else None
 
 
-def decisive(arms: int) -> float:
+def bound_alpha(arms: int) -> float:
     """The probability with which a bound of one of so many arms may be wrong at one look."""
     looks = MAX_WINDOWS - MIN_WINDOWS + 1
     return ALPHA / (looks * max(1, arms))

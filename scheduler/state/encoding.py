@@ -9,7 +9,7 @@ from functools import lru_cache
 from ..model.study import Params, Scalar, StudySpec
 
 #: Further numbers are left out: more than this say little about costs, and take long.
-MOST = 24
+MAX_FEATURES = 24
 
 Space = tuple[tuple[str, str], ...]
 
@@ -20,7 +20,7 @@ def _features(space: Space, params: Params) -> tuple[float, ...]:
     found: list[float] = []
     for name, text in space:
         found += _numbers(_parsed(text), given.get(name), present=name in given)
-    return tuple(found[:MOST])
+    return tuple(found[:MAX_FEATURES])
 
 
 def features_of(spec: StudySpec, params: Params) -> tuple[float, ...]:

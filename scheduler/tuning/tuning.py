@@ -200,8 +200,8 @@ class Tuning:
     def suspects_config(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Whether the trial failed under a configuration that it was not trained with before.
 
-        If so, it is sent again without that configuration. ``_confirm_suspect`` decides on the cause
-        later.
+        If so, it is sent again without that configuration. ``_confirm_suspect`` decides on the
+        cause later.
         """
         if trial.suspect:
             trial.suspect = ()  # it fails without it, too: its own failure

@@ -14,11 +14,11 @@ from penstock.profiling.knobs.knobs import (
     SlotClass,
     check_exact,
     check_knobs,
+    config_text,
     knob_values,
     merged,
     part,
     system_configs,
-    words,
 )
 from penstock.profiling.knobs.racing import PROBING, Race, check_probing
 from scipy.stats import t
@@ -201,8 +201,8 @@ def test_parts_of_a_configuration():
     config = merged(ONE, (("loader_workers", 2),))
     assert part(config, "exact") == (("loader_workers", 2),)
     assert part(config, "rounding", "numerics") == ONE
-    assert words(config) == "loader_workers 2, threads 1"
-    assert words(()) == "the default"
+    assert config_text(config) == "loader_workers 2, threads 1"
+    assert config_text(()) == "the default"
 
 
 @pytest.mark.parametrize("given", ["thread", ["threads", "colour"], [1]])
