@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from penstock.profiling.base.errors import UsageError
-from penstock.profiling.costs.reference_curves import Curve
+from penstock.profiling.costs.reference_curves import SpeedCurve
 from penstock.profiling.costs.throughput import Allocation, Measured, packed_allocation
 
 SOURCE = "https://github.com/siasosp23/artifacts, sia-simulator/traces"
@@ -49,7 +49,7 @@ class Table:
         shares = [point.place.share for point in self.points]
         return min(shares), max(shares)
 
-    def curve(self, batch: float, max_width: int) -> Curve:
+    def curve(self, batch: float, max_width: int) -> SpeedCurve:
         """As in ``Family``. Below the smallest measured batch of a device time stays as there."""
         found = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):

@@ -26,8 +26,10 @@ def hidden(error: BaseException) -> str:
         for folder in _users_folders():
             for file in (f"{name}.py", os.path.join(name, "__init__.py")):
                 path = os.path.join(folder, file)
-                if os.path.isfile(path) and (what := _library(name, folder)):
-                    return f"{path} has the name of {what}, so that one hides the other: rename it"
+                if os.path.isfile(path) and (library := _library(name, folder)):
+                    return (
+                        f"{path} has the name of {library}, so that one hides the other: rename it"
+                    )
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 #: The most characters of one value in a message.
-LONGEST = 2_000
+MAX_CHARACTERS = 2_000
 
 
 def named(cls: type) -> str:
@@ -13,7 +13,9 @@ def named(cls: type) -> str:
     return str(type.__dict__["__name__"].__get__(cls))
 
 
-def worded(value: object, formatter: Callable[[object], str] = repr, limit: int = LONGEST) -> str:
+def worded(
+    value: object, formatter: Callable[[object], str] = repr, limit: int = MAX_CHARACTERS
+) -> str:
     """``formatter(value)``, cut to ``limit`` characters; a placeholder if it raises."""
     try:
         text = "".join([formatter(value)])  # a plain str, even of a subclass

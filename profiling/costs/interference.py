@@ -50,7 +50,7 @@ class Mean(NamedTuple):
     mean: float
 
 
-class Step(NamedTuple):
+class SharingStep(NamedTuple):
     """The sum of trials' weights, and of weight times change of the logarithm of seconds."""
 
     weight: float
@@ -79,7 +79,7 @@ class Interference:
     #: Means of the logarithms of epochs' seconds, by trial and number at work.
     trials: dict[str, dict[int, Mean]] = field(default_factory=dict)
     #: Steps, by the number at work after them.
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, SharingStep] = field(default_factory=dict)
     #: How many epochs were seen, by number at work.
     shared: dict[int, int] = field(default_factory=dict)
     #: The sum of squared deviations of epochs from their trial's mean.
@@ -126,7 +126,7 @@ class Interference:
             return Verdict(slots)
         found = Verdict(1)
         for k in range(2, slots + 1):
-            step = self.steps.get(k, Step(0.0, 0.0))
+            step = self.steps.get(k, SharingStep(0.0, 0.0))
             if step.weight < MIN_WEIGHT:
                 return found._replace(slots=k, exploring=True)
             gain = math.log(k / (k - 1)) - step.sum / step.weight
@@ -146,18 +146,20 @@ class Interference:
 
     @property
     def _variance(self) -> float:
-        prior = PRIOR_EPOCHS * PRIOR_DEVIATION**2
-        return (prior + self.squares) / (PRIOR_EPOCHS + self.degrees)
+        prior_squares = PRIOR_EPOCHS * PRIOR_DEVIATION**2
+        return (prior_squares + self.squares) / (PRIOR_EPOCHS + self.degrees)
 
     def _count(self, known: dict[int, Mean], at_work: int, sign: int) -> None:
         """Add a trial to (+1) or take it from (-1) the steps on either side of ``at_work``."""
         for k in (at_work, at_work + 1):
-            fewer, more = known.get(k - 1), known.get(k)
-            if fewer is None or more is None:
+            one_less, at_count = known.get(k - 1), known.get(k)
+            if one_less is None or at_count is None:
                 continue
-            weight = sign * fewer.n * more.n / (fewer.n + more.n)
-            step = self.steps.get(k, Step(0.0, 0.0))
-            self.steps[k] = Step(step.weight + weight, step.sum + weight * (more.mean - fewer.mean))
+            weight = sign * one_less.n * at_count.n / (one_less.n + at_count.n)
+            step = self.steps.get(k, SharingStep(0.0, 0.0))
+            self.steps[k] = SharingStep(
+                step.weight + weight, step.sum + weight * (at_count.mean - one_less.mean)
+            )
 
     def _reset_measurements(self) -> None:
         self.trials.clear()

@@ -24,13 +24,13 @@ from .throughput import Allocation, Coefficients, packed_allocation
 FILE = Path(__file__).with_name("families.json")
 
 #: (width, seconds an epoch), the narrowest first. Widths that were not measured are absent.
-Curve = tuple[tuple[int, float], ...]
+SpeedCurve = tuple[tuple[int, float], ...]
 
 
 class Family(Protocol):
     """One application on one kind of cluster."""
 
-    def curve(self, batch: float, max_width: int) -> Curve:
+    def curve(self, batch: float, max_width: int) -> SpeedCurve:
         """Seconds an epoch with global batch ``batch`` on 1 to ``max_width`` devices.
 
         It ends where the measurements do, and where a device would have less than one example.
@@ -47,7 +47,7 @@ class Fitted:
     local_batches: tuple[float, float]
     examples: int
 
-    def curve(self, batch: float, max_width: int) -> Curve:
+    def curve(self, batch: float, max_width: int) -> SpeedCurve:
         """Seconds an epoch by width, as in ``Family``."""
         found = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
@@ -76,7 +76,7 @@ def fitted() -> dict[tuple[str, str], Fitted]:
     }
 
 
-def curve(application: str, cluster: str, batch: float, max_width: int) -> Curve:
+def curve(application: str, cluster: str, batch: float, max_width: int) -> SpeedCurve:
     """Seconds an epoch by width, from our coefficients.
 
     Raises ``UsageError`` for an unknown application or cluster.

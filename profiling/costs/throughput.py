@@ -55,7 +55,7 @@ def packed_allocation(width: int, per_node: int | None = None, batch: float = 1.
     ``batch`` is the global batch. It may stay 1 if it never differs.
 
     >>> packed(3, per_node=2, batch=48)
-    Place(width=3, nodes=2, share=16.0)
+    Allocation(width=3, nodes=2, share=16.0)
     """
     return Allocation(width, 1 if per_node is None else -(-width // per_node), batch / width)
 
@@ -115,17 +115,17 @@ class Coefficients:
         if self.alpha_grad + self.beta_grad == 0:
             raise UsageError.refuse("alpha_grad, beta_grad", (0, 0), "one of them positive")
 
-    def seconds(self, place: Allocation) -> float:
+    def seconds(self, allocation: Allocation) -> float:
         """The time T of the model."""
-        grad = self.alpha_grad + self.beta_grad * place.share
-        if place.width == 1:
+        grad = self.alpha_grad + self.beta_grad * allocation.share
+        if allocation.width == 1:
             return grad
         alpha, beta = (
             (self.alpha_local, self.beta_local)
-            if place.nodes == 1
+            if allocation.nodes == 1
             else (self.alpha_node, self.beta_node)
         )
-        sync = alpha + beta * (place.width - 2)
+        sync = alpha + beta * (allocation.width - 2)
         high = max(grad, sync)
         ratio = min(grad, sync) / high  # the power of a large gamma would overflow
         return high * math.pow(1.0 + math.pow(ratio, self.gamma), 1.0 / self.gamma)

@@ -103,11 +103,11 @@ def _usage() -> dict[str, int]:
 
 
 def _pressure_reader(file: Path, kind: str) -> _Reader:
-    def look() -> dict[str, int]:
+    def read_pressure() -> dict[str, int]:
         some = text(file).splitlines()[0]
         return {f"{kind}_pressure": int(some.rpartition("total=")[2])}
 
-    return look
+    return read_pressure
 
 
 def _fields(file: Path) -> dict[str, int]:

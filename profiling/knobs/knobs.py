@@ -119,10 +119,10 @@ def check_knobs(
         return None
     if isinstance(names, Mapping) or not isinstance(names, Iterable):
         raise _refused(names, _KNOWN)
-    given = (names,) if isinstance(names, str) else tuple(names)
-    if not given:
+    requested = (names,) if isinstance(names, str) else tuple(names)
+    if not requested:
         raise _refused(names, _KNOWN)
-    for name in given:
+    for name in requested:
         if name not in KNOBS:
             raise _refused(names, _KNOWN)
         if not probes and (KNOBS[name].kind != "exact" or KNOBS[name].saves):
@@ -130,7 +130,7 @@ def check_knobs(
         if KNOBS[name].saves and not energy_weight:
             allowed = f"no {name} where only time counts: SystemTuning(energy_weight=1)"
             raise _refused(names, allowed)
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(requested))
 
 
 def check_exact(names: Sequence[str] | None) -> None:

@@ -23,8 +23,8 @@ from ..devices.device import Device
 from ..knobs.knobs import KNOBS, possible
 
 Profile = tuple[tuple[str, float], ...]
-Knob = str | int | float | bool
-Config = tuple[tuple[str, Knob], ...]
+KnobValue = str | int | float | bool
+Config = tuple[tuple[str, KnobValue], ...]
 
 #: The most entries kept of one workload, of one study, and of one class of machine.
 MAX_PER_WORKLOAD, MAX_PER_SOURCE, MAX_PER_MACHINE = 32, 256, 2048

@@ -25,7 +25,7 @@ from .signatures import Signatures
 BACKOFF_AFTER = 3
 
 #: The longest rest of a device (seconds).
-BACKOFF_LONGEST = 30.0
+MAX_BACKOFF = 30.0
 
 
 class Attempts:
@@ -136,7 +136,7 @@ class Attempts:
         devices = [member.device for member in blamed or members]
         study = self._state.studies[trial.study]
         if event.signature:
-            devices = self._signatures.unlike(study, trial, event, members)
+            devices = self._signatures.exclude_differing(study, trial, event, members)
         elif event.refused:
             study.refused |= dict.fromkeys(devices, event.reason)
             study.message = f"{', '.join(devices)} refused {trial.id}: {event.reason}"
@@ -144,11 +144,11 @@ class Attempts:
         else:
             self._state.faults.observe_loss()
         self.lose(trial, devices, event.reason)
-        self.end_if_stranded(study)
+        self.end_if_stuck(study)
         self._dispatcher.fill()
 
-    def end_if_stranded(self, study: StudyState) -> None:
-        if self._signatures.stranded(study):
+    def end_if_stuck(self, study: StudyState) -> None:
+        if self._signatures.is_stuck(study):
             self.abandon(study, "failed")
 
     def lose_all(self, device: str, reason: str) -> None:
@@ -170,7 +170,7 @@ class Attempts:
             device.losses += 1
             if device.losses >= BACKOFF_AFTER:
                 # The exponent is bounded: 2.0 to the power of a thousand losses overflows.
-                backoff = min(BACKOFF_LONGEST, 2.0 ** min(device.losses - BACKOFF_AFTER, 9))
+                backoff = min(MAX_BACKOFF, 2.0 ** min(device.losses - BACKOFF_AFTER, 9))
                 device.backoff_until = self._core.at + backoff
                 self._core.note_device(name, f"{device.losses} losses in a row")
         trial.losses += 1
@@ -192,7 +192,7 @@ class Attempts:
             study.message = why
             self.abandon(study, "failed")
             return
-        self._proposals.enter(study, study.strategy.left(trial.id))
+        self._proposals.enter(study, study.strategy.abandoned(trial.id))
         self._proposals.settle(study)
         self._dispatcher.fill()
 

@@ -122,8 +122,8 @@ class Devices:
             self._requeue(self._state.trials[attempt.segment.trial])
         self._state.fence = max(self._state.fence // ERA + 1, int(event.at)) * ERA
         for study in self._state.studies.values():
-            most = max(study.spec.n_trials, len(study.trials)) + FORGOTTEN_TRIALS
-            for number in range(most):
+            max_trials = max(study.spec.n_trials, len(study.trials)) + FORGOTTEN_TRIALS
+            for number in range(max_trials):
                 self._core.decide(Release, trial=trial_id(study.spec.id, number))
         self._core.invalidate_plan()
 

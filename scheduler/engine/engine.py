@@ -194,12 +194,12 @@ class Engine:
 
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (the runner's clock); None if nothing waits for time."""
-        waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
+        deadlines = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
         plans = self.state.dirty and self.state.elastic()
         if plans and (self.state.attempts or self._core.ready()):
-            waits.append(self._planning.due())
-        waits += self._devices.deadlines()
-        return min(waits, default=None)
+            deadlines.append(self._planning.due())
+        deadlines += self._devices.deadlines()
+        return min(deadlines, default=None)
 
     def _table(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""

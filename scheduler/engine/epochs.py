@@ -76,13 +76,13 @@ class Epochs:
             )
         if self._checkpoints.must_be_durable(study, trial, event.epoch) and not event.uri:
             raise Refused(f"epoch {event.epoch} of {trial.id} is not in the store yet")
-        if event.signature != trial.signature and not self._signatures.admits(
+        if event.signature != trial.signature and not self._signatures.accepts(
             study, trial, event.epoch, event.signature
         ):
             device = self._state.attempts[event.fence].segment.members[0].device
-            reason = self._signatures.refuse_unlike(study, trial, device, event.signature)
+            reason = self._signatures.exclude(study, trial, device, event.signature)
             self._attempts.lose(trial, [device], reason)
-            self._attempts.end_if_stranded(study)
+            self._attempts.end_if_stuck(study)
             self._dispatcher.fill()
             return
         capacity_changed = self._accept(study, trial, event, value)

@@ -211,4 +211,4 @@ def _replay(strategy: Strategy, spec: StudySpec, trials: Sequence[Trial]) -> Non
                 strategy.reached(trial.id, end, until)
     for trial in trials:
         if trial.state in FINAL:
-            strategy.left(trial.id)
+            strategy.abandoned(trial.id)

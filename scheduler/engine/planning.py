@@ -79,14 +79,14 @@ class Planning:
 
         If there is none, or a plan in it is impossible, the policy is set aside for a while.
         """
-        asked = self._state.plan_asked
-        if asked is None or asked.id != cause:
+        pending = self._state.plan_asked
+        if pending is None or pending.id != cause:
             raise Refused(f"{cause} is not the plan that was asked for")
         self._state.plan_asked = None
-        if plans is None or len(plans) != len(asked.snapshots):
-            self._state.plan_error = f"policy {asked.policy} {reason or 'gave no plan'}"
+        if plans is None or len(plans) != len(pending.snapshots):
+            self._state.plan_error = f"policy {pending.policy} {reason or 'gave no plan'}"
         else:
-            self._adopt(asked.snapshots, plans)
+            self._adopt(pending.snapshots, plans)
         if self._state.plan_error:
             self._state.aside_until = self._core.at + POLICY_BACKOFF
             self._core.invalidate_plan()

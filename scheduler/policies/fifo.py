@@ -8,4 +8,4 @@ from .planner.widen import widen_equally
 
 def fifo(snapshot: Snapshot) -> Plan:
     """Plan waiting trials in order of arrival."""
-    return Plan(tuple(each.trial for each in snapshot.waiting), widen_equally(snapshot))
+    return Plan(tuple(candidate.trial for candidate in snapshot.waiting), widen_equally(snapshot))

@@ -12,8 +12,12 @@ from .planner.widen import widen_equally
 def longest_first(snapshot: Snapshot) -> Plan:
     """Plan waiting trials by falling expected seconds, or by epochs if nothing was measured."""
 
-    def work(each: Candidate) -> float:
-        return each.seconds if each.seconds is not None else float(each.target - each.epoch)
+    def work(candidate: Candidate) -> float:
+        return (
+            candidate.seconds
+            if candidate.seconds is not None
+            else float(candidate.target - candidate.epoch)
+        )
 
     order = sorted(snapshot.waiting, key=work, reverse=True)
-    return Plan(tuple(each.trial for each in order), widen_equally(snapshot))
+    return Plan(tuple(candidate.trial for candidate in order), widen_equally(snapshot))

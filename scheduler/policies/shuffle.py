@@ -11,4 +11,4 @@ from ..model.snapshot import Plan, Snapshot
 
 def shuffle(snapshot: Snapshot) -> Plan:
     """Plan waiting trials in order of arrival, with widths drawn by trial and epoch."""
-    return Plan(tuple(each.trial for each in snapshot.waiting), shuffle=True)
+    return Plan(tuple(candidate.trial for candidate in snapshot.waiting), shuffle=True)

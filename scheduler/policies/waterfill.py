@@ -92,7 +92,7 @@ def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tupl
     """(job, width) pairs that put idle devices to use, in the order of handing out."""
     widths = best.forecast.widths
     begun = [index for index, job in enumerate(jobs) if job.trial not in best.forecast.late]
-    spare = devices - sum(max(jobs[index].held, widths[jobs[index].trial]) for index in begun)
+    idle = devices - sum(max(jobs[index].held, widths[jobs[index].trial]) for index in begun)
     grants: list[tuple[int, int]] = []
     queue = [
         (
@@ -104,20 +104,20 @@ def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tupl
         if jobs[index].epochs
     ]
     heapq.heapify(queue)
-    while spare > 0 and queue:
-        left, index, width = heapq.heappop(queue)
+    while idle > 0 and queue:
+        remaining, index, width = heapq.heappop(queue)
         job = jobs[index]
         wider = next((edge for edge in job.curve.breakpoints if edge > width), None)
         if wider is None:
             continue
-        if wider - width > spare:
-            wider = job.curve.widths[bisect_right(job.curve.widths, width + spare) - 1]
+        if wider - width > idle:
+            wider = job.curve.widths[bisect_right(job.curve.widths, width + idle) - 1]
             if wider <= width:
                 continue
         seconds = job.epochs * job.seconds(wider)
-        if -left - seconds <= _MIN_GAIN * job.switch(wider, job.last):
+        if -remaining - seconds <= _MIN_GAIN * job.switch_cost(wider, job.last):
             continue
-        spare -= wider - width
+        idle -= wider - width
         grants.append((index, wider))
         heapq.heappush(queue, (-seconds, index, wider))
     return grants
@@ -142,7 +142,7 @@ def _job(candidate: Candidate, snapshot: Snapshot, *, running: bool, default_lev
         curve=curve_of(
             candidate.shape if elastic else _ONE_DEVICE, snapshot.devices, candidate.width
         ),
-        price=snapshot.resize,
+        resize_cost=snapshot.resize,
         weight=candidate.promise,
     )
 

@@ -201,8 +201,10 @@ class FairShare:
             if held[name] < math.floor(other.share + _TOLERANCE) or (
                 held[name] < other.share - _TOLERANCE and self._credit(other) > YIELD_CREDIT
             ):
-                waits = (self._state.trials[waiting].study == name for waiting in self._state.ready)
-                if any(waits):
+                waiting_there = (
+                    self._state.trials[waiting].study == name for waiting in self._state.ready
+                )
+                if any(waiting_there):
                     return True
         return False
 

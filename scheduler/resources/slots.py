@@ -82,26 +82,26 @@ def slot_limit(state: EngineState, name: str, newcomer: Trial | None = None) -> 
     for trial in trials:
         if trial.alone:
             return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
-    most = device.slots
+    max_slots = device.slots
     known = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
     if device.memory is not None and known:
         largest = max(each.memory for each in known.values())
         if not all(each.memory for each in known.values()):
             return SlotLimit(1, "what memory its trials need is not known yet")
-        most = min(most, max(1, int((1.0 - RESERVE) * device.memory // largest)))
-        if most == 1:
+        max_slots = min(max_slots, max(1, int((1.0 - RESERVE) * device.memory // largest)))
+        if max_slots == 1:
             return SlotLimit(
                 1, f"two trials of {_gib(largest)} are too much for {_gib(device.memory)}"
             )
-    limits = [_measured_limit(state, name, study, each, most) for study, each in known.items()]
+    limits = [_measured_limit(state, name, study, each, max_slots) for study, each in known.items()]
     return min(limits, default=SlotLimit(1, "nothing runs there"))
 
 
 def _measured_limit(
-    state: EngineState, name: str, study: str, known: Interference, most: int
+    state: EngineState, name: str, study: str, known: Interference, max_slots: int
 ) -> SlotLimit:
     """How many trials the measurements of one study allow there."""
-    verdict = known.verdict(most)
+    verdict = known.verdict(max_slots)
     if verdict.exploring:
         one_less = verdict.slots - 1
         attempts = state.attempts_on(name)

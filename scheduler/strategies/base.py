@@ -42,7 +42,7 @@ class Strategy(Protocol):
         forked trial is entered; this call is the first that names it.
         """
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """A trial failed or returned early and will reach no target. The result is as in
         ``reached``.
         """

@@ -80,7 +80,7 @@ class Pasha:
                 self.curves, self.noise = {}, []
         return ()
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """A trial that failed is in no further rung. A failed finalist is replaced."""
         self.running.remove(trial)
         if trial == self.finalist:

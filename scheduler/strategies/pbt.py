@@ -73,11 +73,11 @@ class Pbt:
         source = self._source(trial)
         if source is None:
             return (Entry(trial, self._interval_end(epoch)),)
-        self.left(trial)
+        self.abandoned(trial)
         begin = self.epochs[source]
         return (Fork(trial, source, begin, self._interval_end(begin)),)
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """Take a member that failed out of the population."""
         self.scores.pop(trial, None)
         self.epochs.pop(trial, None)

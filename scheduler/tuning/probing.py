@@ -116,14 +116,14 @@ class Probing:
 
     def on_configs_proposed(self, event: ConfigsProposed) -> None:
         workload = self._state.tuned.get(event.workload)
-        left = (
+        remaining = (
             ()
             if workload is None
             else tuple(ask for ask in workload.sought if ask.id != event.cause)
         )
-        if workload is None or left == workload.sought:
+        if workload is None or remaining == workload.sought:
             raise Refused(f"no configurations were sought for workload {event.workload}")
-        workload.sought = left
+        workload.sought = remaining
         workload.enter(event.configs)
 
     def probes_by_epoch(
@@ -143,8 +143,8 @@ class Probing:
             workload.probing, workload.usual = "" if workload.over else trial.id, 0.0
         if workload.probing != trial.id or workload.over:
             return False
-        left = [c for race in workload.races if not race.over for c in race.open()]
-        trial.system = left[0] if workload.usual else ()
+        remaining = [c for race in workload.races if not race.over for c in race.open()]
+        trial.system = remaining[0] if workload.usual else ()
         return True
 
     def observe_epoch(

@@ -126,17 +126,21 @@ class Tuning:
         if workload.over and workload.begun > RECHECK_INTERVAL:
             probe = tuple(race.chosen for race in workload.races if race.chosen)
         seconds = self._probe_budget(workload, study, trial)
-        least = MIN_PROBE_SECONDS_JOULES if spec.energy_weight else MIN_PROBE_SECONDS
+        minimum = MIN_PROBE_SECONDS_JOULES if spec.energy_weight else MIN_PROBE_SECONDS
         responsive = workload.silent < MAX_SILENT_PROBES or seconds >= 2 * workload.granted
-        if probe and responsive and seconds >= least:
+        if probe and responsive and seconds >= minimum:
             workload.probing, workload.granted = trial.id, seconds
             # Windows are compared with the default, so the trial that measures begins with it.
             probed = [workload.race_of(config) for config in probe]
-            settled = [race for race in workload.races if not any(race is each for each in probed)]
+            settled = [
+                race
+                for race in workload.races
+                if not any(race is epoch_seconds for epoch_seconds in probed)
+            ]
             trial.system = merged(*(race.chosen for race in settled))
-            each = self._state.epoch_seconds(trial)
-            assert each  # otherwise ``seconds`` is 0
-            return SegmentTuning(trial.system, probe, seconds / each, profile)
+            epoch_seconds = self._state.epoch_seconds(trial)
+            assert epoch_seconds  # otherwise ``seconds`` is 0
+            return SegmentTuning(trial.system, probe, seconds / epoch_seconds, profile)
         return SegmentTuning(trial.system, profile=profile)
 
     def on_windows_measured(self, event: WindowsMeasured) -> None:
@@ -157,8 +161,8 @@ class Tuning:
             return
         for config, cost in found:
             workload.race_of(config).observe(config, cost)
-        for config, why in event.failed:
-            workload.race_of(config).mark_infeasible(config, why)
+        for config, reason in event.failed:
+            workload.race_of(config).mark_infeasible(config, reason)
         for race in workload.races:
             if race.arms:
                 race.judge()
@@ -246,8 +250,8 @@ class Tuning:
     def _probe_budget(self, workload: WorkloadTuning, study: StudyState, trial: Trial) -> float:
         """How many seconds of training may be thrown away for a probe now."""
         spec = study.spec
-        each = self._state.epoch_seconds(trial)
-        if each is None:
+        epoch_seconds = self._state.epoch_seconds(trial)
+        if epoch_seconds is None:
             return 0.0
         epochs_ahead = sum(
             t.target - t.epoch for t in self._core.trials_of(study) if t.target > t.epoch
@@ -255,7 +259,7 @@ class Tuning:
         full_epochs = spec.strategy.max_epochs if spec.strategy.name == "full" else None
         unproposed = max(0, spec.n_trials - len(study.trials))
         epochs_ahead += unproposed * (full_epochs or spec.strategy.min_epochs)
-        return PROBE_SHARE * (workload.trained + each * epochs_ahead) - workload.spent
+        return PROBE_SHARE * (workload.trained + epoch_seconds * epochs_ahead) - workload.spent
 
     def _winner_regressed(
         self, workload: WorkloadTuning, found: Sequence[tuple[SystemConfig, float]]

@@ -189,4 +189,4 @@ def test_every_name_is_there_once_and_every_ratio_is_of_what_is_counted():
     names = [each.name for each in (*RATES, *RATIOS)]
     assert len(names) == len(set(names))
     counters = {rate.counter for rate in RATES}
-    assert {name for ratio in RATIOS for name in (ratio.over, ratio.under)} <= counters
+    assert {name for ratio in RATIOS for name in (ratio.numerator, ratio.denominator)} <= counters

@@ -150,5 +150,5 @@ def test_the_table_of_values_has_every_event():
     assert every <= {rate.counter for rate in RATES}
     groups = [{event.name for event in group} for group in (*CORE, *PAIRS)]
     for ratio in RATIOS:
-        together = any({ratio.over, ratio.under} <= group for group in groups)
+        together = any({ratio.numerator, ratio.denominator} <= group for group in groups)
         assert together or ratio.name == "cache_misses_per_1000"

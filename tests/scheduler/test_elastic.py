@@ -1,7 +1,7 @@
 """Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
 
 from drive_world import World, check_invariants, device, spec
-from penstock.scheduler.engine.attempts import BACKOFF_LONGEST
+from penstock.scheduler.engine.attempts import MAX_BACKOFF
 from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.model.events import (
     AttemptLost,
@@ -230,4 +230,4 @@ def test_a_device_that_lost_a_thousand_segments_rests_as_long_as_any():
     [dispatch] = at.open.values()
     where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
     at.send(AttemptLost(at=at.at, reason="its lease ran out", **where))
-    assert at.engine.state.devices["d0"].backoff_until == at.at + BACKOFF_LONGEST
+    assert at.engine.state.devices["d0"].backoff_until == at.at + MAX_BACKOFF

@@ -21,7 +21,7 @@ SHAPE = ((1, 1.0), (2, 1 / 1.8), (3, 1 / 2.4), (4, 1 / 1.5))
 def job(name="a", epochs=10, *, level=1.0, shape=SHAPE, devices=4, price=0.0, **at):
     there = {"boundary": 0.0, "held": 0, "last": 0} | at
     curve = curve_of(shape, devices, there["last"])
-    return Job(name, epochs, level=level, curve=curve, price=price, **there)
+    return Job(name, epochs, level=level, curve=curve, resize_cost=price, **there)
 
 
 def test_the_fluid_bound_of_one_trial_is_its_time_at_its_fastest_width():

@@ -29,42 +29,50 @@ def exploration(
 
     ``forecast`` is the forecast of the plan, which may leave devices idle.
     """
-    spare = devices - sum(max(job.held, forecast.widths[job.trial]) for job in jobs)
-    if forecast.late or spare <= 0 or any(map(_is_exploring, candidates)):
+    idle = devices - sum(max(job.held, forecast.widths[job.trial]) for job in jobs)
+    if forecast.late or idle <= 0 or any(map(_is_exploring, candidates)):
         return None
     found: list[tuple[float, str, WidthPlan]] = []
-    for each, job in zip(candidates, jobs, strict=True):
+    for candidate, job in zip(candidates, jobs, strict=True):
         width = forecast.widths[job.trial]
-        wide = min(2 * width, each.widest, width + spare)
-        if _is_worthwhile(each, job, width, wide):
-            found.append((job.epochs * job.seconds(width), job.trial, WidthPlan(width, wide, 1)))
+        wider = min(2 * width, candidate.widest, width + idle)
+        if _is_worthwhile(candidate, job, width, wider):
+            found.append((job.epochs * job.seconds(width), job.trial, WidthPlan(width, wider, 1)))
     if not found:
         return None
     _, trial, width_plan = max(found)
     return trial, width_plan
 
 
-def _is_exploring(each: Candidate) -> bool:
+def _is_exploring(candidate: Candidate) -> bool:
     """Whether it is exploring now: its current epoch is at a width that was never measured."""
-    return each.epoch > 0 and each.boundary > 0 and _is_unmeasured(each, each.width)
+    return (
+        candidate.epoch > 0
+        and candidate.boundary > 0
+        and _is_unmeasured(candidate, candidate.width)
+    )
 
 
-def _is_unmeasured(each: Candidate, width: int) -> bool:
-    return bool(each.hope) and each.hope[width - 1][1] < each.shape[width - 1][1]
+def _is_unmeasured(candidate: Candidate, width: int) -> bool:
+    return bool(candidate.hope) and candidate.hope[width - 1][1] < candidate.shape[width - 1][1]
 
 
-def _is_worthwhile(each: Candidate, job: Job, width: int, wide: int) -> bool:
-    """Whether one epoch on ``wide`` devices instead of ``width`` is worth the risk."""
+def _is_worthwhile(candidate: Candidate, job: Job, width: int, wider: int) -> bool:
+    """Whether one epoch on ``wider`` devices instead of ``width`` is worth the risk."""
     if (
-        wide <= width
+        wider <= width
         or job.epochs < MIN_EPOCHS_LEFT
-        or each.epoch == 0
-        or not _is_unmeasured(each, wide)
+        or candidate.epoch == 0
+        or not _is_unmeasured(candidate, wider)
     ):
         return False
-    if each.level is None or each.level < MIN_EPOCH_SECONDS or _is_unmeasured(each, width):
+    if (
+        candidate.level is None
+        or candidate.level < MIN_EPOCH_SECONDS
+        or _is_unmeasured(candidate, width)
+    ):
         return False
-    now = each.shape[width - 1][1]
-    gain = job.epochs * (1 - each.hope[wide - 1][1] / now)
-    loss = max(0.0, each.shape[wide - 1][1] / now - 1)
-    return (gain - loss) * job.seconds(width) > 2 * job.price
+    now = candidate.shape[width - 1][1]
+    gain = job.epochs * (1 - candidate.hope[wider - 1][1] / now)
+    loss = max(0.0, candidate.shape[wider - 1][1] / now - 1)
+    return (gain - loss) * job.seconds(width) > 2 * job.resize_cost

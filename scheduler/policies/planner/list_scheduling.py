@@ -236,7 +236,7 @@ def _request(schedule: _Schedule, index: int, now: float, *, blocking: bool) -> 
         schedule.free -= width_plan.narrow - run.held
         run.held = width_plan.narrow
         schedule.widths.setdefault(job.trial, run.held)
-        begin = now + job.switch(run.held, run.last)
+        begin = now + job.switch_cost(run.held, run.last)
         run.last = run.held
         if run.past_wide:
             end = begin + run.left * job.seconds(run.held)
@@ -264,7 +264,7 @@ def _widen(schedule: _Schedule, index: int, now: float) -> None:
     schedule.free -= width_plan.wide - run.held
     run.held = width_plan.wide
     schedule.widths.setdefault(job.trial, run.held)
-    end = now + job.switch(run.held, run.last) + epochs * job.seconds(run.held)
+    end = now + job.switch_cost(run.held, run.last) + epochs * job.seconds(run.held)
     run.last = run.held
     run.past_wide = True
     run.left -= epochs
