@@ -70,7 +70,7 @@ class Total:
 class CounterWindow:
     """Sums up samples, from ``first`` on.
 
-    ``most`` bounds each counter's growth a second. A counter without a bound is not checked.
+    ``max_rates`` bounds each counter's growth a second. A counter without a bound is not checked.
     """
 
     def __init__(self, first: Sample, max_rates: Mapping[str, float]) -> None:

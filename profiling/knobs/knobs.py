@@ -49,7 +49,7 @@ class Knob:
     kind: str
     #: The default, in words.
     default: str
-    #: The values to try on a spot.
+    #: The values to try in slots of a class.
     values: Callable[[SlotClass], tuple[Value, ...]]
     #: Whether it is tuned only if the user names it: it costs much to try, changes more than the
     #: last bits, seldom gains, or belongs to the machine.

@@ -125,7 +125,7 @@ class Dispatcher:
             if not members and (
                 self._state.shuffle or devices_are_reserved_for(self._state, trial)
             ):
-                break  # first in line: devices are kept for it until they are enough
+                break  # first in the queue: devices are kept for it until they are enough
             if not members:
                 continue
             taken = {member.device for member in members}

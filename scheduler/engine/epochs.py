@@ -188,7 +188,7 @@ class Epochs:
         self._dispatcher.fill()
 
     def _continue_trial(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
-        """Dispatch the next segment on the same slots if the plan stands, else wait in line."""
+        """Dispatch the next segment on the same slots if the plan stands, else queue the trial."""
         members = attempt.segment.members
         if (
             study.runnable

@@ -1,8 +1,8 @@
 """A study's life: it is submitted, paused, resumed, extended, cancelled or imported.
 
 Theory of operation. A paused study gets no slots, and its strategy is not pulled. Its running
-trials are cut at the end of their epoch and wait in line like any other, so nothing is lost, and a
-resume only fills slots again.
+trials are cut at the end of their epoch and wait in the queue like any other, so nothing is lost,
+and a resume only fills slots again.
 
 Extending a study to more trials depends on its strategy. Strategies that take trials one by one
 (``EXTENSIBLE``) continue with all that they know: old and new trials compete. The other strategies

@@ -2,7 +2,7 @@
 
 Theory of operation. A strategy names trials and the epoch that each is to reach. If it wants new
 configurations, the study's sampler is asked (``Ask``), and its answer is an event (handled in
-``trials``). Trials that are entered wait in line. When a study has no active trials and no
+``trials``). Trials that are entered wait in the queue. When a study has no active trials and no
 unanswered asks, its strategy is pulled once more; if nothing comes of that, the study is over.
 """
 
@@ -26,7 +26,7 @@ ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 
 class Proposals:
-    """Pulls strategies, asks samplers, puts trials in line, and ends studies."""
+    """Pulls strategies, asks samplers, queues trials, and ends studies."""
 
     def __init__(self, core: Core, *, checkpoints: Checkpoints) -> None:
         self._core = core

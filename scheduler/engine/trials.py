@@ -39,7 +39,8 @@ class Trials:
             self._assign_enqueued(study, event.params)
 
     def _assign_enqueued(self, study: StudyState, params: Params) -> None:
-        """Give the enqueued parameters to a trial that has not begun, and put it first in line.
+        """Give the enqueued parameters to a trial that has not begun, and put it first in the
+        queue.
 
         It is used when all trials are proposed already. Raises ``Refused`` if all have begun.
         """

@@ -7,7 +7,7 @@ in the paper (section 3): no member waits for another, and a member is compared 
 scores of the others.
 
 ``exploit`` is truncation selection (section 4.1.1): a member in the bottom ``quantile`` of the
-population takes over from one drawn uniformly from the top ``quantile``. The population is the
+population takes over from one sampled uniformly from the top ``quantile``. The population is the
 members that have ended an interval; with n of them both ends hold ``floor(quantile * n)``. Two
 conditions are added. The source must be better than the member, since among equals there is nothing
 to take over. And the source must have epochs left, since otherwise the new trial would have none.
@@ -39,7 +39,7 @@ class Pbt:
     interval: int
     #: The share of the population at either end, from 0 to 1.
     quantile: float
-    #: The seed by which sources are drawn.
+    #: The seed by which sources are sampled.
     seed: int
     #: Whether the population was asked for.
     asked: bool = False

@@ -46,8 +46,8 @@ class Stopping:
     def pull(self, free: int, ahead: int) -> Pull:
         """As many new configurations as there are free slots.
 
-        It asks for no more, since trials that wait in line go before a trial between two looks, and
-        a rule needs some trials that were trained to the end.
+        It asks for no more, since trials that wait in the queue go before a trial between two
+        looks, and a rule needs some trials that were trained to the end.
         """
         ask = min(free, self.n_trials - self.asked)
         self.asked += ask
