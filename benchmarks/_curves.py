@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 
 from penstock.profiling.base.errors import UsageError
-from penstock.profiling.costs.reference_curves import Curve
-from penstock.profiling.costs.throughput import Measured, Place, packed
+from penstock.profiling.costs.reference_curves import SpeedCurve
+from penstock.profiling.costs.throughput import Allocation, Measured, packed_allocation
 
 SOURCE = "https://github.com/siasosp23/artifacts, sia-simulator/traces"
 #: Examples of an epoch where no file says it.
@@ -49,11 +49,11 @@ class Table:
         shares = [point.place.share for point in self.points]
         return min(shares), max(shares)
 
-    def curve(self, batch: float, max_width: int) -> Curve:
+    def curve(self, batch: float, max_width: int) -> SpeedCurve:
         """As in ``Family``. Below the smallest measured batch of a device time stays as there."""
         found = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
-            place = packed(width, self.per_node, batch)
+            place = packed_allocation(width, self.per_node, batch)
             known = self._steps.get((place.nodes, width))
             alone = self._steps.get((1, 1))
             if known is None or alone is None:
@@ -67,7 +67,7 @@ class Table:
     @cached_property
     def _steps(self) -> dict[tuple[int, int], list[tuple[float, float]]]:
         """(batch of a device, seconds a step) in order, by nodes and width."""
-        times: dict[Place, list[float]] = {}
+        times: dict[Allocation, list[float]] = {}
         for point in self.points:
             times.setdefault(point.place, []).append(point.seconds)
         steps: dict[tuple[int, int], list[tuple[float, float]]] = {}
@@ -118,7 +118,7 @@ def _points(path: Path) -> Iterator[Measured]:
                     nodes, width = len(digits), sum(digits)
                 else:
                     nodes, width = int(row["num_nodes"]), int(row["num_replicas"])
-                place = Place(width, nodes, float(row["local_bsz"]))
+                place = Allocation(width, nodes, float(row["local_bsz"]))
                 yield Measured(place, float(row["step_time"]))
             except KeyError as error:
                 raise UsageError(f"{where}: no column {error}", "curves") from None

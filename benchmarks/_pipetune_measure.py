@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from penstock.profiling.knobs.knobs import SystemConfig, words
+from penstock.profiling.knobs.knobs import SystemConfig, config_text
 from penstock.tasks.contracts.contract import Data
 from penstock.tasks.system.profiler import Profiler
 from penstock.tasks.system.system import System
@@ -105,9 +105,9 @@ def measure(
         float(loop.run_epoch(training, lambda *_: None).metrics["accuracy"]) for _ in range(epochs)
     )
     made = {config: Steps(code, data, config) for config in ALL}
-    alone: dict[str, list[float]] = {words(config): [] for config in ALL}
+    alone: dict[str, list[float]] = {config_text(config): [] for config in ALL}
     single = [config for config in ALL if dict(config).get("threads") == 1]
-    pair: dict[str, list[float]] = {words(config): [] for config in single}
+    pair: dict[str, list[float]] = {config_text(config): [] for config in single}
     profiler = Profiler.start()
     try:
         made[()].window(seconds)
@@ -118,12 +118,12 @@ def measure(
         profiler.stop()
     for turn in range(windows):
         for config in ALL[:: 1 if turn % 2 == 0 else -1]:
-            alone[words(config)].append(made[config].window(seconds))
+            alone[config_text(config)].append(made[config].window(seconds))
     for config in single:
         beside.send((name, params, config))
         beside.recv()
         for _ in range(windows):
-            pair[words(config)].append(made[config].window(seconds))
+            pair[config_text(config)].append(made[config].window(seconds))
         beside.send("stop")
     examples = len(data.train)
     return Measured(

@@ -20,12 +20,12 @@ import numpy as np
 from penstock.app.simulation.simulator import simulate
 from penstock.app.simulation.workload import study_spec
 from penstock.profiling.devices.device import Device
-from penstock.profiling.knobs.knobs import SystemConfig, merged, words
+from penstock.profiling.knobs.knobs import SystemConfig, config_text, merged
 from penstock.profiling.knobs.racing import Race
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import StrategySpec, StudySpec, number_of
 from penstock.scheduler.strategies.hyperband import brackets
-from penstock.scheduler.tuning.tuning import PROBE_LEAST, PROBE_SHARE
+from penstock.scheduler.tuning.tuning import MIN_PROBE_SECONDS, PROBE_SHARE
 
 CORES, MAX_EPOCHS, ETA, RUNGS = 2, 9, 3, 3
 #: Trials of one round of all of Hyperband's brackets.
@@ -63,7 +63,7 @@ class Measured:
 
     def epoch(self, config: SystemConfig) -> float:
         """Seconds of an epoch, alone on the machine."""
-        return median(self.alone[words(config)]) * self.steps * (1 + VALIDATION)
+        return median(self.alone[config_text(config)]) * self.steps * (1 + VALIDATION)
 
 
 def stretch_of(pool: list[Measured]) -> float:
@@ -199,17 +199,17 @@ class Raced(Fixed):
         ahead = m.epoch(ONE_THREAD) * max(1, TRIALS - number)
         wasted = self.wasted.get(m.batch, 0.0)
         allowed = PROBE_SHARE * (self.trained[m.batch] + ahead) - wasted
-        if allowed < PROBE_LEAST:
+        if allowed < MIN_PROBE_SECONDS:
             return 0.0
         spent, config = 0.0, merged(LAYOUT, ONE_THREAD)
         while not race.over:
-            theirs = float(self.chance.choice(m.alone[words(config)]))
-            default = float(self.chance.choice(m.alone[words(ONE_THREAD)]))
+            theirs = float(self.chance.choice(m.alone[config_text(config)]))
+            default = float(self.chance.choice(m.alone[config_text(ONE_THREAD)]))
             cost = WINDOW_STEPS * (theirs + default)
             if spent + cost > allowed:
                 break
             spent += cost
-            race.saw(LAYOUT, theirs / default)
+            race.observe(LAYOUT, theirs / default)
             race.judge()
         self.wasted[m.batch] = wasted + spent
         self.probed += spent
@@ -290,9 +290,10 @@ def replay(system: Any, drawn: list[Measured], beside: float) -> Outcome:
 
 def constants() -> dict[str, Fixed]:
     """Every configuration that may be set once for all, by the name of its outcome."""
-    found = {f"constant: alone, {words(c)}": Fixed(config=c) for c in ALL}
+    found = {f"constant: alone, {config_text(c)}": Fixed(config=c) for c in ALL}
     packed = {
-        f"constant: side by side, {words(c)}": Fixed(True, c, overlap=True) for c in ((), LAYOUT)
+        f"constant: side by side, {config_text(c)}": Fixed(True, c, overlap=True)
+        for c in ((), LAYOUT)
     }
     return found | packed
 

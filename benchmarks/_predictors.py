@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 from penstock.profiling.costs.fitting import RATIOS, Prior, fit
 from penstock.profiling.costs.reference_curves import Fitted
-from penstock.profiling.costs.throughput import Coefficients, Measured, Place
+from penstock.profiling.costs.throughput import Allocation, Coefficients, Measured
 from scipy import optimize
 
 #: A part of a step below this one is as good as none, and so is an overlap (gamma - 1).
 LEAST, LEAST_OVERLAP = 1e-3, 0.1
 #: Points measured and places asked for; the logarithms of seconds, and of their deviations if any.
-Predictor = Callable[[Sequence[Measured], Sequence[Place]], tuple[Any, Any]]
+Predictor = Callable[[Sequence[Measured], Sequence[Allocation]], tuple[Any, Any]]
 
 
-def linear(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, None]:
+def linear(points: Sequence[Measured], places: Sequence[Allocation]) -> tuple[Any, None]:
     """Seconds in proportion to a device's batch."""
     level = np.mean([math.log(point.seconds / point.place.share) for point in points])
     return level + np.log([place.share for place in places]), None
 
 
-def amdahl(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, None]:
+def amdahl(points: Sequence[Measured], places: Sequence[Allocation]) -> tuple[Any, None]:
     """A part that every step costs, and one in proportion to a device's batch."""
     rows = np.array([[1.0, point.place.share] for point in points])
     seconds = np.array([point.seconds for point in points])
@@ -34,7 +34,7 @@ def amdahl(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, No
     return np.log([parts[0] + parts[1] * place.share for place in places]), None
 
 
-def least_squares(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, None]:
+def least_squares(points: Sequence[Measured], places: Sequence[Allocation]) -> tuple[Any, None]:
     """AdaptDL's ``fit_perf_params`` (``goodput.py``) of step times alone, numeric derivatives."""
     logs = np.log([point.seconds for point in points])
     at, asked = _columns([point.place for point in points]), _columns(places)
@@ -67,7 +67,7 @@ def least_squares(points: Sequence[Measured], places: Sequence[Place]) -> tuple[
     return _formula(found.x, asked), None
 
 
-def _columns(places: Sequence[Place]) -> tuple[Any, Any, Any]:
+def _columns(places: Sequence[Allocation]) -> tuple[Any, Any, Any]:
     return tuple(
         np.array(each) for each in zip(*((p.nodes, p.width, p.share) for p in places), strict=True)
     )
@@ -89,7 +89,7 @@ def _formula(theta: Any, at: tuple[Any, Any, Any]) -> Any:
 def ours(prior: Prior, spent: list[float]) -> Predictor:
     """``profiling.costs.fitting`` under ``prior``; the seconds of each fit go to ``spent``."""
 
-    def predict(points: Sequence[Measured], places: Sequence[Place]) -> tuple[Any, Any]:
+    def predict(points: Sequence[Measured], places: Sequence[Allocation]) -> tuple[Any, Any]:
         began = time.thread_time()
         model = fit(points, prior)
         spent.append(time.thread_time() - began)

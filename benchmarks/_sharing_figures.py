@@ -16,7 +16,7 @@ from statistics import fmean
 
 from penstock.app.simulation.simulator import simulate
 from penstock.app.simulation.workload import study_spec
-from penstock.profiling.costs.interference import Interference, SharingTable, Step
+from penstock.profiling.costs.interference import Interference, SharingStep, SharingTable
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import StrategySpec, StudySpec, trial_id
@@ -86,5 +86,5 @@ def _one(together: float, number: int) -> dict[str, float]:
         places = [Device(f"d{k}", "n", "cpu", (k,), None, slots) for k in range(devices)]
         return simulate([spec], places, work, policy=POLICY, sharing=known).makespan / bound
 
-    always = SharingTable({spec.id: {"cpu": Interference(steps={2: Step(1e9, 0.0)})}})
+    always = SharingTable({spec.id: {"cpu": Interference(steps={2: SharingStep(1e9, 0.0)})}})
     return {"alone": ratio(1), "packing": ratio(2, always), "measured": ratio(2)}

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 from penstock.profiling.costs.reference_curves import FILE, Fitted, fitted
-from penstock.profiling.costs.throughput import Measured, packed
+from penstock.profiling.costs.throughput import Measured, packed_allocation
 
 from benchmarks._curves import SOURCE, Table, missing, read
 from benchmarks._data import data_folder
@@ -80,7 +80,9 @@ def narrowest(table: Table, draws: int, first: int) -> Iterator[list[Measured]]:
     for draw in range(first, first + min(3, draws)):
         batch = high * 2.0 ** (-(draw % 3) / 2)
         yield [
-            Measured(packed(width, table.per_node, batch), seconds * batch / table.examples)
+            Measured(
+                packed_allocation(width, table.per_node, batch), seconds * batch / table.examples
+            )
             for width, seconds in table.curve(batch, table.devices)
             if low <= batch / width
         ]
@@ -155,7 +157,7 @@ def refit(tables: Tables) -> None:
         points = [
             point
             for point in table.points
-            if point.place.nodes == packed(point.place.width, table.per_node).nodes
+            if point.place.nodes == packed_allocation(point.place.width, table.per_node).nodes
         ]
         found = all_rows(points, math.sqrt(low * high))
         family = Fitted(found, table.per_node, table.devices, (low, high), table.examples)

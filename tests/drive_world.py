@@ -17,7 +17,7 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec, forks
 from penstock.scheduler.model.trial import FINAL, TrialState
-from penstock.scheduler.resources.slots import places
+from penstock.scheduler.resources.slots import free_slots
 
 Score = Callable[[int, int], float]
 
@@ -147,10 +147,10 @@ def check_invariants(engine: Engine) -> None:
         assert {place for place, f in held.items() if f == fence} == members, "a slot too many"
     assert not state.plan_error, state.plan_error
     if not state.attempts and engine.wake_at() is None:
-        free = {member.device for member in places(state)}
+        free = {member.device for member in free_slots(state)}
         for name in state.ready:
             study = state.studies[state.trials[name].study]
-            assert not (study.works and free - study.refused.keys()), f"{name} waits for ever"
+            assert not (study.runnable and free - study.refused.keys()), f"{name} waits for ever"
     running = {a.segment.trial for a in state.attempts.values()}
     assert len(running) == len(state.attempts), "a trial is in two places"
     assert len(set(state.ready)) == len(state.ready), "a trial waits twice"

@@ -34,14 +34,18 @@ from typing import Any
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
 from penstock.profiling.base.errors import IllegalTransition
 from penstock.scheduler.engine.engine import Engine, Refused
-from penstock.scheduler.outlook.autoscale import devices_wanted
+from penstock.scheduler.outlook.autoscale import device_demand
 from penstock.scheduler.outlook.outlook import outlook
-from penstock.scheduler.resources.drain_choice import choose, freeable
+from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 
 FOLDER = Path(__file__).parent / "recorded" / "sequences"
 
 #: Classes that were renamed since the record was made: present name to recorded name.
-RENAMED_CLASSES: dict[str, str] = {}
+RENAMED_CLASSES: dict[str, str] = {
+    "Drain": "Hold",
+    "WorkloadTuning": "Tuned",
+    "Allocation": "Place",
+}
 #: Fields that were renamed since: (present class, present field) to recorded field.
 RENAMED_FIELDS: dict[tuple[str, str], str] = {}
 
@@ -170,10 +174,10 @@ class Recorder:
             engine.wake_at(),
             engine.outstanding(),
             engine.consults(),
-            engine.sought(),
+            engine.config_asks(),
             outlook(engine, at),
-            choose(engine.state, len(freeable(engine.state)) // 2, at=at, within=1.0),
-            devices_wanted(engine.state),  # which uses it up
+            choose_devices(engine.state, len(drainable(engine.state)) // 2, at=at, within=1.0),
+            device_demand(engine.state),  # which uses it up
         ]
         return canonical(views, [])
 

@@ -39,12 +39,12 @@ from penstock.scheduler.model.decisions import (
     Member,
     Parent,
 )
-from penstock.scheduler.model.finished import Past, PastTrial
+from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial
 from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.snapshot import Plan, Snapshot
 from penstock.scheduler.model.study import OVER, Code, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
-from penstock.scheduler.resources.drain_choice import choose, freeable
+from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 from sequence_themes import PLUGIN, THEMES, WEIGHTS
 
 #: Events between two checkpoints, and sequences of a theme that hold a snapshot.
@@ -538,7 +538,7 @@ class World:
             mine = sorted(
                 (t for t in self.trials.values() if t.study == name), key=lambda t: t.number
             )
-            past = Past(100.0, tuple(replace(t, parents=self._parents(t)) for t in mine))
+            past = FinishedStudy(100.0, tuple(replace(t, parents=self._parents(t)) for t in mine))
         more = self.specs[name].n_trials + self.rng.choice([-1, 1, 2, 4])
         study = replace(self.specs[name], n_trials=max(1, more))
         self.send(happened.StudyExtended, study=study, past=past)
@@ -568,7 +568,7 @@ class World:
             )
             for n in range(1, self.rng.randint(1, 4))
         )
-        done = PastTrial(
+        done = FinishedTrial(
             0,
             self.rng.choice([TrialState.COMPLETED, TrialState.STOPPED]),
             (("x", 1),),
@@ -581,7 +581,7 @@ class World:
             epochs=epochs,
             durables=((Parent(1, "file:past", "h"), 3.0),),
         )
-        failed = PastTrial(
+        failed = FinishedTrial(
             1, TrialState.FAILED, (("x", 2),), 0, 3, None, members, 1.0, 2.0, Failure("nan", "NaN")
         )
         record = StudyRecord(spec(id=name, name=name), self.rng.choice(OVER), 1.0, 2.0)
@@ -651,8 +651,10 @@ class World:
         names = [self.device() for _ in range(self.rng.randint(1, 2))]
         chosen = tuple(dict.fromkeys(names))
         if self.rng.random() < 0.5:
-            n = self.rng.randint(0, min(2, len(freeable(self.state))))
-            chosen = choose(deepcopy(self.state), n, at=self.at, within=1.0)  # it works out costs
+            n = self.rng.randint(0, min(2, len(drainable(self.state))))
+            chosen = choose_devices(
+                deepcopy(self.state), n, at=self.at, within=1.0
+            )  # it works out costs
         if chosen:
             self.send(happened.DevicesTakenOut, devices=chosen, deadline=deadline)
 

@@ -1,5 +1,6 @@
 """The docs say what is so: their code runs, their commands exist, their tables are the code's."""
 
+import ast
 import inspect
 import os
 import re
@@ -238,6 +239,66 @@ def test_a_room_imports_only_from_rooms_that_the_design_lists_before_it():
             other = target.rpartition("/")[0]
             if room in place and other in place:
                 assert place[other] <= place[room], f"{file} imports {target}"
+
+
+#: The folders where no identifier has a word that the glossary replaces.
+GLOSSARY_FOLDERS = ("scheduler", "profiling")
+
+
+def test_every_module_of_the_glossary_exists():
+    modules = [module for row in rows("docs/glossary.md", "Words") for module in coded(row[2])]
+    assert len(modules) == len(rows("docs/glossary.md", "Words"))
+    assert [module for module in modules if not (ROOT / module).is_file()] == []
+
+
+def test_words_that_the_glossary_replaces_name_nothing():
+    replaced = {word for row in rows("docs/glossary.md", "Words") for word in coded(row[3])}
+    assert replaced
+    files = [file for folder in GLOSSARY_FOLDERS for file in (ROOT / folder).rglob("*.py")]
+    found = [
+        f"{name} in {file.relative_to(ROOT)}"
+        for file in files
+        for name in (file.stem, *bound_names(ast.parse(file.read_text())))
+        if not replaced.isdisjoint(words_of(name))
+    ]
+    assert found == []
+
+
+def test_words_are_found_in_names_of_every_kind():
+    code = "class DraftPlan:\n    spot: int\ndef f(a, *, wish): wanted_n = lambda drawn: a.course\n"
+    names = bound_names(ast.parse(code))
+    assert names == {"DraftPlan", "f", "a", "wish", "wanted_n", "drawn"}  # no field, no attribute
+    assert words_of("DraftPlan") == ["draft", "plan"]
+    assert words_of("_HTTPServer_n2") == ["http", "server", "n2"]
+
+
+def bound_names(tree):
+    """Names of classes, functions, parameters and variables.
+
+    Fields and attributes are left out: most of them are stored under their names.
+    """
+    fields = {
+        line.target
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for line in node.body
+        if isinstance(line, ast.AnnAssign)
+    }
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
+            names.add(node.id)
+    return names
+
+
+def words_of(name):
+    """The words of a name in snake case or camel case."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    return [part.lower() for part in parts]
 
 
 def test_only_measured_figures_come_into_the_readme():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...scheduler.resources.drain_choice import LONGEST_WITHIN
+from ...scheduler.resources.drain_choice import MAX_WITHIN
 from .terminal import (
     Application,
     Json,
@@ -34,7 +34,7 @@ Names = Annotated[
     ),
 ]
 _WITHIN = typer.Option(
-    metavar="SECONDS", min=0, max=LONGEST_WITHIN, help="What still runs then is revoked."
+    metavar="SECONDS", min=0, max=MAX_WITHIN, help="What still runs then is revoked."
 )
 Within = Annotated[float | None, _WITHIN]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...scheduler.engine.planning import ASIDE
+from ...scheduler.engine.planning import POLICY_BACKOFF
 
 
 def count(n: int, noun: str) -> str:
@@ -68,7 +68,7 @@ def share_words(weight: float, priority: int) -> str:
     return ", ".join(words + ([f"priority {priority}"] if priority else []))
 
 
-def instead(seconds: float = ASIDE) -> str:
+def instead(seconds: float = POLICY_BACKOFF) -> str:
     """Say what follows from a failed policy, which is asked again after ``seconds``; and advise."""
     return (
         "the plan before stands, and who is not in it goes in order of arrival, on one device;"

@@ -24,7 +24,7 @@ from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import Value
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import StudyImported
-from ...scheduler.model.finished import PastTrial
+from ...scheduler.model.finished import FinishedTrial
 from ...scheduler.model.study import Scalar, StudyRecord, number_of, trial_id
 from ...scheduler.model.trial import AcceptedEpoch, Failure, Origin, TrialState
 from ..common.versioned_file import Body, Kind, read_own
@@ -217,8 +217,8 @@ def _origin(row: TrialRow) -> TrialOrigin | None:
     )
 
 
-def _past(study: str, trial: TrialBody) -> PastTrial:
-    return PastTrial(
+def _past(study: str, trial: TrialBody) -> FinishedTrial:
+    return FinishedTrial(
         number=trial.number,
         state=trial.state,
         params=tuple(trial.params.items()),

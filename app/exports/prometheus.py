@@ -30,7 +30,7 @@ from ...profiling.costs.outcomes import Tally
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.study import OVER
 from ...scheduler.model.trial import TrialState
-from ...scheduler.outlook.autoscale import devices_wanted
+from ...scheduler.outlook.autoscale import device_demand
 from ...scheduler.state.state import EngineState
 from ..broker import connection, presence, protocol, server
 from ..broker.dropped import counted
@@ -90,7 +90,7 @@ class Collector:
         state = self._newest()
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
         if self._wanted is None or self._wanted[0] != state.seq:
-            self._wanted = state.seq, devices_wanted(state_from_json(state_to_json(state)))
+            self._wanted = state.seq, device_demand(state_from_json(state_to_json(state)))
         words = "Devices that would have work at once if they joined."
         wanted = GaugeMetricFamily("penstock_devices_wanted", words, value=self._wanted[1])
         families.append(wanted)
@@ -125,12 +125,12 @@ class Collector:
 
     def _devices(self, state: EngineState) -> Iterable[Metric]:
         gone = Counter(each.state for each in self._reader.devices() if each.gone)
-        there = Counter(state.standing(name) for name in state.devices)
+        there = Counter(state.device_status(name) for name in state.devices)
         known = dict.fromkeys(("joined", "resting", "draining", "drained", "left", "held"), 0)
         yield _by("penstock_devices", "Devices by how they stand.", "state", known | there | gone)
         slots = dict.fromkeys(("busy", "idle", "resting", "draining", "drained"), 0)
         for name, device in state.devices.items():
-            free = "idle" if state.usable(name) else state.standing(name)
+            free = "idle" if state.usable(name) else state.device_status(name)
             for fence in device.fences:
                 slots["busy" if fence else free] += 1
         words = "Slots of devices that are there: busy, idle, or free and not to be used."

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import BackendError
-from ...profiling.base.extras import lacking
-from ...profiling.knobs.knobs import words
+from ...profiling.base.extras import missing_extra
+from ...profiling.knobs.knobs import config_text
 from ..common.plain import encodable, plain
 from ..views.energy import joules_of
 
@@ -67,7 +67,7 @@ def epoch_table(archive: Archive) -> Table:
             **{f"metrics_{name}": value for name, value in epoch.metrics.items()},
             "seconds": epoch.seconds,
             "energy_j": epoch.joules,
-            "system": words(tuple(epoch.system)),
+            "system": config_text(tuple(epoch.system)),
             "device": epoch.device,
             "slot": epoch.slot,
             "width": max(1, len(epoch.members)),
@@ -100,7 +100,7 @@ def to_parquet(table: Table) -> bytes:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise BackendError(f"{lacking('pyarrow', 'Parquet')}, or use --format csv") from error
+        raise BackendError(f"{missing_extra('pyarrow', 'Parquet')}, or use --format csv") from error
     sink = pa.BufferOutputStream()
     texts = {
         encodable(name): [encodable(value) if isinstance(value, str) else value for value in column]

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
-from ...profiling.devices.discovery import Machine, find, look
+from ...profiling.devices.discovery import Machine, discover, find_devices
 from ...profiling.devices.nvml import NoNvml, Nvml, open_nvml
 from .settings import Settings
 
 
 def machine(settings: Settings, nvml: Nvml) -> Machine:
     """What this machine has of which devices can be made."""
-    return look(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return discover(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...]:
@@ -27,7 +27,7 @@ def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...
         raise UsageError.refuse("devices", spec, "auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1")
     # CPU specs must not wait for a driver.
     nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
-    return find(spec, machine(settings, nvml))
+    return find_devices(spec, machine(settings, nvml))
 
 
 def metered(devices: Iterable[Device], powercap: Path) -> tuple[Device, ...]:

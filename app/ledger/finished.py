@@ -19,7 +19,7 @@ from sqlalchemy import Row, select
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Proposed, StudyImported
-from ...scheduler.model.finished import Past
+from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import Failure, Origin, Trial, TrialState
 from . import codec
@@ -29,7 +29,7 @@ from .event_log import of_kind
 from .history import Rows
 
 
-def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, Past]:
+def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, FinishedStudy]:
     """The study with this id: its specification, its status and its trials.
 
     Raises UsageError for an imported study, whose checkpoints are in another installation's store.
@@ -53,7 +53,7 @@ def read_past(rows: Rows, study: str) -> tuple[StudySpec, str, Past]:
         assert isinstance(event, Proposed)
         notes += event.notes or [""] * len(event.trials)
     trials = rows(TRIAL, select(TRIAL).where(of_study).order_by(TRIAL.c.number))
-    past = Past(
+    past = FinishedStudy(
         created_at=head.created_at,
         trials=tuple(
             replace(_trial(row, epochs[row.id], parents[row.id]), notes=notes[row.number])

@@ -19,7 +19,7 @@ from sqlalchemy import Row, Select, Table, select
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import SystemConfig
-from ...profiling.similarity.history import HistoryEntry, Knob, check, source_of, trimmed
+from ...profiling.similarity.history import HistoryEntry, KnobValue, check, source_of, trimmed
 from ...scheduler.model.decisions import Remember
 from ..common.versioned_file import Body, Kind, read_own, to_text, wrong
 from .databases.tables import HISTORY
@@ -42,7 +42,7 @@ class EntryBody(_Body):
     machine: str
     source: str
     profile: dict[str, float]
-    config: dict[str, Knob]
+    config: dict[str, KnobValue]
     speedup: float
     joules: float | None
     windows: int

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Row, Select, select
 from ...profiling.base.errors import IllegalTransition
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import Event
-from ...scheduler.model.finished import Past
+from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import StudyRecord, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch, Trial
 from .databases.base import Database, Newest, migrate, verify
@@ -55,7 +55,7 @@ class Ledger(Protocol):
     def reply_to(self, command: str) -> str | None:
         """The reply to the command with this id; None if it was never accepted."""
 
-    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+    def past(self, study: str) -> tuple[StudySpec, str, FinishedStudy]:
         """A study that is over, by id: its specification, its status and its trials."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
@@ -103,12 +103,12 @@ class MemoryLedger:
     def reply_to(self, command: str) -> str | None:
         return self._replies.get(command)
 
-    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+    def past(self, study: str) -> tuple[StudySpec, str, FinishedStudy]:
         record = self.studies[study]
         trials = sorted(
             (t for t in self.trials.values() if t.study == study), key=attrgetter("number")
         )
-        return record.spec, record.status, Past(record.created_at, tuple(trials))
+        return record.spec, record.status, FinishedStudy(record.created_at, tuple(trials))
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         of_it = [e for e in self._history.values() if machine in (None, e.machine)]
@@ -177,7 +177,7 @@ class SqlLedger(EventLog):
         query = select(COMMAND).where(COMMAND.c.id == command)
         return next((row.reply for row in self._whole(COMMAND, query)), None)
 
-    def past(self, study: str) -> tuple[StudySpec, str, Past]:
+    def past(self, study: str) -> tuple[StudySpec, str, FinishedStudy]:
         return read_past(self._whole, study)
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...scheduler.strategies.base import looks_of
+from ...scheduler.strategies.base import comparison_epochs
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -47,7 +47,7 @@ def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importance
     varies. The same trials give the same shares.
     """
     trials = [trial for trial in trials if trial.state.name != "FAIL"]
-    for epoch in sorted(looks_of(plan), reverse=True) or [0]:
+    for epoch in sorted(comparison_epochs(plan), reverse=True) or [0]:
         found = [(trial, value) for trial in trials if (value := _value(trial, epoch)) is not None]
         if len(found) >= LEAST:
             some = found[:: math.ceil(len(found) / MOST)]

@@ -35,7 +35,7 @@ from optuna.trial import TrialState as OptunaState
 
 from ...scheduler.model.study import Observation, Scalar, StudySpec
 from ...scheduler.model.trial import Trial, TrialState
-from ...scheduler.strategies.base import looks_of
+from ...scheduler.strategies.base import comparison_epochs
 
 Distributions = Mapping[str, BaseDistribution]
 
@@ -52,7 +52,7 @@ class StudyView:
         #: What the sampler noted with trials and with the study since the trials were shown.
         self.noted: dict[int, dict[str, Any]] = {}
         self.noted_of_study: dict[str, Any] = {}
-        self._looks = looks_of(spec.strategy)
+        self._looks = comparison_epochs(spec.strategy)
         self._kept: dict[str, tuple[object, FrozenTrial]] = {}
 
     def show(

@@ -11,7 +11,7 @@ from math import log10
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
-from ...profiling.knobs.knobs import SystemConfig, words
+from ...profiling.knobs.knobs import SystemConfig, config_text
 from ...scheduler.model.study import number_of
 from ..common.text import count, number
 from .charts import LANE, MARGIN, STUDIES, UNRANKED, Figure, axis, escape, lanes_height, shade
@@ -105,10 +105,10 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
                 "mode": "lines+markers+text",
                 "x": there,
                 "y": [1 / geometric_mean(found[size]) for size in there],
-                "text": [""] * (len(there) - 1) + [escape(words(config))],
+                "text": [""] * (len(there) - 1) + [escape(config_text(config))],
                 "textposition": "top center",
                 "customdata": [count(len(found[size]), "window") for size in there],
-                "hovertemplate": f"{escape(words(config))}<br>batch size %{{x}}: %{{y:.2f}}"
+                "hovertemplate": f"{escape(config_text(config))}<br>batch size %{{x}}: %{{y:.2f}}"
                 ", %{customdata}<extra></extra>",
                 "line": {"color": colour, "width": 2},
                 "marker": {"size": 8, "color": colour},
@@ -128,7 +128,7 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
 
 def bought(found: Sequence[Tried]) -> Figure | None:
     """A bar per configuration: its speed relative to the default. Unmeasured ones have no bar."""
-    speeds = {words(each.config): each.speed for each in found if each.speed is not None}
+    speeds = {config_text(each.config): each.speed for each in found if each.speed is not None}
     if not speeds:
         return None
     names = list(reversed(speeds))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from ...profiling.knobs.knobs import SystemConfig, words
-from ...profiling.knobs.racing import decisive
+from ...profiling.knobs.knobs import SystemConfig, config_text
+from ...profiling.knobs.racing import bound_alpha
 from ...profiling.similarity.history import machine_class, source_of
 from ...scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
 from ..common.text import count, duration
@@ -44,7 +44,9 @@ PICTURES = {
 def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     """One line about the system configurations that trials ran with."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
-    told = [f"{words(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()]
+    told = [
+        f"{config_text(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()
+    ]
     how = f"{spec.system} by {spec.probing}" if spec.system == "tune" else spec.system
     return f"{how}: {'; '.join(told) or 'no trial yet'}"
 
@@ -102,10 +104,10 @@ def _head(lead: str) -> str:
 def _table(found: Sequence[Tried], unit: str) -> str:
     if not found:
         return ""
-    energy, alpha = any(each.joules for each in found), decisive(len(found))
+    energy, alpha = any(each.joules for each in found), bound_alpha(len(found))
     titles = ("configuration", unit, "speed", *(["joules"] if energy else []), "cannot be run")
     rows = "".join(
-        f"<tr><td>{escape(words(each.config))}</td><td>{len(each.ratios) or ''}</td>"
+        f"<tr><td>{escape(config_text(each.config))}</td><td>{len(each.ratios) or ''}</td>"
         f"<td>{_ratio(each.speed)}{_between(each.interval(alpha))}</td>"
         + (f"<td>{_ratio(each.energy)}</td>" if energy else "")
         + f"<td>{escape(each.failed)}</td></tr>"

@@ -29,7 +29,7 @@ from ...scheduler.model.events import (
     TrialEnqueued,
     TrialTold,
 )
-from ...scheduler.model.finished import Past
+from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import (
     CONTRACTS,
     EXACTNESS,
@@ -41,7 +41,7 @@ from ...scheduler.model.study import (
     trial_id,
 )
 from ...scheduler.model.trial import FINAL
-from ...scheduler.resources.drain_choice import LONGEST_WITHIN, choose, freeable
+from ...scheduler.resources.drain_choice import MAX_WITHIN, choose_devices, drainable
 from ...scheduler.state.state import EngineState, StudyState
 from ...scheduler.strategies.registry import make_strategy
 from ...tasks.process.messages import Forged
@@ -73,7 +73,7 @@ def id_of(body: Mapping[str, Any]) -> str:
 
 
 #: What the ledger has of a study that is over: its specification, status and trials.
-FindPast = Callable[[str], tuple[StudySpec, str, Past]]
+FindPast = Callable[[str], tuple[StudySpec, str, FinishedStudy]]
 
 
 def to_event(body: Mapping[str, Any], state: EngineState, at: float, past: FindPast) -> Event:
@@ -130,21 +130,21 @@ def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
 
 
 def _freed(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
-    there, within = len(freeable(state)), _seconds(body["within"])
+    there, within = len(drainable(state)), _seconds(body["within"])
     if not there:
         raise UsageError("no device is there to be freed")
     n = whole("N", body["n"], low=1)
     if n > there:
         raise UsageError.refuse("N", n, f"1 to {there}, the devices that are not drained yet")
     return DevicesTakenOut(
-        at=at, devices=choose(state, n, at=at, within=within), deadline=at + within
+        at=at, devices=choose_devices(state, n, at=at, within=within), deadline=at + within
     )
 
 
 def _seconds(within: Any) -> float:
-    allowed = f"0 to {LONGEST_WITHIN:g} seconds"
+    allowed = f"0 to {MAX_WITHIN:g} seconds"
     number = finite("within", within, allowed)
-    if not 0 <= number <= LONGEST_WITHIN:
+    if not 0 <= number <= MAX_WITHIN:
         raise UsageError.refuse("within", within, allowed)
     return number
 
@@ -247,7 +247,7 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     if kind in ("pause", "resume"):
         if known.spec.contract == "ask":
             raise UsageError(f"nothing of {known.spec.name} runs here: it cannot be paused")
-        if known.works == (kind == "resume"):
+        if known.runnable == (kind == "resume"):
             raise UsageError(f"{known.spec.name} is {known.status} already")
         return (StudyPaused if kind == "pause" else StudyResumed)(at=at, study=study)
     if kind == "weigh":

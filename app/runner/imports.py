@@ -14,7 +14,7 @@ from optuna.distributions import json_to_distribution
 
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.events import StudyImported
-from ...scheduler.model.finished import PastTrial
+from ...scheduler.model.finished import FinishedTrial
 from ...scheduler.model.study import OVER, StudySpec, number_of, trial_id
 from ...scheduler.model.trial import FINAL, TrialState
 from ..spec.space import check_params
@@ -41,7 +41,7 @@ def check_imported(event: StudyImported) -> None:
         _check_trial(spec, trial, len(trials))
 
 
-def _check_trial(spec: StudySpec, trial: PastTrial, n_trials: int) -> None:
+def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
     def refuse(field: str, value: object, allowed: str) -> UsageError:
         return UsageError.refuse(f"{field} of trial {trial.number}", value, allowed)
 
@@ -69,7 +69,7 @@ def _check_trial(spec: StudySpec, trial: PastTrial, n_trials: int) -> None:
     _check_params(spec, trial, refuse)
 
 
-def _check_value(spec: StudySpec, trial: PastTrial, refuse: Any) -> None:
+def _check_value(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
     if trial.value is None and trial.state is TrialState.COMPLETED:
         raise refuse("value", None, "a number: it is completed")
     if spec.contract not in _OWN_VALUES and trial.epochs:
@@ -81,7 +81,7 @@ def _check_value(spec: StudySpec, trial: PastTrial, refuse: Any) -> None:
         raise refuse("further", list(trial.further), f"{wanted} numbers")
 
 
-def _check_params(spec: StudySpec, trial: PastTrial, refuse: Any) -> None:
+def _check_params(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
     params = dict(trial.params)
     try:
         checked = check_params(spec.space, params, spec.conditions)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiling.base.errors import UsageError
-from ...scheduler.model.snapshot import Plan, Policy, Snapshot, fault
+from ...scheduler.model.snapshot import Plan, Policy, Snapshot, find_fault
 from ...scheduler.policies.registry import find_policy, is_plugin
 from ..ledger.codec import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 
@@ -121,7 +121,7 @@ class PluginHost:
         if "error" in answer:
             raise UsageError(answer["error"])
         plan = plan_from_json(json.dumps(answer["plan"]))
-        if wrong := fault(snapshot, plan):
+        if wrong := find_fault(snapshot, plan):
             raise UsageError(wrong)
         return plan
 

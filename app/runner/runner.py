@@ -150,7 +150,7 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._ask(ask)
-        for sought in self.engine.sought():
+        for sought in self.engine.config_asks():
             self._keep(sought)
         self._turn.consults += self.engine.consults()
         self._plan()

@@ -240,7 +240,7 @@ class Scheduler:
 
     def _idle(self, runner: Runner) -> bool:
         state = runner.engine.state
-        if state.attempts or any(study.works for study in state.studies.values()):
+        if state.attempts or any(study.runnable for study in state.studies.values()):
             self._busy_at = time.time()
             return False
         if time.time() - self._busy_at < self._settings.idle_stop:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
-from ...profiling.devices.discovery import parse
+from ...profiling.devices.discovery import parse_spec
 from ...scheduler.model.events import PolicyFailed
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
@@ -143,14 +143,14 @@ class Simulation:
 
 
 def simulated_devices(spec: str) -> tuple[Device, ...]:
-    """Devices in the form of ``profiling.devices.discovery.parse``, which need not exist here.
+    """Devices in the form of ``profiling.devices.discovery.parse_spec``, which need not exist here.
 
     ``gpu:8`` means eight GPUs, because there are no GPU numbers to choose from; ``gpu:0,1`` is two.
 
     Raises:
         UsageError: for ``auto`` and ``gpu:all``, which depend on a machine, and malformed text.
     """
-    form = parse(spec, _ALLOWED)
+    form = parse_spec(spec, _ALLOWED)
     count = int(form.gpus) if form.gpus.isdecimal() else len(set(form.gpus.split(",")))
     count = form.count if form.kind == "cpu" else count
     kind = {"cpu": "cpu", "gpu": "cuda"}.get(form.kind)

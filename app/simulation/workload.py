@@ -11,7 +11,7 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 from ...profiling.costs.fitting import fit
 from ...profiling.costs.study_model import Expected
 from ...profiling.costs.table import CostTable
-from ...profiling.costs.throughput import Measured, Shape, packed
+from ...profiling.costs.throughput import Measured, Shape, packed_allocation
 from ...scheduler.model.decisions import Dispatch
 from ...scheduler.model.study import Code, Params, Scalar, StrategySpec, StudySpec, number_of
 from ...scheduler.model.trial_group import Entry, TrialGroup
@@ -164,13 +164,13 @@ class KnownCosts(CostTable):
     beliefs: dict[str, float] = field(default_factory=dict)
     error: float = 0.0
 
-    def saw_epoch(
+    def observe_epoch(
         self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
     ) -> bool:
         """Learn nothing: it is known."""
         return False
 
-    def saw_segment(self, seconds: float, training: float, *, resized: bool) -> None:
+    def observe_segment(self, seconds: float, training: float, *, resized: bool) -> None:
         """Learn nothing: it is known."""
 
     def expected(
@@ -194,7 +194,7 @@ def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> 
     if all(width in known for width in range(1, last + 1)):
         seconds = [known[width] for width in range(1, last + 1)]
     else:
-        model = fit(Measured(packed(width), each) for width, each in known.items())
+        model = fit(Measured(packed_allocation(width), each) for width, each in known.items())
         seconds = [known.get(each.place.width, each.seconds) for each in model.curve(last)]
     return seconds[0], tuple((at, each / seconds[0]) for at, each in enumerate(seconds, start=1))
 

@@ -167,7 +167,7 @@ class SystemTuning:
             allowed = 'None where mode="off": nothing is turned'
             raise UsageError.refuse("system.knobs", self.knobs, allowed)
         weight = check_energy_weight(self.energy_weight, mode, self.probing)
-        knobs = check_knobs(self.knobs, weight, tried=mode == "tune")
+        knobs = check_knobs(self.knobs, weight, probes=mode == "tune")
         return replace(self, knobs=knobs, energy_weight=weight)
 
 

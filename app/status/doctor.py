@@ -21,7 +21,7 @@ from ...profiling.base.errors import BackendError, LedgerDamaged, PenstockError
 from ...profiling.base.urls import hide_password
 from ...profiling.counters.capabilities import Capability, capabilities
 from ...profiling.counters.energy import open_meters
-from ...profiling.devices.discovery import find
+from ...profiling.devices.discovery import find_devices
 from ...profiling.devices.nvml import NoNvml, open_nvml
 from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
@@ -138,7 +138,7 @@ def _devices(settings: Settings) -> Iterator[Finding]:
         names = ", ".join(nvml.name(index) for index in range(nvml.count()))
         yield Finding("GPUs", "ok", names or "none: the driver sees none")
     here = machine(settings, nvml)
-    found = find(settings.devices, here)
+    found = find_devices(settings.devices, here)
     names = ", ".join(device.name for device in found)
     yield Finding("devices", "ok", f"{here}; {settings.devices} means {names}")
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
-from ...profiling.base.extras import advice
+from ...profiling.base.extras import import_hint
 from ...scheduler.model.trial import TrialState
 from ..common.console import PlainConsole
 from ..common.text import count, duration, label, number
@@ -56,7 +56,7 @@ def users_code(name: str, place: str) -> Iterator[None]:
         while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(place):
             trace = trace.tb_next
         traceback.print_exception(error.with_traceback(trace))
-        why = f"{name} raised {type(error).__name__}{advice(error)}"
+        why = f"{name} raised {type(error).__name__}{import_hint(error)}"
         raise TrialFailed("exception", why) from error
 
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...profiling.base.errors import UsageError
-from ...profiling.knobs.knobs import words
-from ...scheduler.engine.planning import ASIDE
+from ...profiling.knobs.knobs import config_text
+from ...scheduler.engine.planning import POLICY_BACKOFF
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
 from ..common.text import duration, instead, number
@@ -91,7 +91,7 @@ def tell(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     lines += tuple(
         Line(event.at - trial.created_at, seq, planless(event), "")
         for seq, event in reader.policy_failures()
-        if max(study.created_at, trial.created_at - ASIDE) <= event.at <= until
+        if max(study.created_at, trial.created_at - POLICY_BACKOFF) <= event.at <= until
     )
     lines = tuple(sorted(lines, key=lambda line: line.seq))
     told = origins(trial, reader.trials(study.id))
@@ -133,7 +133,7 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
             text = f"its user told {told}"
         case happened.AttemptFailed():
             why = KINDS.get(event.kind, event.kind)
-            tried = f" while {words(event.trying)} was tried" if event.trying else ""
+            tried = f" while {config_text(event.trying)} was tried" if event.trying else ""
             text = f"attempt {event.fence} failed{tried}, {why}: {event.message}"
         case happened.AttemptLost():
             how = "was refused by its node" if event.refused else "was lost"
@@ -152,7 +152,7 @@ def _epoch(
     if row.width > 1:
         where = ", ".join(device for device, _ in row.members)
     if row.system:
-        where += f" with {words(row.system)}"
+        where += f" with {config_text(row.system)}"
     if before is not None and before.width != row.width:
         where += f" ({row.width} devices after {before.width})"
     took, value = duration(event.seconds), number(row.value)
@@ -167,12 +167,14 @@ def _measured(event: happened.WindowsMeasured | happened.Profiled) -> str:
         return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
     found = tried([event])
     told = [
-        f"{words(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
+        f"{config_text(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
         + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
         for each in found
         if each.speed
     ]
-    told += [f"{words(each.config)} cannot be run: {each.failed}" for each in found if each.failed]
+    told += [
+        f"{config_text(each.config)} cannot be run: {each.failed}" for each in found if each.failed
+    ]
     wasted = sum(window.wasted for window in event.windows)
     return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(told)}"
 

@@ -9,7 +9,7 @@ from math import exp
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
-from ...profiling.knobs.arm import FEWEST_WINDOWS, Arm
+from ...profiling.knobs.arm import MIN_WINDOWS, Arm
 from ...profiling.knobs.knobs import SystemConfig
 from ...scheduler.model.events import AttemptFailed, Window, WindowsMeasured
 
@@ -39,9 +39,9 @@ class Tried:
         """Bounds of ``speed``, each wrong with probability ``alpha``; None with too few windows."""
         arm = Arm(self.config)
         for ratio in self.ratios:
-            arm.saw(ratio)
+            arm.observe(ratio)
         low, high = arm.interval(alpha)
-        return (exp(-high), exp(-low)) if arm.n >= FEWEST_WINDOWS else None
+        return (exp(-high), exp(-low)) if arm.n >= MIN_WINDOWS else None
 
     @property
     def energy(self) -> float | None:

@@ -23,27 +23,27 @@ EXTRAS = {
 }
 
 
-def need(library: str, what: str) -> None:
+def need(library: str, user: str) -> None:
     """Raise ``UsageError``, naming the extra, if ``library`` is not installed.
 
-    ``what`` says what needs it. The library is only looked for, not imported.
+    ``user`` says what needs it. The library is only looked for, not imported.
     """
     if find_spec(library) is None:
-        raise UsageError(lacking(library, what))
+        raise UsageError(missing_extra(library, user))
 
 
-def lacking(library: str, what: str) -> str:
-    """A message: ``what`` needs ``library``, which is not installed, and how to install it."""
+def missing_extra(library: str, user: str) -> str:
+    """A message: ``user`` needs ``library``, which is not installed, and how to install it."""
     how = f"pip install 'penstock[{EXTRAS[library]}]'"
-    return f"{what} needs {library}, which is not installed: {how}"
+    return f"{user} needs {library}, which is not installed: {how}"
 
 
-def advice(error: BaseException) -> str:
+def import_hint(error: BaseException) -> str:
     """What to do about a failed import, to follow the error's message; empty if there is no advice.
 
     It names an extra to install, or a file to rename because it has the name of a library.
     """
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     extra = EXTRAS.get((name or "").partition(".")[0])
-    what = f"pip install 'penstock[{extra}]'" if extra else hidden(error)
-    return f": {what}" if what else ""
+    hint = f"pip install 'penstock[{extra}]'" if extra else hidden(error)
+    return f": {hint}" if hint else ""

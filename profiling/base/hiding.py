@@ -26,15 +26,17 @@ def hidden(error: BaseException) -> str:
         for folder in _users_folders():
             for file in (f"{name}.py", os.path.join(name, "__init__.py")):
                 path = os.path.join(folder, file)
-                if os.path.isfile(path) and (what := _library(name, folder)):
-                    return f"{path} has the name of {what}, so that one hides the other: rename it"
+                if os.path.isfile(path) and (library := _library(name, folder)):
+                    return (
+                        f"{path} has the name of {library}, so that one hides the other: rename it"
+                    )
     return ""
 
 
 def explained(error: Exception) -> Exception:
     """``error``, or a ``UsageError`` if a file with the name of a library is behind it."""
-    words = hidden(error)
-    return UsageError(f"{words} ({type(error).__name__}: {error})") if words else error
+    reason = hidden(error)
+    return UsageError(f"{reason} ({type(error).__name__}: {error})") if reason else error
 
 
 def _names(error: BaseException | None) -> Iterator[str]:

@@ -27,13 +27,13 @@ class FaultTable:
     busy: float = 0.0
     losses: float = 0.0
 
-    def saw_work(self, seconds: float) -> None:
+    def observe_work(self, seconds: float) -> None:
         """Take in that one slot had an attempt for ``seconds``, however it ended."""
         fade = 1.0 / (1.0 + max(0.0, seconds) / MEMORY)
         self.busy = fade * self.busy + max(0.0, seconds)
         self.losses *= fade
 
-    def saw_loss(self) -> None:
+    def observe_loss(self) -> None:
         """Take in that an attempt was lost, with its memory."""
         self.losses += 1.0
 

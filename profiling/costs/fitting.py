@@ -21,7 +21,7 @@ from operator import mul
 from statistics import median
 
 from ..base.errors import UsageError
-from .throughput import Estimate, Measured, Place, packed
+from .throughput import Allocation, Estimate, Measured, packed_allocation
 
 #: Standard deviation of the logarithm of one measured time.
 NOISE = 0.05
@@ -65,7 +65,7 @@ class SpeedModel:
     """The result of ``fit``. An estimate takes some 50 microseconds with 12 measured places."""
 
     #: The measured places, each with its estimate.
-    measured: dict[Place, Estimate]
+    measured: dict[Allocation, Estimate]
     #: The fitted parameters.
     _theta: _Row
     #: The global batch that the parameters are relative to.
@@ -79,27 +79,27 @@ class SpeedModel:
     #: A factor of the parameters' precision.
     _precision: list[_Row]
 
-    def estimate(self, place: Place) -> Estimate:
-        """Seconds at ``place``: at a measured place the measurement, whatever the model says."""
-        known = self.measured.get(place)
+    def estimate(self, allocation: Allocation) -> Estimate:
+        """Seconds at ``allocation``; where that was measured, the measurement itself."""
+        known = self.measured.get(allocation)
         if known is not None:
             return known
-        value, slope = _model(self._theta, place, self._share)
-        near = _solve(self._factor, [_covariance(place, other) for other in self.measured])
+        value, slope = _model(self._theta, allocation, self._share)
+        near = _solve(self._factor, [_covariance(allocation, other) for other in self.measured])
         unknown = [
             own - _dot(near, theirs) for own, theirs in zip(slope, self._slopes, strict=True)
         ]
-        spread = _solve(self._precision, unknown)
-        variance = MISFIT**2 - _dot(near, near) + _dot(spread, spread)
+        solved = _solve(self._precision, unknown)
+        variance = MISFIT**2 - _dot(near, near) + _dot(solved, solved)
         return Estimate(
-            place,
+            allocation,
             math.exp(value + _dot(near, self._residuals)),
             math.sqrt(max(0.0, variance) + NOISE**2),
         )
 
     def curve(self, max_width: int) -> tuple[Estimate, ...]:
         """Estimates for 1 to ``max_width`` devices of one node, with the same batch."""
-        return tuple(self.estimate(packed(width)) for width in range(1, max_width + 1))
+        return tuple(self.estimate(packed_allocation(width)) for width in range(1, max_width + 1))
 
 
 def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
@@ -108,67 +108,76 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
     Raises:
         UsageError: no points.
     """
-    times: dict[Place, _Row] = {}
+    times: dict[Allocation, _Row] = {}
     for point in points:
         times.setdefault(point.place, []).append(math.log(point.seconds))
     if not times:
         raise UsageError.refuse("points", (), "at least one measured time")
-    places = list(times)
+    allocations = list(times)
     logs = [median(each) for each in times.values()]
-    share = math.exp(_mean([math.log(place.share * place.width) for place in places]))
+    share = math.exp(
+        _mean([math.log(allocation.share * allocation.width) for allocation in allocations])
+    )
     factor = _cholesky(
         [
             [
                 _covariance(one, other) + (NOISE**2 / len(times[one]) if one == other else 0.0)
-                for other in places
+                for other in allocations
             ]
-            for one in places
+            for one in allocations
         ]
     )
-    theta, residuals, slopes, precision = _most_probable(places, logs, share, factor, prior)
+    theta, residuals, slopes, precision = _most_probable(allocations, logs, share, factor, prior)
     measured = {
-        place: Estimate(place, math.exp(log), NOISE / math.sqrt(len(times[place])))
-        for place, log in zip(places, logs, strict=True)
+        allocation: Estimate(allocation, math.exp(log), NOISE / math.sqrt(len(times[allocation])))
+        for allocation, log in zip(allocations, logs, strict=True)
     }
     return SpeedModel(measured, theta, share, factor, residuals, slopes, precision)
 
 
 def _most_probable(
-    places: list[Place], logs: _Row, share: float, factor: list[_Row], prior: Prior
+    allocations: list[Allocation], logs: _Row, share: float, factor: list[_Row], prior: Prior
 ) -> tuple[_Row, _Row, list[_Row], list[_Row]]:
     """The parameters; residuals and slopes (by parameter) solved by ``factor``; a precision factor.
 
     It uses Levenberg-Marquardt damping: a step that does not help is tried again, shorter.
     """
     weights = [1.0 / deviation**2 for deviation in prior.deviations]
-    pulls = [[0.0] * 7 for _ in range(7)]
-    pulls[6][6] = weights[5]
-    guess = [0.0] * 6 + [prior.means[5]]
+    prior_precision = [[0.0] * 7 for _ in range(7)]
+    prior_precision[6][6] = weights[5]
+    prior_mean = [0.0] * 6 + [prior.means[5]]
     for (i, j), weight, mean in zip(RATIOS, weights, prior.means, strict=False):
-        guess[i] = guess[j] + mean
-        pulls[i][i] += weight
-        pulls[j][j] += weight
-        pulls[i][j] = pulls[j][i] = -weight
+        prior_mean[i] = prior_mean[j] + mean
+        prior_precision[i][i] += weight
+        prior_precision[j][j] += weight
+        prior_precision[i][j] = prior_precision[j][i] = -weight
 
     def at(theta: _Row) -> tuple[float, _Row, list[_Row], _Row]:
         """Half of what is minimised, residuals, slopes by parameter, and the prior's gradient."""
-        rows = [_model(theta, place, share) for place in places]
+        rows = [_model(theta, allocation, share) for allocation in allocations]
         residuals = _solve(
             factor, [log - value for log, (value, _) in zip(logs, rows, strict=True)]
         )
         slopes = [_solve(factor, [row[i] for _, row in rows]) for i in range(7)]
-        away = [one - other for one, other in zip(theta, guess, strict=True)]
-        pull = [_dot(row, away) for row in pulls]
-        return 0.5 * (_dot(residuals, residuals) + _dot(away, pull)), residuals, slopes, pull
+        offset = [one - other for one, other in zip(theta, prior_mean, strict=True)]
+        prior_gradient = [_dot(row, offset) for row in prior_precision]
+        return (
+            0.5 * (_dot(residuals, residuals) + _dot(offset, prior_gradient)),
+            residuals,
+            slopes,
+            prior_gradient,
+        )
 
-    start = [_model(guess, place, share)[0] for place in places]
+    start = [_model(prior_mean, allocation, share)[0] for allocation in allocations]
     shift = _mean([log - value for log, value in zip(logs, start, strict=True)])
-    theta = [value + (shift if i < 6 else 0.0) for i, value in enumerate(guess)]
-    cost, residuals, slopes, pull = at(theta)
+    theta = [value + (shift if i < 6 else 0.0) for i, value in enumerate(prior_mean)]
+    cost, residuals, slopes, prior_gradient = at(theta)
     damping = 1e-3
     for _ in range(STEPS):
-        normal = _normal(slopes, pulls)
-        gradient = [_dot(slope, residuals) - one for slope, one in zip(slopes, pull, strict=True)]
+        normal = _normal(slopes, prior_precision)
+        gradient = [
+            _dot(slope, residuals) - one for slope, one in zip(slopes, prior_gradient, strict=True)
+        ]
         damped = [
             [value * (1.0 + damping) if i == j else value for j, value in enumerate(row)]
             for i, row in enumerate(normal)
@@ -176,48 +185,50 @@ def _most_probable(
         lower = _cholesky(damped)
         step = _solve_back(lower, _solve(lower, gradient))
         new = [one + min(2.0, max(-2.0, by)) for one, by in zip(theta, step, strict=True)]
-        found = at(new)
-        if found[0] < cost:
-            gained, theta = cost - found[0], new
-            cost, residuals, slopes, pull = found
+        candidate = at(new)
+        if candidate[0] < cost:
+            improvement, theta = cost - candidate[0], new
+            cost, residuals, slopes, prior_gradient = candidate
             damping = max(1e-6, damping / 5.0)
-            if gained < 1e-3:
+            if improvement < 1e-3:
                 break
         else:
             damping *= 5.0
             if damping > 1e6:
                 break
-    return theta, residuals, slopes, _cholesky(_normal(slopes, pulls))
+    return theta, residuals, slopes, _cholesky(_normal(slopes, prior_precision))
 
 
-def _model(theta: Sequence[float], place: Place, share: float) -> tuple[float, _Row]:
+def _model(theta: Sequence[float], allocation: Allocation, share: float) -> tuple[float, _Row]:
     """The logarithm of the model's time, and its derivatives by the seven parameters."""
-    fixed, moving = math.exp(theta[0]), math.exp(theta[1]) * place.share / share
-    grad = fixed + moving
-    slopes = [fixed / grad, moving / grad, 0.0, 0.0, 0.0, 0.0, 0.0]
-    if place.width == 1:
+    fixed, variable = math.exp(theta[0]), math.exp(theta[1]) * allocation.share / share
+    grad = fixed + variable
+    slopes = [fixed / grad, variable / grad, 0.0, 0.0, 0.0, 0.0, 0.0]
+    if allocation.width == 1:
         return math.log(grad), slopes
-    at = 2 if place.nodes == 1 else 4
-    alpha, beta = math.exp(theta[at]), math.exp(theta[at + 1]) * (place.width - 2)
+    index = 2 if allocation.nodes == 1 else 4
+    alpha, beta = math.exp(theta[index]), math.exp(theta[index + 1]) * (allocation.width - 2)
     sync = alpha + beta
     gamma = 1.0 + math.exp(min(theta[6], STEEPEST))
-    apart = gamma * math.log(sync / grad)
+    log_ratio = gamma * math.log(sync / grad)
     # The share of computing in grad ** gamma + sync ** gamma.
-    part = 1.0 / (1.0 + math.exp(apart)) if apart < 700.0 else 0.0
-    value = math.log(grad) + (max(apart, 0.0) + math.log1p(math.exp(-abs(apart)))) / gamma
+    part = 1.0 / (1.0 + math.exp(log_ratio)) if log_ratio < 700.0 else 0.0
+    value = math.log(grad) + (max(log_ratio, 0.0) + math.log1p(math.exp(-abs(log_ratio)))) / gamma
     slopes = [part * slope for slope in slopes]
-    slopes[at], slopes[at + 1] = (1.0 - part) * alpha / sync, (1.0 - part) * beta / sync
+    slopes[index], slopes[index + 1] = (1.0 - part) * alpha / sync, (1.0 - part) * beta / sync
     slopes[6] = (
         (part * math.log(grad) + (1.0 - part) * math.log(sync) - value) * (gamma - 1.0) / gamma
     )
     return value, slopes
 
 
-def _covariance(one: Place, other: Place) -> float:
+def _covariance(one: Allocation, other: Allocation) -> float:
     """The covariance, between two places, of what the model misses."""
     ratios = (one.nodes / other.nodes, one.width / other.width, one.share / other.share)
-    apart = sum((math.log(ratio) / reach) ** 2 for ratio, reach in zip(ratios, REACH, strict=True))
-    return MISFIT**2 * math.exp(-0.5 * apart)
+    distance = sum(
+        (math.log(ratio) / reach) ** 2 for ratio, reach in zip(ratios, REACH, strict=True)
+    )
+    return MISFIT**2 * math.exp(-0.5 * distance)
 
 
 def _mean(values: _Row) -> float:
@@ -229,10 +240,10 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
     return product
 
 
-def _normal(slopes: list[_Row], pulls: list[_Row]) -> list[_Row]:
+def _normal(slopes: list[_Row], prior_precision: list[_Row]) -> list[_Row]:
     return [
         [_dot(one, other) + by for other, by in zip(slopes, row, strict=True)]
-        for one, row in zip(slopes, pulls, strict=True)
+        for one, row in zip(slopes, prior_precision, strict=True)
     ]
 
 

@@ -8,9 +8,9 @@ the variance of epochs of one trial under equal conditions. The steps of all tri
 with weights mn / (m + n).
 
 k trials do k / seconds(k) epochs a second in total, so k gains log(k / (k - 1)) less the step over
-k - 1. A number is *tried* until its gain is known. It is kept if the gain exceeds ``WORTH`` by more
-than its noise, and otherwise not used. If epochs begin to take another time than earlier ones of
-the same trial, under equal conditions, everything is measured again.
+k - 1. A number is *tried* until its gain is known. It is kept if the gain exceeds ``MIN_GAIN`` by
+more than its noise, and otherwise not used. If epochs begin to take another time than earlier ones
+of the same trial, under equal conditions, everything is measured again.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .table import ALPHA, LEAST, MOVED
+from .table import ALPHA, CHANGE_FACTOR, SHORTEST_EPOCH
 
 #: The least relative growth of total speed that justifies one more trial on a device.
-WORTH = 0.03
+MIN_GAIN = 0.03
 #: How many epochs of a trial must be known before another one joins it.
-BASELINE = 2
+MIN_BASELINE = 2
 #: The least weight of a step that is judged (two epochs before it and two after).
-ENOUGH = 1.0
+MIN_WEIGHT = 1.0
 #: After so many shared epochs, a gain that is still within its noise counts as none.
-TRIES = 24
+MAX_SHARED_EPOCHS = 24
 #: How many standard deviations a gain must exceed.
-SURE = 2.0
+SIGNIFICANCE = 2.0
 #: An epoch counts as at most this far from its trial's mean (logarithm). Four epochs in a row
-#: beyond it move ``drift`` by ``MOVED``; one does not.
-OUTLIER = 1.5 * math.log(MOVED)
+#: beyond it move ``drift`` by ``CHANGE_FACTOR``; one does not.
+OUTLIER = 1.5 * math.log(CHANGE_FACTOR)
 #: Epochs shorter than this (seconds) are only overhead, so every slot is used.
-SHORT = 0.001
+SHARE_BELOW = 0.001
 #: How many epochs of a trial its means remember.
 MEMORY = 20.0
 #: The prior deviation of a trial's epochs (of the logarithm), and the number of epochs that it
 #: counts for.
-SCATTER, SCATTER_COUNTS = 0.05, 2.0
+PRIOR_DEVIATION, PRIOR_EPOCHS = 0.05, 2.0
 
 
 class Mean(NamedTuple):
@@ -50,7 +50,7 @@ class Mean(NamedTuple):
     mean: float
 
 
-class Step(NamedTuple):
+class SharingStep(NamedTuple):
     """The sum of trials' weights, and of weight times change of the logarithm of seconds."""
 
     weight: float
@@ -60,13 +60,13 @@ class Step(NamedTuple):
 class Verdict(NamedTuple):
     """How many trials of a study a device may hold.
 
-    ``trying``: the last of them is there to measure the gain. ``gain`` is the total speed with the
-    number that was judged last (``judged``) over that with one less, and ``error`` its relative
+    ``exploring``: the last of them is there to measure the gain. ``gain`` is the total speed with
+    the number that was judged last (``judged``) over that with one less, and ``error`` its relative
     deviation. ``gain`` is None if nothing was judged.
     """
 
     slots: int
-    trying: bool = False
+    exploring: bool = False
     judged: int = 1
     gain: float | None = None
     error: float = 0.0
@@ -79,7 +79,7 @@ class Interference:
     #: Means of the logarithms of epochs' seconds, by trial and number at work.
     trials: dict[str, dict[int, Mean]] = field(default_factory=dict)
     #: Steps, by the number at work after them.
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, SharingStep] = field(default_factory=dict)
     #: How many epochs were seen, by number at work.
     shared: dict[int, int] = field(default_factory=dict)
     #: The sum of squared deviations of epochs from their trial's mean.
@@ -90,26 +90,26 @@ class Interference:
     drift: float = 0.0
     #: The most memory that a trainer was seen to use (bytes); 0 if not known.
     memory: int = 0
-    #: Whether the newest epoch was shorter than ``SHORT``.
+    #: Whether the newest epoch was shorter than ``SHARE_BELOW``.
     short: bool = False
 
-    def saw(self, trial: str, at_work: int, seconds: float) -> None:
+    def observe(self, trial: str, at_work: int, seconds: float) -> None:
         """Take in an epoch during all of which ``at_work`` trials were on the device."""
-        value = math.log(max(LEAST, seconds))
-        self.short = seconds < SHORT
+        value = math.log(max(SHORTEST_EPOCH, seconds))
+        self.short = seconds < SHARE_BELOW
         known = self.trials.setdefault(trial, {})
         before = known.get(at_work, Mean(0.0, value))
-        off = max(-OUTLIER, min(OUTLIER, value - before.mean))
+        deviation = max(-OUTLIER, min(OUTLIER, value - before.mean))
         if before.n:
-            self.squares += off * off * before.n / (before.n + 1.0)
+            self.squares += deviation * deviation * before.n / (before.n + 1.0)
             self.degrees += 1.0
-            self.drift += ALPHA * (off - self.drift)
-            if abs(self.drift) > math.log(MOVED):
-                self._measure_anew()
-                known, before, off = self.trials.setdefault(trial, {}), Mean(0.0, value), 0.0
+            self.drift += ALPHA * (deviation - self.drift)
+            if abs(self.drift) > math.log(CHANGE_FACTOR):
+                self._reset_measurements()
+                known, before, deviation = self.trials.setdefault(trial, {}), Mean(0.0, value), 0.0
         self._count(known, at_work, -1)
         n = min(before.n + 1.0, MEMORY)
-        known[at_work] = Mean(n, before.mean + off / n)
+        known[at_work] = Mean(n, before.mean + deviation / n)
         self._count(known, at_work, +1)
         self.shared[at_work] = self.shared.get(at_work, 0) + 1
 
@@ -118,48 +118,50 @@ class Interference:
         with.
         """
         known = self.trials.get(trial, {}).get(at_work)
-        return known is not None and known.n >= BASELINE
+        return known is not None and known.n >= MIN_BASELINE
 
-    def verdict(self, most: int) -> Verdict:
-        """How many trials a device with ``most`` slots may hold."""
+    def verdict(self, slots: int) -> Verdict:
+        """How many trials a device with ``slots`` slots may hold."""
         if self.short:
-            return Verdict(most)
+            return Verdict(slots)
         found = Verdict(1)
-        for k in range(2, most + 1):
-            step = self.steps.get(k, Step(0.0, 0.0))
-            if step.weight < ENOUGH:
-                return found._replace(slots=k, trying=True)
+        for k in range(2, slots + 1):
+            step = self.steps.get(k, SharingStep(0.0, 0.0))
+            if step.weight < MIN_WEIGHT:
+                return found._replace(slots=k, exploring=True)
             gain = math.log(k / (k - 1)) - step.sum / step.weight
             error = math.sqrt(self._variance / step.weight)
             found = Verdict(k, judged=k, gain=math.exp(gain), error=error)
-            if gain - SURE * error > math.log1p(WORTH):
+            if gain - SIGNIFICANCE * error > math.log1p(MIN_GAIN):
                 continue
-            hurts = gain + SURE * error <= math.log1p(WORTH)
-            trying = not hurts and self.shared.get(k, 0) < TRIES
-            return found._replace(slots=k if trying else k - 1, trying=trying)
+            rejected = gain + SIGNIFICANCE * error <= math.log1p(MIN_GAIN)
+            exploring = not rejected and self.shared.get(k, 0) < MAX_SHARED_EPOCHS
+            return found._replace(slots=k if exploring else k - 1, exploring=exploring)
         return found
 
-    def stretch(self, at_work: int) -> float:
+    def slowdown(self, at_work: int) -> float:
         """How many times as long an epoch takes as alone; 1 if not known."""
         steps = (self.steps.get(k) for k in range(2, at_work + 1))
         return math.exp(sum(step.sum / step.weight for step in steps if step and step.weight > 0))
 
     @property
     def _variance(self) -> float:
-        prior = SCATTER_COUNTS * SCATTER**2
-        return (prior + self.squares) / (SCATTER_COUNTS + self.degrees)
+        prior_squares = PRIOR_EPOCHS * PRIOR_DEVIATION**2
+        return (prior_squares + self.squares) / (PRIOR_EPOCHS + self.degrees)
 
     def _count(self, known: dict[int, Mean], at_work: int, sign: int) -> None:
         """Add a trial to (+1) or take it from (-1) the steps on either side of ``at_work``."""
         for k in (at_work, at_work + 1):
-            fewer, more = known.get(k - 1), known.get(k)
-            if fewer is None or more is None:
+            one_less, at_count = known.get(k - 1), known.get(k)
+            if one_less is None or at_count is None:
                 continue
-            weight = sign * fewer.n * more.n / (fewer.n + more.n)
-            step = self.steps.get(k, Step(0.0, 0.0))
-            self.steps[k] = Step(step.weight + weight, step.sum + weight * (more.mean - fewer.mean))
+            weight = sign * one_less.n * at_count.n / (one_less.n + at_count.n)
+            step = self.steps.get(k, SharingStep(0.0, 0.0))
+            self.steps[k] = SharingStep(
+                step.weight + weight, step.sum + weight * (at_count.mean - one_less.mean)
+            )
 
-    def _measure_anew(self) -> None:
+    def _reset_measurements(self) -> None:
         self.trials.clear()
         self.steps.clear()
         self.shared.clear()

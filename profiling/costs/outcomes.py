@@ -25,7 +25,7 @@ class Histogram:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
 
-    def saw(self, seconds: float) -> None:
+    def observe(self, seconds: float) -> None:
         """Take in one duration. A negative one, from a clock that was set back, counts as 0."""
         seconds = max(0.0, seconds)
         self.counts[bisect_left(BOUNDS, seconds)] += 1
@@ -50,11 +50,11 @@ class Tally:
     to_claim: Histogram = field(default_factory=Histogram)
     to_accept: Histogram = field(default_factory=Histogram)
 
-    def saw(self, outcome: str, n: int = 1) -> None:
+    def observe(self, outcome: str, n: int = 1) -> None:
         """Take in the outcome of ``n`` epochs."""
         self.epochs[outcome] += n
 
-    def saw_first(self, since_dispatch: float, since_claim: float) -> None:
+    def observe_first(self, since_dispatch: float, since_claim: float) -> None:
         """Take in an attempt's first accepted epoch.
 
         ``since_dispatch`` is by the scheduler's clock, ``since_claim`` by the worker's (seconds).
@@ -62,5 +62,5 @@ class Tally:
         of the report counts as dispatch to claim, which is a similar delay.
         """
         if since_claim > 0.0:
-            self.to_claim.saw(since_dispatch - since_claim)
-            self.to_accept.saw(since_claim)
+            self.to_claim.observe(since_dispatch - since_claim)
+            self.to_accept.observe(since_claim)

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Protocol
 
 from ..base.errors import UsageError
-from .throughput import Coefficients, Place, packed
+from .throughput import Allocation, Coefficients, packed_allocation
 
 FILE = Path(__file__).with_name("families.json")
 
 #: (width, seconds an epoch), the narrowest first. Widths that were not measured are absent.
-Curve = tuple[tuple[int, float], ...]
+SpeedCurve = tuple[tuple[int, float], ...]
 
 
 class Family(Protocol):
     """One application on one kind of cluster."""
 
-    def curve(self, batch: float, max_width: int) -> Curve:
+    def curve(self, batch: float, max_width: int) -> SpeedCurve:
         """Seconds an epoch with global batch ``batch`` on 1 to ``max_width`` devices.
 
         It ends where the measurements do, and where a device would have less than one example.
@@ -47,14 +47,14 @@ class Fitted:
     local_batches: tuple[float, float]
     examples: int
 
-    def curve(self, batch: float, max_width: int) -> Curve:
+    def curve(self, batch: float, max_width: int) -> SpeedCurve:
         """Seconds an epoch by width, as in ``Family``."""
         found = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
             pieces = math.ceil(batch / width / self.local_batches[1])
-            place = packed(width, self.per_node, batch / pieces)
-            alone = self.coefficients.seconds(Place(1, 1, place.share))
-            step = self.coefficients.seconds(place) + (pieces - 1) * alone
+            allocation = packed_allocation(width, self.per_node, batch / pieces)
+            one_piece = self.coefficients.seconds(Allocation(1, 1, allocation.share))
+            step = self.coefficients.seconds(allocation) + (pieces - 1) * one_piece
             found.append((width, step * self.examples / batch))
         return tuple(found)
 
@@ -76,7 +76,7 @@ def fitted() -> dict[tuple[str, str], Fitted]:
     }
 
 
-def curve(application: str, cluster: str, batch: float, max_width: int) -> Curve:
+def curve(application: str, cluster: str, batch: float, max_width: int) -> SpeedCurve:
     """Seconds an epoch by width, from our coefficients.
 
     Raises ``UsageError`` for an unknown application or cluster.

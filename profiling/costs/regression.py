@@ -15,7 +15,7 @@ import numpy as np
 
 #: Prior standard deviation of the noise, and how many rows it counts as.
 NOISE = 0.4
-WORTH = 2.0
+NOISE_WEIGHT = 2.0
 #: Rounds of estimating coefficients and noise in turn.
 ROUNDS = 3
 DIGITS = 9
@@ -35,8 +35,8 @@ class Regression:
 
     def deviation(self, row: Sequence[float]) -> float:
         """The standard deviation of the value for ``row``, noise included."""
-        at = np.array(row)
-        return math.sqrt(max(0.0, float(at @ np.array(self.covariance) @ at)) + self.noise**2)
+        x = np.array(row)
+        return math.sqrt(max(0.0, float(x @ np.array(self.covariance) @ x)) + self.noise**2)
 
 
 def regress(
@@ -57,9 +57,11 @@ def regress(
         covariance = np.linalg.inv(gram / variance + penalty)
         mean = covariance @ cross / variance
         # The degrees of freedom that the coefficients leave estimate the noise (Bishop, 3.5).
-        used = float(np.sum(covariance * gram)) / variance
-        off = float(np.sum((y - x @ mean) ** 2))
-        variance = (WORTH * NOISE**2 + off) / (WORTH + max(0.0, len(y) - used))
+        effective_parameters = float(np.sum(covariance * gram)) / variance
+        squared_error = float(np.sum((y - x @ mean) ** 2))
+        variance = (NOISE_WEIGHT * NOISE**2 + squared_error) / (
+            NOISE_WEIGHT + max(0.0, len(y) - effective_parameters)
+        )
     return Regression(
         tuple(round(float(each), DIGITS) for each in mean),
         tuple(tuple(round(float(each), DIGITS) for each in row) for row in covariance),

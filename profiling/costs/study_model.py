@@ -28,30 +28,30 @@ import numpy as np
 
 from .fitting import NOISE, fit
 from .regression import Regression, regress
-from .throughput import Estimate, Measured, Shape, packed
+from .throughput import Estimate, Measured, Shape, packed_allocation
 
 #: Prior standard deviations of a hyperparameter's effects on the level and on the gain.
-EFFECT = (1.0, 0.2)
+EFFECT_DEVIATIONS = (1.0, 0.2)
 #: Prior standard deviation of the logarithm of a study's level: any level is possible.
-ANYTHING = 50.0
+LEVEL_DEVIATION = 50.0
 #: Prior standard deviations of a trial's own tilt in log width and of its smooth deviation, and how
 #: far the latter reaches.
-TILT = 0.1
-SMOOTH = 0.1
+TILT_DEVIATION = 0.1
+SMOOTH_DEVIATION = 0.1
 REACH = 1.0
 #: The step to which gains are rounded.
 STEP = 0.05
 #: The most widths that a study's fit uses; its cost grows with their third power.
-WIDTHS = 10
+MAX_WIDTHS = 10
 #: Rounds of fitting levels and shape in turn.
 ROUNDS = 2
 DIGITS = 9
 
 #: At widths that were not measured, the cautious estimate is ``CAUTION`` deviations slower and the
-#: optimistic one ``HOPE`` deviations faster. Of 1, 2 and 3, this ``HOPE`` was the best on simulated
-#: studies: trials of different kinds differ by more than the deviations say.
+#: optimistic one ``OPTIMISM`` deviations faster. Of 1, 2 and 3, this ``OPTIMISM`` was the best on
+#: simulated studies: trials of different kinds differ by more than the deviations say.
 CAUTION = 0.5
-HOPE = 3.0
+OPTIMISM = 3.0
 
 #: Seconds an epoch by width, of one trial.
 Points = Mapping[int, float]
@@ -90,10 +90,10 @@ class Expected(NamedTuple):
 def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Pool:
     """The pool of at least one of ``trials`` (features, points), for widths up to ``widest``."""
     # A trial with one width says nothing of the shape, only of the level.
-    several = [at for at, (_, points) in enumerate(trials) if len(points) > 1]
+    multi_width = [index for index, (_, points) in enumerate(trials) if len(points) > 1]
     shape = _prior(widest)
     size = 2 * len(trials[0][0]) + 1
-    deviations = [ANYTHING, *(EFFECT[at % 2] for at in range(size - 1))]
+    deviations = [LEVEL_DEVIATION, *(EFFECT_DEVIATIONS[index % 2] for index in range(size - 1))]
     for round_ in range(ROUNDS):
         rows, values = [], []
         for features, points in trials:
@@ -101,17 +101,22 @@ def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Poo
                 rows.append(_row(features, width))
                 values.append(math.log(seconds / shape[width - 1].seconds))
         regression = regress(rows, values, deviations)
-        if round_ == ROUNDS - 1 or not several:
+        if round_ == ROUNDS - 1 or not multi_width:
             break
         relative = []
-        for at in several:
-            features, points = trials[at]
-            offs = {
+        for index in multi_width:
+            features, points = trials[index]
+            residuals = {
                 width: math.log(seconds) - regression.value(_row(features, width))
                 for width, seconds in points.items()
             }
-            own = _mean([off - math.log(shape[w - 1].seconds) for w, off in offs.items()])
-            relative += [Measured(packed(w), math.exp(off - own)) for w, off in offs.items()]
+            own = _mean(
+                [residual - math.log(shape[w - 1].seconds) for w, residual in residuals.items()]
+            )
+            relative += [
+                Measured(packed_allocation(w), math.exp(residual - own))
+                for w, residual in residuals.items()
+            ]
         shape = _shape(relative, widest)
     return Pool(shape, regression)
 
@@ -120,9 +125,9 @@ def _shape(relative: Sequence[Measured], widest: int) -> tuple[Estimate, ...]:
     counts: dict[int, int] = {}
     for each in relative:
         counts[each.place.width] = counts.get(each.place.width, 0) + 1
-    kept = sorted(counts, key=lambda width: (-counts[width], width))[:WIDTHS]
+    kept = sorted(counts, key=lambda width: (-counts[width], width))[:MAX_WIDTHS]
     points = [each for each in relative if each.place.width in kept]
-    curve = fit(points or [Measured(packed(1), 1.0)]).curve(widest)
+    curve = fit(points or [Measured(packed_allocation(1), 1.0)]).curve(widest)
     return tuple(
         Estimate(
             each.place,
@@ -146,16 +151,18 @@ def expected(study: Pool, features: tuple[float, ...], points: Points, widest: i
     for width, seconds in points.items():
         # One width determines the level, and leaves the shape as it is.
         gain = _gain(study, features)
-        there = _common(study, gain)[width - 1]
-        shape, hope = _unsure(study, gain, widest, width)
-        return Expected(seconds / there.seconds, shape, math.hypot(NOISE, there.deviation), hope)
+        reference = _common(study, gain)[width - 1]
+        shape, hope = _shapes(study, gain, widest, width)
+        return Expected(
+            seconds / reference.seconds, shape, math.hypot(NOISE, reference.deviation), hope
+        )
     return _unmeasured(study, features, widest)
 
 
 @lru_cache(maxsize=4096)
 def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expected:
     """The costs expected of a trial that has not run. Cached, as every plan asks until it runs."""
-    shape, hope = _unsure(study, _gain(study, features), widest, 1)
+    shape, hope = _shapes(study, _gain(study, features), widest, 1)
     row = _row(features, 1)
     level, deviation = math.exp(study.regression.value(row)), study.regression.deviation(row)
     return Expected(level, shape, deviation, hope)
@@ -170,7 +177,7 @@ def _gain(study: Pool, features: tuple[float, ...]) -> int:
 @lru_cache(maxsize=64)
 def prior(widest: int) -> Expected:
     """The costs expected of a study without measurements."""
-    shape, hope = _both_ways(_prior(widest), known=1)
+    shape, hope = _cautious_and_optimistic(_prior(widest), known=1)
     return Expected(None, shape, math.inf, hope)
 
 
@@ -185,18 +192,20 @@ def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
     found = []
     for each in study.shape:
         log = math.log(each.place.width)
-        spread = math.hypot(each.deviation, TILT * log, SMOOTH if log else 0.0)
-        found.append(Estimate(each.place, each.seconds * math.exp(STEP * gain * log), spread))
+        deviation = math.hypot(
+            each.deviation, TILT_DEVIATION * log, SMOOTH_DEVIATION if log else 0.0
+        )
+        found.append(Estimate(each.place, each.seconds * math.exp(STEP * gain * log), deviation))
     return tuple(found)
 
 
 @lru_cache(maxsize=1024)
-def _unsure(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Shape]:
+def _shapes(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Shape]:
     """Shape and hope of a trial that was measured only at width ``known``; 1 if not at all."""
-    return _both_ways(_common(study, gain)[:widest], known)
+    return _cautious_and_optimistic(_common(study, gain)[:widest], known)
 
 
-def _both_ways(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
+def _cautious_and_optimistic(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
     """The cautious and the optimistic shape. Widths 1 and ``known`` are the same in both."""
     shape, hope = (
         tuple(
@@ -206,7 +215,7 @@ def _both_ways(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
             )
             for each in common
         )
-        for deviations in (CAUTION, -HOPE)
+        for deviations in (CAUTION, -OPTIMISM)
     )
     return shape, hope
 
@@ -223,22 +232,24 @@ def _own(
     means = np.log([each.seconds for each in common]) + [
         study.regression.value(row) for row in rows
     ]
-    at = np.array([width - 1 for width, _ in points])
+    measured_at = np.array([width - 1 for width, _ in points])
     measured = np.log([seconds for _, seconds in points])
     noise = study.regression.noise
-    across = _covariance(logs, logs[at], noise)
-    weights = np.linalg.solve(across[at] + NOISE**2 * np.eye(len(at)), across.T).T
-    found = means + weights @ (measured - means[at])
-    prior = noise**2 + (TILT * logs) ** 2 + SMOOTH**2
-    deviations = np.sqrt(np.maximum(0.0, prior - np.sum(weights * across, axis=1)))
-    found[at], deviations[at] = measured, 0.0
+    cross_covariance = _covariance(logs, logs[measured_at], noise)
+    weights = np.linalg.solve(
+        cross_covariance[measured_at] + NOISE**2 * np.eye(len(measured_at)), cross_covariance.T
+    ).T
+    found = means + weights @ (measured - means[measured_at])
+    prior = noise**2 + (TILT_DEVIATION * logs) ** 2 + SMOOTH_DEVIATION**2
+    deviations = np.sqrt(np.maximum(0.0, prior - np.sum(weights * cross_covariance, axis=1)))
+    found[measured_at], deviations[measured_at] = measured, 0.0
     level = round(float(found[0]), DIGITS)
-    doubt = np.where(widths > 1, deviations, 0.0)
+    uncertainty = np.where(widths > 1, deviations, 0.0)
     return Expected(
         math.exp(level),
-        _rounded(np.exp(found - level + CAUTION * doubt)[:widest]),
+        _rounded(np.exp(found - level + CAUTION * uncertainty)[:widest]),
         math.hypot(NOISE, float(deviations[0])),
-        _rounded(np.exp(found - level - HOPE * doubt)[:widest]),
+        _rounded(np.exp(found - level - OPTIMISM * uncertainty)[:widest]),
     )
 
 
@@ -248,9 +259,9 @@ def _rounded(factors: np.ndarray) -> Shape:
 
 def _covariance(some: np.ndarray, others: np.ndarray, noise: float) -> np.ndarray:
     """The covariance of trials' own parts between logarithms of widths."""
-    apart = (some[:, None] - others[None, :]) / REACH
-    tilts = TILT**2 * some[:, None] * others[None, :]
-    found: np.ndarray = noise**2 + tilts + SMOOTH**2 * np.exp(-0.5 * apart**2)
+    distances = (some[:, None] - others[None, :]) / REACH
+    tilts = TILT_DEVIATION**2 * some[:, None] * others[None, :]
+    found: np.ndarray = noise**2 + tilts + SMOOTH_DEVIATION**2 * np.exp(-0.5 * distances**2)
     return found
 
 

@@ -16,13 +16,13 @@ from .study_model import Expected, Pool, expected, pool, prior
 
 ALPHA = 0.3
 #: If an estimate moved by this factor since it was last planned with, the plan is made again.
-MOVED = 1.25
+CHANGE_FACTOR = 1.25
 #: A study's pool is made again when its number of points has grown by this factor.
-MORE = 1.1
+POOL_GROWTH = 1.1
 #: Seconds of a resize before one was measured (docs/measured.md: 17 to 100 ms by the state's size).
 FIRST_RESIZE = 0.06
 #: The shortest time that an epoch is taken to last (seconds), so that ratios exist.
-LEAST = 1e-6
+SHORTEST_EPOCH = 1e-6
 #: Seconds from the end of one segment to the first step of the next, before one was measured.
 FIRST_OVERHEAD = 0.005
 
@@ -78,14 +78,14 @@ class CostTable:
     resize: float = FIRST_RESIZE
     resizes: int = 0
 
-    def saw_epoch(
+    def observe_epoch(
         self, study: str, trial: str, seconds: float, width: int, features: tuple[float, ...] = ()
     ) -> bool:
         """Take in one epoch's training time (seconds) on ``width`` devices.
 
         Returns whether it differs from what was expected, so that the plan should be made again.
         """
-        seconds = max(LEAST, seconds)
+        seconds = max(SHORTEST_EPOCH, seconds)
         known = self.studies.get(study)
         own = None if known is None else known.trials.get(trial)
         if own is not None and width in own.planned:
@@ -99,13 +99,13 @@ class CostTable:
             own = known.trials[trial] = TrialCosts(features, width)
         own.last = width
         mean = own.means[width] = _blend(own.means.get(width), seconds)
-        moved = before is None or not 1 / MOVED < mean / before < MOVED
+        moved = before is None or not 1 / CHANGE_FACTOR < mean / before < CHANGE_FACTOR
         if moved or width not in own.planned:
             own.planned[width] = mean
             known.changes += 1
         return moved
 
-    def saw_segment(self, seconds: float, training: float, *, resized: bool) -> None:
+    def observe_segment(self, seconds: float, training: float, *, resized: bool) -> None:
         """Take in one closed segment: seconds from dispatch to acceptance, and of training within.
 
         ``resized``: it began with a resize. For other segments an overhead above a second is left
@@ -121,7 +121,7 @@ class CostTable:
             self.segment_overhead = _blend(self.segment_overhead, overhead)
 
     @contextmanager
-    def looked_at(self) -> Iterator[None]:
+    def read_only(self) -> Iterator[None]:
         """Within the block, asking for estimates leaves no trace and changes no later estimate.
 
         A study's pool is made when it is asked for, and later estimates depend on that moment.
@@ -149,7 +149,7 @@ class CostTable:
         if known is None:
             return prior(widest)
         made = known.pool
-        if made is None or known.changes > MORE * known.pooled or len(made.shape) < widest:
+        if made is None or known.changes > POOL_GROWTH * known.pooled or len(made.shape) < widest:
             trials = [(own.features, own.planned) for own in known.trials.values()]
             made = known.pool = pool(trials, max(widest, *known.widths))
             known.pooled = known.changes

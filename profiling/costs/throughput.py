@@ -28,7 +28,7 @@ Shape = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Allocation:
     """What is measured or estimated: devices, the nodes they are on, and the work of one device.
 
     ``share`` is the part of the global batch that the busiest device computes, in any unit: only
@@ -49,22 +49,22 @@ class Place:
             raise UsageError.refuse("share", self.share, "a positive number")
 
 
-def packed(width: int, per_node: int | None = None, batch: float = 1.0) -> Place:
+def packed_allocation(width: int, per_node: int | None = None, batch: float = 1.0) -> Allocation:
     """``width`` devices on as few nodes of ``per_node`` devices as they fit on (None: on one).
 
     ``batch`` is the global batch. It may stay 1 if it never differs.
 
     >>> packed(3, per_node=2, batch=48)
-    Place(width=3, nodes=2, share=16.0)
+    Allocation(width=3, nodes=2, share=16.0)
     """
-    return Place(width, 1 if per_node is None else -(-width // per_node), batch / width)
+    return Allocation(width, 1 if per_node is None else -(-width // per_node), batch / width)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Seconds that a step, or an epoch, took at one place."""
 
-    place: Place
+    place: Allocation
     seconds: float
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class Measured:
 class Estimate:
     """Expected seconds at one place, and the standard deviation of their natural logarithm."""
 
-    place: Place
+    place: Allocation
     seconds: float
     deviation: float
 
@@ -92,7 +92,7 @@ class Coefficients:
 
     #: Fixed seconds of computing a step.
     alpha_grad: float
-    #: Seconds of computing for a unit of ``Place.share``, such as an example.
+    #: Seconds of computing for a unit of ``Allocation.share``, such as an example.
     beta_grad: float
     #: Seconds of synchronising two devices within a node.
     alpha_local: float
@@ -115,17 +115,17 @@ class Coefficients:
         if self.alpha_grad + self.beta_grad == 0:
             raise UsageError.refuse("alpha_grad, beta_grad", (0, 0), "one of them positive")
 
-    def seconds(self, place: Place) -> float:
+    def seconds(self, allocation: Allocation) -> float:
         """The time T of the model."""
-        grad = self.alpha_grad + self.beta_grad * place.share
-        if place.width == 1:
+        grad = self.alpha_grad + self.beta_grad * allocation.share
+        if allocation.width == 1:
             return grad
         alpha, beta = (
             (self.alpha_local, self.beta_local)
-            if place.nodes == 1
+            if allocation.nodes == 1
             else (self.alpha_node, self.beta_node)
         )
-        sync = alpha + beta * (place.width - 2)
+        sync = alpha + beta * (allocation.width - 2)
         high = max(grad, sync)
         ratio = min(grad, sync) / high  # the power of a large gamma would overflow
         return high * math.pow(1.0 + math.pow(ratio, self.gamma), 1.0 / self.gamma)

@@ -29,12 +29,12 @@ from .zeus import zeus_meters
 
 POWERCAP = Path("/sys/class/powercap")
 #: More watts than any CPU package, and any GPU, draws: a counter that grew faster is not believed.
-MOST_OF_A_PACKAGE = 1000.0
-MOST_OF_A_GPU = 5000.0
+MAX_PACKAGE_WATTS = 1000.0
+MAX_GPU_WATTS = 5000.0
 #: Seconds by which two clocks may differ.
 SLACK = 0.1
 #: If two readings of power are further apart (seconds), the energy between them is unknown.
-LONGEST_GAP = 5.0
+MAX_GAP = 5.0
 
 
 class Meter(Protocol):
@@ -83,8 +83,8 @@ class RaplMeter:
         except (OSError, ValueError, UsageError):
             return None  # the next difference includes it, if that is in time
         seconds, self._at, self._last = now - self._at, now, value
-        most = MOST_OF_A_PACKAGE * (seconds + SLACK)
-        return joules if joules <= most <= self._largest / 1e6 else None
+        limit = MAX_PACKAGE_WATTS * (seconds + SLACK)
+        return joules if joules <= limit <= self._largest / 1e6 else None
 
 
 class GpuMeter:
@@ -105,7 +105,7 @@ class GpuMeter:
         joules, seconds = (value - self._last) / 1e3, now - self._at
         self._at, self._last = now, value
         # It restarts at zero when the driver is loaded again.
-        return joules if 0 <= joules <= MOST_OF_A_GPU * (seconds + SLACK) else None
+        return joules if 0 <= joules <= MAX_GPU_WATTS * (seconds + SLACK) else None
 
     def _millijoules(self) -> int:
         return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._gpu))
@@ -124,7 +124,7 @@ class PowerMeter:
         watts = self._watts()
         before, seconds = self._last, now - self._at
         self._at, self._last = now, watts
-        if watts is None or before is None or not 0 <= seconds <= LONGEST_GAP:
+        if watts is None or before is None or not 0 <= seconds <= MAX_GAP:
             return None
         return (before + watts) / 2 * seconds
 
@@ -169,11 +169,11 @@ class Energy:
     def sample(self, now: float) -> Mark:
         """Read all meters at ``now`` (seconds of a steady clock)."""
         read = [meter.read(now) for meter in self._meters]
-        drawn = math.fsum(joules for joules in read if joules is not None)
+        consumed = math.fsum(joules for joules in read if joules is not None)
         if self._use is None:
-            self._joules += drawn / self._trials
+            self._joules += consumed / self._trials
         else:
-            self._share_out(drawn, self._use())
+            self._allocate(consumed, self._use())
         failed = read.count(None)
         self._lost += failed
         return Mark(self._joules, self._lost, not failed)
@@ -192,11 +192,11 @@ class Energy:
             return None
         return end.joules - begin.joules
 
-    def _share_out(self, drawn: float, used: tuple[float, float]) -> None:
+    def _allocate(self, consumed: float, used: tuple[float, float]) -> None:
         if self._used is None:  # joules drawn before the first sample are not allocated
             self._used = used
             return
-        self._pending += drawn
+        self._pending += consumed
         own, all_ = used[0] - self._used[0], used[1] - self._used[1]
         if all_ > 0:
             # Only ``all_`` comes in ticks, so a part may seem larger than the whole.
@@ -249,7 +249,7 @@ def open_meters(
     """
     meters: list[Meter] = []
     missing: dict[str, str] = {}
-    zones = sorted(filter(_counts, powercap.glob("intel-rapl:*"))) if powercap else []
+    zones = sorted(filter(_is_counted, powercap.glob("intel-rapl:*"))) if powercap else []
     if powercap and not zones:
         missing["RAPL"] = f"{powercap} has no zones: a virtual machine, or a CPU without RAPL"
     for zone in zones:
@@ -269,7 +269,7 @@ def open_meters(
     return meters, missing
 
 
-def _counts(zone: Path) -> bool:
+def _is_counted(zone: Path) -> bool:
     """Whether a zone counts: packages do, and memory, which is part of none; the others do not.
 
     The others are the parts of a package, and the platform.

@@ -26,7 +26,7 @@ _GPM = {
     "gpu_pcie_sent_bytes_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", _MIB),
     "gpu_pcie_received_bytes_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", _MIB),
 }
-_PLAIN = ("gpu_busy_share", "gpu_memory_busy_share", "gpu_memory_bytes", "gpu_power_w")
+_NVML_GAUGES = ("gpu_busy_share", "gpu_memory_busy_share", "gpu_memory_bytes", "gpu_power_w")
 
 
 class GpuSource:
@@ -36,17 +36,19 @@ class GpuSource:
 
     def __init__(self, uuid: str, start: Callable[[], Any] = start_nvml) -> None:
         self.missing: dict[str, str] = {}
-        self._looks: list[Callable[[], dict[str, float]]] = []
+        self._readers: list[Callable[[], dict[str, float]]] = []
         self._gpm: _Gpm | None = None
         try:
             self._nvml = start()
             self._gpu = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
         except NVMLError as error:
-            self.missing |= dict.fromkeys((*_PLAIN, *_GPM), f"the driver does not answer: {error}")
+            self.missing |= dict.fromkeys(
+                (*_NVML_GAUGES, *_GPM), f"the driver does not answer: {error}"
+            )
             return
-        self._try(("gpu_busy_share", "gpu_memory_busy_share"), self._busy)
-        self._try(("gpu_memory_bytes",), self._memory)
-        self._try(("gpu_power_w",), self._power)
+        self._add_reader(("gpu_busy_share", "gpu_memory_busy_share"), self._busy)
+        self._add_reader(("gpu_memory_bytes",), self._memory)
+        self._add_reader(("gpu_power_w",), self._power)
         try:
             if self._nvml.nvmlGpmQueryDeviceSupport(self._gpu).isSupportedDevice:
                 self._gpm = _Gpm(self._nvml, self._gpu)
@@ -57,22 +59,22 @@ class GpuSource:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name in (*_PLAIN, *_GPM) if name not in self.missing)
+        return tuple(name for name in (*_NVML_GAUGES, *_GPM) if name not in self.missing)
 
-    def _try(self, names: Iterable[str], look: Callable[[], dict[str, float]]) -> None:
+    def _add_reader(self, names: Iterable[str], reader: Callable[[], dict[str, float]]) -> None:
         try:
-            look()
+            reader()
         except NVMLError as error:
             self.missing |= dict.fromkeys(names, f"the driver refuses: {error}")
         else:
-            self._looks.append(look)
+            self._readers.append(reader)
 
     def read(self, now: float) -> Readings:
         gauges: dict[str, float] = {}
-        looks = self._looks if self._gpm is None else [*self._looks, self._gpm.read]
-        for look in looks:
+        readers = self._readers if self._gpm is None else [*self._readers, self._gpm.read]
+        for reader in readers:
             try:
-                gauges |= look()
+                gauges |= reader()
             except NVMLError:
                 continue  # absent from this sample
         return Readings({}, gauges)
@@ -107,17 +109,17 @@ class _Gpm:
         before, after = self._samples
         nvml.nvmlGpmSampleGet(self._gpu, after)
         self._samples.reverse()
-        asked = nvml.c_nvmlGpmMetricsGet_t()
-        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(_GPM)
-        asked.sample1, asked.sample2 = before, after
-        for place, (metric, _) in enumerate(_GPM.values()):
-            asked.metrics[place].metricId = getattr(nvml, metric)
-        nvml.nvmlGpmMetricsGet(asked)
+        request = nvml.c_nvmlGpmMetricsGet_t()
+        request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(_GPM)
+        request.sample1, request.sample2 = before, after
+        for index, (metric, _) in enumerate(_GPM.values()):
+            request.metrics[index].metricId = getattr(nvml, metric)
+        nvml.nvmlGpmMetricsGet(request)
         return {
-            name: asked.metrics[place].value * unit
-            for place, (name, (_, unit)) in enumerate(_GPM.items())
-            if asked.metrics[place].nvmlReturn == 0
+            name: request.metrics[index].value * unit
+            for index, (name, (_, unit)) in enumerate(_GPM.items())
+            if request.metrics[index].nvmlReturn == 0
         }
 
     def close(self) -> None:

@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from .perf_events import CORE, KERNEL, PAIRS, PerfEvent
-from .perf_syscall import Kernel, attributes, decoded, why
+from .perf_syscall import Kernel, attributes, decode, explain_error
 from .source import Readings
 from .windows import Count
 
 #: Seconds of a pair's turn, a little less than the time between two samples.
-TURN = 0.9
+ROTATION_SECONDS = 0.9
 
 Threads = Callable[[], Iterable[int]]
 
@@ -48,15 +48,15 @@ class Group:
         try:
             for thread in threads:
                 with suppress(ProcessLookupError):
-                    self._follow(thread, events)
+                    self._open_on(thread, events)
         except OSError:
             self.close()
             raise
 
-    def _follow(self, thread: int, events: Sequence[PerfEvent]) -> None:
+    def _open_on(self, thread: int, events: Sequence[PerfEvent]) -> None:
         leader = -1
         for event in events:
-            attr = attributes(event.kind, event.config, kernel=event.kernel, leads=leader < 0)
+            attr = attributes(event.kind, event.config, kernel=event.kernel, is_leader=leader < 0)
             file = self._kernel.open(attr, thread, leader)
             self._files[event.name].append(file)
             leader = file if leader < 0 else leader
@@ -66,7 +66,7 @@ class Group:
         """Each event summed over the threads."""
         counts = {}
         for name, files in self._files.items():
-            values = zip(*(decoded(self._kernel.read(file)) for file in files), strict=True)
+            values = zip(*(decode(self._kernel.read(file)) for file in files), strict=True)
             value, enabled, running = map(sum, values)
             counts[name] = Count(value, enabled, running, self._since)
         return counts
@@ -89,13 +89,13 @@ class PerfSource:
         self._kernel = kernel or Kernel()
         self._threads = threads
         self.missing: dict[str, str] = {}
-        steady = (*CORE, *([event] for event in KERNEL))
-        self._steady = [self._start(self._available(group), now) for group in steady]
+        always_on = (*CORE, *([event] for event in KERNEL))
+        self._always_on = [self._start(self._available(group), now) for group in always_on]
         pairs = [self._available(pair) for pair in PAIRS]
         self._pairs = [pair for pair in pairs if pair]
-        self._turn = 0
-        self._turned = now
-        self._beside = self._start(self._pairs[0], now) if self._pairs else None
+        self._rotation = 0
+        self._rotated_at = now
+        self._rotating = self._start(self._pairs[0], now) if self._pairs else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,11 +106,11 @@ class PerfSource:
         """The events that this thread may open, tried one by one."""
         found = []
         for event in events:
-            attr = attributes(event.kind, event.config, kernel=event.kernel, leads=True)
+            attr = attributes(event.kind, event.config, kernel=event.kernel, is_leader=True)
             try:
                 self._kernel.close(self._kernel.open(attr, threading.get_native_id(), -1))
             except OSError as error:
-                self.missing[event.name] = why(error)
+                self.missing[event.name] = explain_error(error)
             else:
                 found.append(event)
         return found
@@ -121,28 +121,28 @@ class PerfSource:
         try:
             return Group(events, list(self._threads()), now, self._kernel)
         except OSError as error:
-            self.missing |= {event.name: why(error) for event in events}
+            self.missing |= {event.name: explain_error(error) for event in events}
             return None
 
     def read(self, now: float) -> Readings:
         counts: dict[str, Count] = {}
-        for group in (*self._steady, self._beside):
+        for group in (*self._always_on, self._rotating):
             if group is not None:
                 with suppress(OSError):  # absent from this sample: the window has fewer data
                     counts |= group.read()
-        if len(self._pairs) > 1 and now - self._turned >= TURN:
-            self._next(now)
+        if len(self._pairs) > 1 and now - self._rotated_at >= ROTATION_SECONDS:
+            self._rotate(now)
         return Readings(counts)
 
-    def _next(self, now: float) -> None:
-        if self._beside is not None:
-            self._beside.close()
-        self._turned = now
-        self._turn = (self._turn + 1) % len(self._pairs)
-        self._beside = self._start(self._pairs[self._turn], now)
+    def _rotate(self, now: float) -> None:
+        if self._rotating is not None:
+            self._rotating.close()
+        self._rotated_at = now
+        self._rotation = (self._rotation + 1) % len(self._pairs)
+        self._rotating = self._start(self._pairs[self._rotation], now)
 
     def close(self) -> None:
-        for group in (*self._steady, self._beside):
+        for group in (*self._always_on, self._rotating):
             if group is not None:
                 group.close()
-        self._steady, self._beside, self._pairs = [], None, []
+        self._always_on, self._rotating, self._pairs = [], None, []

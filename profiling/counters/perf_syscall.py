@@ -26,15 +26,15 @@ _FOR_THE_GROUP = 1
 _READ = struct.Struct("QQQ")
 
 
-def attributes(kind: int, config: int, *, kernel: bool, leads: bool) -> bytes:
+def attributes(kind: int, config: int, *, kernel: bool, is_leader: bool) -> bytes:
     """The attributes of one event.
 
     ``kernel`` counts what happens in the kernel too. Threads that the thread starts are counted
-    with it; processes are not (Linux 5.13; older kernels refuse with EINVAL). The event that
-    ``leads`` a group is opened disabled, and the others follow it.
+    with it; processes are not (Linux 5.13; older kernels refuse with EINVAL). The leader of a group
+    (``is_leader``) is opened disabled, and the others follow it.
     """
     flags = _INHERIT | _INHERIT_THREAD
-    if leads:
+    if is_leader:
         flags |= _DISABLED
     if not kernel:
         flags |= _EXCLUDE_KERNEL | _EXCLUDE_HV
@@ -79,7 +79,7 @@ class Kernel:
         os.close(file)
 
 
-def decoded(read: bytes) -> tuple[int, int, int]:
+def decode(read: bytes) -> tuple[int, int, int]:
     """(value, enabled, running) since it was enabled; the last two are in nanoseconds.
 
     Raises ``OSError`` (EIO) for a read of a failed event.
@@ -90,7 +90,7 @@ def decoded(read: bytes) -> tuple[int, int, int]:
     return value, enabled, running
 
 
-def why(error: OSError) -> str:
+def explain_error(error: OSError) -> str:
     """What an error means, and what helps."""
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     return f"{_MEANING.get(error.errno or 0, os.strerror(error.errno or 0))} ({name})"

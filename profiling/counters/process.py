@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .source import Readings, text, why_not
+from .source import Readings, failure_reason, text
 from .windows import Count
 
 PROC = Path("/proc")
@@ -25,7 +25,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: The errors that a file in an unexpected form raises.
 _NO_SUCH_LINE = (KeyError, ValueError, IndexError)
 
-_Look = Callable[[], dict[str, int]]
+_Reader = Callable[[], dict[str, int]]
 
 
 class ProcessSource:
@@ -38,36 +38,39 @@ class ProcessSource:
         self._memory = proc / "self" / "statm"
         self._pressure = proc / "pressure"
         self.missing: dict[str, str] = {}
-        self._looks: list[_Look] = [_usage]
-        self._try(("read_bytes", "written_bytes"), self._io, self._look_at_io)
+        self._readers: list[_Reader] = [_usage]
+        self._add_reader(("read_bytes", "written_bytes"), self._io, self._read_io)
         for kind in ("cpu", "io", "memory"):
             file = self._pressure / kind
-            self._try((f"{kind}_pressure",), file, _look_at_pressure(file, kind))
+            self._add_reader((f"{kind}_pressure",), file, _pressure_reader(file, kind))
         self._throttling = _control_group(proc, groups) / "cpu.stat"
-        self._try(("throttled",), self._throttling, self._look_at_throttling)
+        self._add_reader(("throttled",), self._throttling, self._read_throttling)
         self._gauges: tuple[str, ...] = ("resident_bytes",)
         try:
             self._resident()
         except OSError as error:
-            self.missing["resident_bytes"] = why_not(self._memory, error)
+            self.missing["resident_bytes"] = failure_reason(self._memory, error)
             self._gauges = ()
-        self.names: tuple[str, ...] = (*(n for look in self._looks for n in look()), *self._gauges)
+        self.names: tuple[str, ...] = (
+            *(n for reader in self._readers for n in reader()),
+            *self._gauges,
+        )
 
-    def _try(self, names: tuple[str, ...], file: Path, look: _Look) -> None:
+    def _add_reader(self, names: tuple[str, ...], file: Path, reader: _Reader) -> None:
         try:
-            look()
+            reader()
         except OSError as error:
-            self.missing |= dict.fromkeys(names, why_not(file, error))
+            self.missing |= dict.fromkeys(names, failure_reason(file, error))
         except _NO_SUCH_LINE:
             self.missing |= dict.fromkeys(names, f"{file} has no such line")
         else:
-            self._looks.append(look)
+            self._readers.append(reader)
 
     def read(self, now: float) -> Readings:
         counts: dict[str, Count] = {}
-        for look in self._looks:
+        for reader in self._readers:
             with suppress(OSError, *_NO_SUCH_LINE):  # absent from this sample
-                counts |= {name: Count(value) for name, value in look().items()}
+                counts |= {name: Count(value) for name, value in reader().items()}
         gauges: dict[str, float] = {}
         with suppress(OSError, *_NO_SUCH_LINE):
             gauges = {name: float(self._resident()) for name in self._gauges}
@@ -79,11 +82,11 @@ class ProcessSource:
     def _resident(self) -> int:
         return int(text(self._memory).split()[1]) * _PAGE
 
-    def _look_at_io(self) -> dict[str, int]:
+    def _read_io(self) -> dict[str, int]:
         fields = _fields(self._io)
         return {"read_bytes": fields["rchar"], "written_bytes": fields["wchar"]}
 
-    def _look_at_throttling(self) -> dict[str, int]:
+    def _read_throttling(self) -> dict[str, int]:
         return {"throttled": _fields(self._throttling)["throttled_usec"]}
 
 
@@ -99,12 +102,12 @@ def _usage() -> dict[str, int]:
     }
 
 
-def _look_at_pressure(file: Path, kind: str) -> _Look:
-    def look() -> dict[str, int]:
+def _pressure_reader(file: Path, kind: str) -> _Reader:
+    def read_pressure() -> dict[str, int]:
         some = text(file).splitlines()[0]
         return {f"{kind}_pressure": int(some.rpartition("total=")[2])}
 
-    return look
+    return read_pressure
 
 
 def _fields(file: Path) -> dict[str, int]:

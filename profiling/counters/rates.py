@@ -16,24 +16,26 @@ from .windows import CounterWindow, Fault
 class Rate:
     """``factor`` times a counter's growth a second.
 
-    ``most`` is a growth a second for one busy core that no machine exceeds. More is a corrupt
+    ``max_rate`` is a growth a second for one busy core that no machine exceeds. More is a corrupt
     reading.
     """
 
     name: str
     counter: str
     unit: str
-    most: float
+    max_rate: float
     factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """``factor`` times one counter (``over``) divided by another one of its group (``under``)."""
+    """``factor`` times one counter (``numerator``) divided by another one of its group
+    (``denominator``).
+    """
 
     name: str
-    over: str
-    under: str
+    numerator: str
+    denominator: str
     unit: str
     factor: float = 1.0
 
@@ -132,9 +134,9 @@ LOOP = {"loader_wait_share": "s/s", "samples_s": "1/s", "cpu_s_per_sample": "s"}
 UNITS = {rate.name: rate.unit for rate in RATES} | {r.name: r.unit for r in RATIOS} | GAUGES | LOOP
 
 
-def most(cores: int) -> dict[str, float]:
+def max_rates(cores: int) -> dict[str, float]:
     """The most that each counter can grow in a second on a machine with ``cores`` cores."""
-    return {rate.counter: rate.most * cores for rate in RATES}
+    return {rate.counter: rate.max_rate * cores for rate in RATES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ def reading(window: CounterWindow) -> Reading:
         if (total := totals.get(rate.counter)) is not None and total.seconds > 0
     }
     for ratio in RATIOS:
-        over, under = totals.get(ratio.over), totals.get(ratio.under)
-        if over is not None and under is not None and under.scaled() > 0:
-            values[ratio.name] = ratio.factor * over.scaled() / under.scaled()
+        numerator, denominator = totals.get(ratio.numerator), totals.get(ratio.denominator)
+        if numerator is not None and denominator is not None and denominator.scaled() > 0:
+            values[ratio.name] = ratio.factor * numerator.scaled() / denominator.scaled()
     return Reading(window.seconds, values | window.gauges(), window.faults())

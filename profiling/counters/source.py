@@ -47,6 +47,6 @@ def text(path: Path) -> str:
     return path.read_text()
 
 
-def why_not(path: Path, error: OSError) -> str:
+def failure_reason(path: Path, error: OSError) -> str:
     """Why one of the kernel's files could not be read."""
     return f"{path}: {error.strerror}"

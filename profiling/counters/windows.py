@@ -70,13 +70,13 @@ class Total:
 class CounterWindow:
     """Sums up samples, from ``first`` on.
 
-    ``most`` bounds each counter's growth a second. A counter without a bound is not checked.
+    ``max_rates`` bounds each counter's growth a second. A counter without a bound is not checked.
     """
 
-    def __init__(self, first: Sample, most: Mapping[str, float]) -> None:
+    def __init__(self, first: Sample, max_rates: Mapping[str, float]) -> None:
         self._begin = first.at
         self._last = first
-        self._most = most
+        self._max_rates = max_rates
         self._totals: dict[str, Total] = {}
         self._gauges: dict[str, Total] = {}
         self._means: dict[str, tuple[float, float]] = {}
@@ -102,11 +102,11 @@ class CounterWindow:
     def _add(self, name: str, old: Count | None, new: Count, before: float, after: float) -> None:
         if old is None:
             return
-        fault = judge(old, new)
+        fault = find_count_fault(old, new)
         seconds = after - max(before, new.since or before)
         value = new.value - old.value
-        most = self._most.get(name)
-        if fault is None and most is not None and value > most * (seconds + SLACK):
+        max_rates = self._max_rates.get(name)
+        if fault is None and max_rates is not None and value > max_rates * (seconds + SLACK):
             fault = "jumped"
         if fault is not None:
             self._faults.setdefault(name, fault)
@@ -146,7 +146,7 @@ def _base(before: Count | None, after: Count) -> Count | None:
     return Count(0, since=after.since)
 
 
-def judge(before: Count, after: Count) -> Fault | None:
+def find_count_fault(before: Count, after: Count) -> Fault | None:
     """What is wrong with two readings of one counter, whatever the time between them."""
     if after.value < before.value:
         return (

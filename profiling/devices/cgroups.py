@@ -79,26 +79,26 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         unified = number == "0" and not controllers
         if not unified and controller not in controllers.split(","):
             continue
-        for words in mounts:
-            found = _mount(words, "cgroup2" if unified else "cgroup")
+        for fields in mounts:
+            found = _mount(fields, "cgroup2" if unified else "cgroup")
             if found is None or not (unified or controller in found[2]):
                 continue
             top = root / found[1].lstrip("/")
-            yield from _upwards(top, group, found[0])
+            yield from _ancestors(top, group, found[0])
 
 
-def _mount(words: list[str], kind: str) -> tuple[str, str, list[str]] | None:
+def _mount(fields: list[str], kind: str) -> tuple[str, str, list[str]] | None:
     """Root group, mount point and options of a line of ``mountinfo``; None for another kind."""
     try:
-        after = words.index("-")
-        if words[after + 1] != kind:
+        after = fields.index("-")
+        if fields[after + 1] != kind:
             return None
-        return words[3], words[4].replace("\\040", " "), words[after + 3].split(",")
+        return fields[3], fields[4].replace("\\040", " "), fields[after + 3].split(",")
     except (ValueError, IndexError):
         return None
 
 
-def _upwards(top: Path, group: str, mounted: str) -> Iterator[Path]:
+def _ancestors(top: Path, group: str, mounted: str) -> Iterator[Path]:
     """The folders from the group's own up to ``top``, which is the folder of group ``mounted``.
 
     A group that is not below it, as seen from a container, has its limits in ``top`` itself.
@@ -129,13 +129,13 @@ def _limit(text: str) -> Iterator[int]:
 
 
 def _cpus(folder: Path) -> Iterator[float]:
-    words = " ".join(_lines(folder / "cpu.max")).split()
-    if not words:
+    fields = " ".join(_lines(folder / "cpu.max")).split()
+    if not fields:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        words = [line.strip() for name in names for line in _lines(folder / name)]
+        fields = [line.strip() for name in names for line in _lines(folder / name)]
     # "max", and -1 in version 1, are no limit.
-    if len(words) == 2 and all(word.isdecimal() and int(word) > 0 for word in words):
-        yield int(words[0]) / int(words[1])
+    if len(fields) == 2 and all(word.isdecimal() and int(word) > 0 for word in fields):
+        yield int(fields[0]) / int(fields[1])
 
 
 def _cores(folder: Path) -> Iterator[frozenset[int]]:
@@ -150,10 +150,10 @@ def _numbers(text: str) -> frozenset[int]:
     found = set[int]()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
-        ends = (first, last if dash else first)
-        if not all(end.isdecimal() for end in ends):
+        bounds = (first, last if dash else first)
+        if not all(end.isdecimal() for end in bounds):
             return frozenset()
-        found.update(range(int(ends[0]), int(ends[1]) + 1))
+        found.update(range(int(bounds[0]), int(bounds[1]) + 1))
     return frozenset(found)
 
 

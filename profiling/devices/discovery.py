@@ -26,7 +26,7 @@ from .nvml import Nvml
 MAX_SLOTS = 16
 #: A second trial stays on a GPU only if a gain was measured (docs/policies.md).
 AUTO_GPU_SLOTS = 2
-FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
+SPEC_FORMS = "auto, cpu:<devices>x<cores>, gpu:all or gpu:<numbers>, each with *<slots> if wanted"
 
 _SPEC = re.compile(
     # The number of digits is limited: Python refuses to read numbers of some thousand digits.
@@ -36,7 +36,7 @@ _SPEC = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class DeviceSpec:
     """A device spec in parts.
 
     ``kind`` is auto, cpu or gpu. For CPUs it means ``count`` devices of ``cores`` each. For GPUs
@@ -70,7 +70,7 @@ class Machine:
         return f"{len(self.cores)} CPU cores and {len(self.gpus)} GPUs"
 
 
-def look(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> Machine:
+def discover(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> Machine:
     """This machine. ``visible`` is ``CUDA_VISIBLE_DEVICES``; with None every GPU is visible."""
     gpus = tuple(
         Gpu(nvml.uuid(index), nvml.name(index), nvml.memory(index)) for index in range(nvml.count())
@@ -79,7 +79,7 @@ def look(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> 
     return Machine(node or node_name(), cores, usable_memory(), _visible(gpus, visible))
 
 
-def parse(spec: str, allowed: str) -> Form:
+def parse_spec(spec: str, allowed: str) -> DeviceSpec:
     """``spec`` in parts. Raises ``UsageError`` for a malformed spec, or for too many slots.
 
     The error for a malformed spec says ``allowed``.
@@ -91,15 +91,17 @@ def parse(spec: str, allowed: str) -> Form:
     if slots is not None and not 1 <= slots <= MAX_SLOTS:
         raise UsageError.refuse("devices", spec, f"1 to {MAX_SLOTS} slots a device")
     kind = form["kind"].partition(":")[0]
-    return Form(kind, int(form["devices"] or 0), int(form["each"] or 1), form["gpus"] or "", slots)
+    return DeviceSpec(
+        kind, int(form["devices"] or 0), int(form["each"] or 1), form["gpus"] or "", slots
+    )
 
 
-def find(spec: str, machine: Machine) -> tuple[Device, ...]:
+def find_devices(spec: str, machine: Machine) -> tuple[Device, ...]:
     """The devices that ``spec`` means on ``machine``.
 
     Raises ``UsageError`` with the spec and what the machine has.
     """
-    form = parse(spec, f"{FORMS}; this machine has {machine}")
+    form = parse_spec(spec, f"{SPEC_FORMS}; this machine has {machine}")
     slots = form.slots or 1
     if form.kind == "gpu":
         return _gpus(spec, form.gpus, slots, machine)
@@ -139,8 +141,8 @@ def _cpus(spec: str, count: int, each: int, slots: int, machine: Machine) -> tup
 
 def _gpus(spec: str, numbers: str, slots: int, machine: Machine) -> tuple[Device, ...]:
     every = range(len(machine.gpus))
-    wanted = every if numbers == "all" else sorted({int(number) for number in numbers.split(",")})
-    if not wanted or not all(index in every for index in wanted):
+    selected = every if numbers == "all" else sorted({int(number) for number in numbers.split(",")})
+    if not selected or not all(index in every for index in selected):
         allowed = f"GPUs 0 to {every.stop - 1}" if every else "auto or cpu:<devices>x<cores>"
         raise UsageError.refuse("devices", spec, f"{allowed}; this machine has {machine}")
     return tuple(
@@ -148,20 +150,20 @@ def _gpus(spec: str, numbers: str, slots: int, machine: Machine) -> tuple[Device
             name=f"cuda.{machine.node}.{_short(machine.gpus[index].uuid)}",
             node=machine.node,
             kind="cuda",
-            cores=_share(machine.cores, place, len(wanted)),
+            cores=_share(machine.cores, position, len(selected)),
             memory=machine.gpus[index].memory,
             slots=slots,
             uuid=machine.gpus[index].uuid,
             model=machine.gpus[index].model,
         )
-        for place, index in enumerate(wanted)
+        for position, index in enumerate(selected)
     )
 
 
-def _share(cores: tuple[int, ...], place: int, count: int) -> tuple[int, ...]:
+def _share(cores: tuple[int, ...], position: int, count: int) -> tuple[int, ...]:
     """An even part of the cores for each GPU; all of them if there are fewer cores than GPUs."""
     each = len(cores) // count
-    return cores[place * each : (place + 1) * each] or cores
+    return cores[position * each : (position + 1) * each] or cores
 
 
 def _short(uuid: str) -> str:

@@ -24,5 +24,5 @@ def machine_of(signature: str) -> str:
     fields = signature.split(";")
     if len(fields) != _FIELDS:
         return signature
-    turned, of, usual = fields[2].partition("of")
-    return ";".join([f"threads{usual}" if of else turned, *fields[5:]])
+    changed, of, default = fields[2].partition("of")
+    return ";".join([f"threads{default}" if of else changed, *fields[5:]])

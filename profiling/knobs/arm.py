@@ -14,9 +14,9 @@ from math import cos, exp, inf, log, pi, sin, sqrt, tan
 from .knobs import SystemConfig
 
 #: A gain below this is not worth a configuration of its own.
-LEAST = 0.02
+MIN_GAIN = 0.02
 #: How many windows an interval needs, and after how many an arm is judged by its mean.
-FEWEST_WINDOWS, MOST_WINDOWS = 3, 12
+MIN_WINDOWS, MAX_WINDOWS = 3, 12
 
 
 @dataclass(slots=True)
@@ -36,20 +36,22 @@ class Arm:
     #: Whether trials cannot run with it.
     infeasible: bool = False
 
-    def saw(self, ratio: float) -> None:
+    def observe(self, ratio: float) -> None:
         """Take in a window: its seconds a step over the default's."""
         value = log(ratio)
         self.n += 1
-        before = value - self.mean
-        self.mean += before / self.n
-        self.squares += before * (value - self.mean)
+        delta = value - self.mean
+        self.mean += delta / self.n
+        self.squares += delta * (value - self.mean)
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Bounds of the mean log ratio. Each is wrong with probability ``alpha``."""
-        if self.n < FEWEST_WINDOWS:
+        if self.n < MIN_WINDOWS:
             return -inf, inf
-        spread = sqrt(self.squares / (self.n - 1) / self.n) * student(1 - alpha, self.n - 1)
-        return self.mean - spread, self.mean + spread
+        margin = sqrt(self.squares / (self.n - 1) / self.n) * student_quantile(
+            1 - alpha, self.n - 1
+        )
+        return self.mean - margin, self.mean + margin
 
     @property
     def speedup(self) -> float:
@@ -58,8 +60,8 @@ class Arm:
 
 
 @lru_cache(maxsize=256)
-def student(probability: float, freedom: int) -> float:
-    """The quantile of Student's t with ``freedom`` degrees, for a probability from 0.5 to 1.
+def student_quantile(probability: float, degrees: int) -> float:
+    """The quantile of Student's t with ``degrees`` degrees, for a probability from 0.5 to 1.
 
     It bisects the distribution's closed form (Abramowitz and Stegun 26.7.3 and 26.7.4).
     """
@@ -67,18 +69,20 @@ def student(probability: float, freedom: int) -> float:
     for _ in range(60):
         angle = (low + high) / 2
         low, high = (
-            (angle, high) if _between(angle, freedom) < 2 * probability - 1 else (low, angle)
+            (angle, high)
+            if _central_probability(angle, degrees) < 2 * probability - 1
+            else (low, angle)
         )
-    return tan(low) * sqrt(freedom)
+    return tan(low) * sqrt(degrees)
 
 
-def _between(angle: float, freedom: int) -> float:
+def _central_probability(angle: float, degrees: int) -> float:
     """The probability of a value from -t to t, where the tangent of ``angle`` is t / sqrt(v)."""
-    term = cos(angle) if freedom % 2 else 1.0
+    term = cos(angle) if degrees % 2 else 1.0
     total = 0.0
-    for power in range(2 + freedom % 2, freedom + 1, 2):
+    for power in range(2 + degrees % 2, degrees + 1, 2):
         total += term
         term *= cos(angle) ** 2 * (power - 1) / power
-    if freedom % 2:
+    if degrees % 2:
         return (angle + sin(angle) * total) * 2 / pi
     return sin(angle) * total

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, log2
 
-from .arm import FEWEST_WINDOWS, LEAST, MOST_WINDOWS, Arm
+from .arm import MAX_WINDOWS, MIN_GAIN, MIN_WINDOWS, Arm
 from .knobs import SystemConfig
 
 _SLOWER, _NO_FASTER = "slower than another", "no faster than the default"
@@ -22,22 +22,22 @@ def by_halving(arms: Sequence[Arm]) -> SystemConfig | None:
 
     Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
     optimization", AISTATS 2016. The default is an arm whose mean is known to be 0: an arm that is
-    not ``LEAST`` better goes out with the worse half.
+    not ``MIN_GAIN`` better goes out with the worse half.
 
     Returns the winner, () for the default, or None if it is not decided yet.
     """
-    while left := [arm for arm in arms if not arm.out]:
-        halvings = ceil(log2(len(arms) / len(left)))
-        if min(arm.n for arm in left) < min(MOST_WINDOWS, FEWEST_WINDOWS * 2**halvings):
+    while remaining := [arm for arm in arms if not arm.out]:
+        halvings = ceil(log2(len(arms) / len(remaining)))
+        if min(arm.n for arm in remaining) < min(MAX_WINDOWS, MIN_WINDOWS * 2**halvings):
             return None
-        left.sort(key=lambda arm: arm.mean)
-        for place, arm in enumerate(left):
-            if arm.mean > -LEAST:
+        remaining.sort(key=lambda arm: arm.mean)
+        for rank, arm in enumerate(remaining):
+            if arm.mean > -MIN_GAIN:
                 arm.out = _NO_FASTER
-            elif place >= ceil(len(left) / 2):
+            elif rank >= ceil(len(remaining) / 2):
                 arm.out = _SLOWER
-        if len(left) == 1 and not left[0].out:
-            return left[0].config
+        if len(remaining) == 1 and not remaining[0].out:
+            return remaining[0].config
     return ()
 
 
@@ -49,11 +49,11 @@ def by_epochs(arms: Sequence[Arm]) -> SystemConfig | None:
 
     Returns the winner, () for the default, or None if it is not decided yet.
     """
-    left = [arm for arm in arms if not arm.out]
-    if any(arm.n == 0 for arm in left):
+    remaining = [arm for arm in arms if not arm.out]
+    if any(arm.n == 0 for arm in remaining):
         return None
-    best = min(left, key=lambda arm: arm.mean, default=None)
-    for arm in left:
+    best = min(remaining, key=lambda arm: arm.mean, default=None)
+    for arm in remaining:
         if arm is not best or arm.mean >= 0:
             arm.out = _NO_FASTER if arm.mean >= 0 else _SLOWER
     return () if best is None or best.out else best.config

@@ -19,16 +19,16 @@ from ..base.errors import UsageError
 Value = str | int | bool
 SystemConfig = tuple[tuple[str, Value], ...]
 #: Knobs by name, each with its possible values other than the default.
-Choices = tuple[tuple[str, tuple[Value, ...]], ...]
+KnobValues = tuple[tuple[str, tuple[Value, ...]], ...]
 
 #: What turning a knob may change.
 KINDS = ("exact", "rounding", "numerics")
 #: The most configurations tried for one workload; those with the fewest changes come first.
-MOST_ARMS = 12
+MAX_CONFIGS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class SlotClass:
     """What a trial runs on: a device's kind (``cpu``, ``cuda``) and the cores of one slot.
 
     ``alone``: the device has no other slot.
@@ -49,8 +49,8 @@ class Knob:
     kind: str
     #: The default, in words.
     default: str
-    #: The values to try on a spot.
-    values: Callable[[Spot], tuple[Value, ...]]
+    #: The values to try in slots of a class.
+    values: Callable[[SlotClass], tuple[Value, ...]]
     #: Whether it is tuned only if the user names it: it costs much to try, changes more than the
     #: last bits, seldom gains, or belongs to the machine.
     named: bool = False
@@ -58,31 +58,35 @@ class Knob:
     saves: bool = False
 
 
-def _fewer_threads(spot: Spot) -> tuple[Value, ...]:
+def _fewer_threads(slot_class: SlotClass) -> tuple[Value, ...]:
     """Powers of two below the number of the slot's cores, which is the default."""
-    if spot.kind != "cpu" or spot.cores < 2:
+    if slot_class.kind != "cpu" or slot_class.cores < 2:
         return ()
-    return tuple(2**power for power in range(int(log2(spot.cores - 1)) + 1))
+    return tuple(2**power for power in range(int(log2(slot_class.cores - 1)) + 1))
 
 
-def _workers(spot: Spot) -> tuple[Value, ...]:
-    return (1, 2) if spot.cores > 1 else (1,)
+def _workers(slot_class: SlotClass) -> tuple[Value, ...]:
+    return (1, 2) if slot_class.cores > 1 else (1,)
 
 
-def _one_core(spot: Spot) -> tuple[Value, ...]:
-    return ("one core",) if spot.kind == "cpu" and spot.cores > 1 and spot.alone else ()
+def _one_core(slot_class: SlotClass) -> tuple[Value, ...]:
+    return (
+        ("one core",)
+        if slot_class.kind == "cpu" and slot_class.cores > 1 and slot_class.alone
+        else ()
+    )
 
 
-def _percent(kind: str) -> Callable[[Spot], tuple[Value, ...]]:
+def _percent(kind: str) -> Callable[[SlotClass], tuple[Value, ...]]:
     """Percentages of the device's usual limit.
 
     They need a device of one slot, since a trial beside it would be limited as well.
     """
-    return lambda spot: (80, 60) if spot.kind == kind and spot.alone else ()
+    return lambda slot_class: (80, 60) if slot_class.kind == kind and slot_class.alone else ()
 
 
-def _on_cuda(value: Value) -> Callable[[Spot], tuple[Value, ...]]:
-    return lambda spot: (value,) if spot.kind == "cuda" else ()
+def _on_cuda(value: Value) -> Callable[[SlotClass], tuple[Value, ...]]:
+    return lambda slot_class: (value,) if slot_class.kind == "cuda" else ()
 
 
 KNOBS = {
@@ -104,29 +108,29 @@ KNOBS = {
 
 
 def check_knobs(
-    names: Iterable[str] | None, energy_weight: float, *, tried: bool
+    names: Iterable[str] | None, energy_weight: float, *, probes: bool
 ) -> tuple[str, ...] | None:
     """``names`` as a user gives them; None for the usual ones.
 
     Raises ``UsageError`` for unknown names, and for knobs that could never be turned: those that
-    only save energy if energy does not count, and all but exact knobs if nothing is ``tried``.
+    only save energy if energy does not count, and all but exact knobs if nothing is probed.
     """
     if names is None:
         return None
     if isinstance(names, Mapping) or not isinstance(names, Iterable):
         raise _refused(names, _KNOWN)
-    given = (names,) if isinstance(names, str) else tuple(names)
-    if not given:
+    requested = (names,) if isinstance(names, str) else tuple(names)
+    if not requested:
         raise _refused(names, _KNOWN)
-    for name in given:
+    for name in requested:
         if name not in KNOBS:
             raise _refused(names, _KNOWN)
-        if not tried and (KNOBS[name].kind != "exact" or KNOBS[name].saves):
+        if not probes and (KNOBS[name].kind != "exact" or KNOBS[name].saves):
             raise _refused(names, f'no {name} where nothing is tried: SystemTuning("tune")')
         if KNOBS[name].saves and not energy_weight:
             allowed = f"no {name} where only time counts: SystemTuning(energy_weight=1)"
             raise _refused(names, allowed)
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(requested))
 
 
 def check_exact(names: Sequence[str] | None) -> None:
@@ -148,39 +152,45 @@ def possible(name: str, value: object) -> bool:
     """Whether the knob may have that value on any slot."""
     if name not in KNOBS:
         return False
-    known = [each for kind in ("cpu", "cuda") for each in KNOBS[name].values(Spot(kind, 2**16))]
+    known = [
+        each for kind in ("cpu", "cuda") for each in KNOBS[name].values(SlotClass(kind, 2**16))
+    ]
     return any(value == each and type(value) is type(each) for each in known)
 
 
-def choices(spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None) -> Choices:
+def knob_values(
+    slot_class: SlotClass, kinds: Iterable[str], names: tuple[str, ...] | None
+) -> KnobValues:
     """The knobs of these ``kinds``, by name, each with its possible values other than the default.
 
     ``names`` are the knobs that may be turned. None: all that need not be named.
 
-    >>> choices(Spot("cpu", 4), ["rounding"], ("threads",))
+    >>> knob_values(SlotClass("cpu", 4), ["rounding"], ("threads",))
     (('threads', (1, 2)),)
     """
-    wanted = [
+    selected = [
         knob
         for knob in sorted(KNOBS.values(), key=lambda knob: knob.name)
         if knob.kind in kinds and (not knob.named if names is None else knob.name in names)
     ]
-    return tuple((knob.name, values) for knob in wanted if (values := knob.values(spot)))
+    return tuple((knob.name, values) for knob in selected if (values := knob.values(slot_class)))
 
 
-def arms(
-    spot: Spot, kinds: Iterable[str], names: tuple[str, ...] | None
+def system_configs(
+    slot_class: SlotClass, kinds: Iterable[str], names: tuple[str, ...] | None
 ) -> tuple[SystemConfig, ...]:
-    """All configurations of these ``choices`` except the default, those with the fewest changes
+    """All configurations of these ``knob_values`` except the default, those with the fewest changes
     first.
 
-    >>> arms(Spot("cpu", 2), ["rounding"], ("threads",))
+    >>> system_configs(SlotClass("cpu", 2), ["rounding"], ("threads",))
     ((('threads', 1),),)
     """
-    known = choices(spot, kinds, names)
-    drawn = product(*((None, *((name, value) for value in values)) for name, values in known))
-    found = [tuple(pair for pair in each if pair) for each in drawn]
-    return tuple(sorted((c for c in found if c), key=len)[:MOST_ARMS])
+    known = knob_values(slot_class, kinds, names)
+    combinations = product(
+        *((None, *((name, value) for value in values)) for name, values in known)
+    )
+    configs = [tuple(pair for pair in each if pair) for each in combinations]
+    return tuple(sorted((c for c in configs if c), key=len)[:MAX_CONFIGS])
 
 
 def part(config: SystemConfig, *kinds: str) -> SystemConfig:
@@ -193,6 +203,6 @@ def merged(*configs: SystemConfig) -> SystemConfig:
     return tuple(sorted({name: value for config in configs for name, value in config}.items()))
 
 
-def words(config: Sequence[tuple[str, Value | float]]) -> str:
+def config_text(config: Sequence[tuple[str, Value | float]]) -> str:
     """``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"

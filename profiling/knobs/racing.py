@@ -3,11 +3,11 @@
 Theory of operation. Each configuration except the default is an arm (``arm``). A *rule* is given
 the arms after new windows. It puts out the arms that cannot win any more, and names the winner once
 that is decided. ``by_confidence`` is ours: an arm is out as soon as its interval says that it is
-not ``LEAST`` faster than the default, or slower than the leader (a Hoeffding race with t intervals;
-Maron and Moore, "The racing algorithm: model selection for lazy learners", Artificial Intelligence
-Review 11, 1997). The error ``ALPHA`` is divided among all arms and all looks at them (Bonferroni).
-The race is decided when one arm or none is left; one that is left must surely be faster than the
-default. The other rules are in ``halving``.
+not ``MIN_GAIN`` faster than the default, or slower than the leader (a Hoeffding race with t
+intervals; Maron and Moore, "The racing algorithm: model selection for lazy learners", Artificial
+Intelligence Review 11, 1997). The error ``ALPHA`` is divided among all arms and all looks at them
+(Bonferroni). The race is decided when one arm or none is left; one that is left must surely be
+faster than the default. The other rules are in ``halving``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..base.errors import UsageError
-from .arm import FEWEST_WINDOWS, LEAST, MOST_WINDOWS, Arm
+from .arm import MAX_WINDOWS, MIN_GAIN, MIN_WINDOWS, Arm
 from .halving import by_epochs, by_halving
 from .knobs import SystemConfig
 
@@ -29,28 +29,28 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
 
     Returns the winner, () for the default, or None if it is not decided yet.
     """
-    left = [arm for arm in arms if not arm.out]
-    alpha = decisive(len(arms))
-    bounds = {arm.config: arm.interval(alpha) for arm in left}
-    leader = min(left, key=lambda arm: bounds[arm.config][1], default=None)
-    for arm in left:
+    remaining = [arm for arm in arms if not arm.out]
+    alpha = bound_alpha(len(arms))
+    bounds = {arm.config: arm.interval(alpha) for arm in remaining}
+    leader = min(remaining, key=lambda arm: bounds[arm.config][1], default=None)
+    for arm in remaining:
         low, high = bounds[arm.config]
-        if low > -LEAST or (arm.n >= MOST_WINDOWS and high >= 0):
+        if low > -MIN_GAIN or (arm.n >= MAX_WINDOWS and high >= 0):
             arm.out = "no faster than the default"
         elif leader is not None and low > bounds[leader.config][1]:
             arm.out = "slower than another"
-    left = [arm for arm in left if not arm.out]
-    if not left:
+    remaining = [arm for arm in remaining if not arm.out]
+    if not remaining:
         return ()
-    if len(left) > 1 and not all(arm.n >= MOST_WINDOWS for arm in left):
+    if len(remaining) > 1 and not all(arm.n >= MAX_WINDOWS for arm in remaining):
         return None
-    best = min(left, key=lambda arm: arm.mean)
+    best = min(remaining, key=lambda arm: arm.mean)
     return best.config if bounds[best.config][1] < 0 else None
 
 
-def decisive(arms: int) -> float:
+def bound_alpha(arms: int) -> float:
     """The probability with which a bound of one of so many arms may be wrong at one look."""
-    looks = MOST_WINDOWS - FEWEST_WINDOWS + 1
+    looks = MAX_WINDOWS - MIN_WINDOWS + 1
     return ALPHA / (looks * max(1, arms))
 
 
@@ -93,20 +93,20 @@ class Race:
 
     def open(self) -> tuple[SystemConfig, ...]:
         """The configurations still in the race, those with the fewest windows first."""
-        left = [arm for arm in self.arms if not arm.out]
-        return tuple(arm.config for arm in sorted(left, key=lambda arm: arm.n))
+        remaining = [arm for arm in self.arms if not arm.out]
+        return tuple(arm.config for arm in sorted(remaining, key=lambda arm: arm.n))
 
     def has(self, config: SystemConfig) -> bool:
         """Whether ``config`` is one of the arms."""
         return any(arm.config == config for arm in self.arms)
 
-    def saw(self, config: SystemConfig, ratio: float) -> None:
+    def observe(self, config: SystemConfig, ratio: float) -> None:
         """Take in a window. One of an arm that is unknown or out is ignored."""
         for arm in self.arms:
             if arm.config == config and not arm.out:
-                arm.saw(ratio)
+                arm.observe(ratio)
 
-    def fails(self, config: SystemConfig, why: str) -> None:
+    def mark_infeasible(self, config: SystemConfig, why: str) -> None:
         """No trial can run under ``config``, nor under any configuration that includes it."""
         for arm in self.arms:
             if set(arm.config) >= set(config):

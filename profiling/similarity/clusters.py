@@ -4,8 +4,8 @@ Each workload is represented by the median of its windows. So one more window, s
 no cluster, and a workload that was measured a hundred times counts once.
 
 k is the number of clusters with the largest mean silhouette (Rousseeuw, J. Comput. Appl. Math. 20,
-1987). Below ``STRUCTURE`` there is one cluster (Kaufman and Rousseeuw, "Finding groups in data",
-1990, table 4: no substantial structure).
+1987). Below ``MIN_SILHOUETTE`` there is one cluster (Kaufman and Rousseeuw, "Finding groups in
+data", 1990, table 4: no substantial structure).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import UsageError
-from .features import Rows, spread
+from .features import Rows, robust_deviation
 
 #: The method without clusters: only nearest neighbours count.
 NEIGHBORS = "neighbors"
 KMEANS = "KMeans"
 #: The least mean silhouette of several clusters, and the most clusters that are tried.
-STRUCTURE, MOST_CLUSTERS = 0.25, 8
+MIN_SILHOUETTE, MAX_CLUSTERS = 0.25, 8
 #: With fewer workloads there is one cluster.
-LEAST_WORKLOADS = 4
+MIN_WORKLOADS = 4
 #: The least share of workloads that must have a feature for it to take part, and how many scales
 #: from the median values are cut off.
 COMMON, CUT = 0.8, 3.0
@@ -43,23 +43,23 @@ def cluster(points: Rows, names: Sequence[str], method: str) -> list[int | None]
     Clusters are numbered in the order of their first members. A workload is in no cluster (None) if
     it lacks a feature that most others have, or if the clusterer says so, as DBSCAN does for noise.
     """
-    none: list[int | None] = [None] * len(points)
+    assigned: list[int | None] = [None] * len(points)
     if method == NEIGHBORS or not len(points):
-        return none
+        return assigned
     common = (~np.isnan(points)).mean(axis=0) >= COMMON
-    whole = ~np.isnan(points[:, common]).any(axis=1)
-    rows = points[whole][:, common]
-    if not common.any() or len(rows) < LEAST_WORKLOADS:
+    complete = ~np.isnan(points[:, common]).any(axis=1)
+    rows = points[complete][:, common]
+    if not common.any() or len(rows) < MIN_WORKLOADS:
         found = [0] * len(rows)
     else:
         centred = rows - np.median(rows, axis=0)
         kept = [name for name, is_common in zip(names, common, strict=True) if is_common]
         # Cut off, since one feature of one workload must not make a cluster of its own.
-        found = _labels(np.clip(centred / spread(centred, kept), -CUT, CUT), method)
+        found = _labels(np.clip(centred / robust_deviation(centred, kept), -CUT, CUT), method)
     order: dict[int, int] = {}
-    for place, label in zip(np.flatnonzero(whole), found, strict=True):
-        none[place] = None if label < 0 else order.setdefault(label, len(order))
-    return none
+    for index, label in zip(np.flatnonzero(complete), found, strict=True):
+        assigned[index] = None if label < 0 else order.setdefault(label, len(order))
+    return assigned
 
 
 def _labels(rows: Rows, method: str) -> list[int]:
@@ -68,9 +68,9 @@ def _labels(rows: Rows, method: str) -> list[int]:
     kind = _clusterer(method)
     if "n_clusters" not in inspect.signature(kind).parameters:
         return _fitted(kind(), rows)
-    best, best_score = [0] * len(rows), STRUCTURE
-    most = min(MOST_CLUSTERS, len(rows) - 1, len(np.unique(rows, axis=0)))
-    for k in range(2, most + 1):
+    best, best_score = [0] * len(rows), MIN_SILHOUETTE
+    limit = min(MAX_CLUSTERS, len(rows) - 1, len(np.unique(rows, axis=0)))
+    for k in range(2, limit + 1):
         labels = _fitted(kind(n_clusters=k, **_seed(kind)), rows)
         if 1 < len(set(labels)) < len(rows):
             score = float(silhouette_score(rows, labels))

@@ -24,15 +24,15 @@ from .history import Profile
 Rows = NDArray[np.float64]
 
 #: A rate further than this from all others (a logarithm: a factor of 1000) is no measurement.
-ABSURD = math.log(1000.0)
+MAX_LOG_DISTANCE = math.log(1000.0)
 #: The largest possible share: no device has more cores.
-MOST_SHARE = 1024.0
+MAX_SHARE = 1024.0
 #: The finest differences that count: of a logarithm (10 %), and of a share.
 FINEST_RATE, FINEST_SHARE = 0.1, 0.01
 #: A feature counts for at most so many scales in a distance, so that no single one decides.
 CLIP = 5.0
 #: Profiles are compared only if they share so many features, and half of those of the smaller one.
-LEAST_SHARED = 4
+MIN_SHARED = 4
 #: The part of the deviations that a scale covers, and how many standard deviations that is. So a
 #: feature that often jumps says little, and up to a tenth of bad samples do not move a scale.
 COVERED, COVERED_DEVIATIONS = 0.9, 1.6449
@@ -49,57 +49,57 @@ def impossible(profile: Profile) -> str | None:
     NaN is allowed: it says that the feature was not measured.
     """
     for name, value in profile:
-        if value < 0 or math.isinf(value) or (is_share(name) and value > MOST_SHARE):
+        if value < 0 or math.isinf(value) or (is_share(name) and value > MAX_SHARE):
             return name
     return None
 
 
 def rows_of(profiles: Sequence[Profile], names: Sequence[str]) -> Rows:
     """A row a profile and a column a name: transformed values, NaN where not measured."""
-    place = {name: column for column, name in enumerate(names)}
+    column_of = {name: column for column, name in enumerate(names)}
     rows = np.full((len(profiles), len(names)), np.nan)
     for row, profile in zip(rows, profiles, strict=True):
         for name, value in profile:
-            if name in place:
-                row[place[name]] = value if is_share(name) else math.log1p(value)
+            if name in column_of:
+                row[column_of[name]] = value if is_share(name) else math.log1p(value)
     return rows
 
 
-def sound(rows: Rows, groups: Sequence[str]) -> NDArray[np.bool_]:
+def plausible_rows(rows: Rows, groups: Sequence[str]) -> NDArray[np.bool_]:
     """Which rows hold no absurd value. ``groups`` are the rows' workloads.
 
-    A value is absurd if it is more than ``ABSURD`` from the median of its workload's other rows.
-    With fewer than two such rows, it is absurd if it is that far from every other row.
+    A value is absurd if it is more than ``MAX_LOG_DISTANCE`` from the median of its workload's
+    other rows. With fewer than two such rows, it is absurd if it is that far from every other row.
     """
-    fine = np.ones(len(rows), dtype=bool)
+    plausible = np.ones(len(rows), dtype=bool)
     if len(rows) < 3:
-        return fine
+        return plausible
     labels = np.asarray(groups)
-    for place, row in enumerate(rows):
-        others = np.arange(len(rows)) != place
-        like = others & (labels == labels[place])
+    for index, row in enumerate(rows):
+        others = np.arange(len(rows)) != index
+        same_workload = others & (labels == labels[index])
         with np.errstate(all="ignore"):
-            if like.sum() >= 2:
-                far = np.abs(_median(rows[like]) - row)
+            if same_workload.sum() >= 2:
+                far = np.abs(_median(rows[same_workload]) - row)
             else:
-                apart = np.abs(rows[others] - row)
-                measured = ~np.isnan(apart)
-                far = np.where(measured, apart, np.inf).min(axis=0)
+                differences = np.abs(rows[others] - row)
+                measured = ~np.isnan(differences)
+                far = np.where(measured, differences, np.inf).min(axis=0)
                 far[~measured.any(axis=0)] = 0.0  # no other row has it to compare with
-        fine[place] = not np.any(far > ABSURD)
-    return fine
+        plausible[index] = not np.any(far > MAX_LOG_DISTANCE)
+    return plausible
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """How much a difference of each feature counts: ``spread`` is in transformed units."""
+    """How much a difference of each feature counts, in transformed units (``deviations``)."""
 
     names: tuple[str, ...]
-    spread: Rows
+    deviations: Rows
 
     def parts(self, one: Rows, others: Rows) -> Rows:
         """Squared scaled differences of ``one`` to each of ``others``; NaN where one has a gap."""
-        scaled = np.abs(others - one) / self.spread
+        scaled = np.abs(others - one) / self.deviations
         squared: Rows = np.minimum(scaled, CLIP) ** 2
         return squared
 
@@ -108,7 +108,7 @@ class Scales:
         parts = self.parts(one, others)
         shared = (~np.isnan(parts)).sum(axis=1)
         smaller = np.minimum((~np.isnan(one)).sum(), (~np.isnan(others)).sum(axis=1))
-        enough = (shared >= LEAST_SHARED) & (2 * shared >= smaller)
+        enough = (shared >= MIN_SHARED) & (2 * shared >= smaller)
         total = np.nansum(parts, axis=1)
         return np.where(enough, np.sqrt(total / np.maximum(shared, 1)), np.inf)
 
@@ -123,21 +123,21 @@ def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
             # With few rows, the median is too close to each of them.
             deviations.append((own - _median(own)) * math.sqrt(len(own) / (len(own) - 1)))
     found = np.concatenate(deviations) if deviations else rows - _median(rows)
-    return Scales(tuple(names), spread(found, names))
+    return Scales(tuple(names), robust_deviation(found, names))
 
 
-def spread(deviations: Rows, names: Sequence[str]) -> Rows:
+def robust_deviation(deviations: Rows, names: Sequence[str]) -> Rows:
     """One standard deviation of each column, from its quantile; at least the finest difference."""
     finest = np.array([FINEST_SHARE if is_share(name) else FINEST_RATE for name in names])
     size = np.abs(deviations)
     measured = ~np.isnan(size)
-    wide = np.array(
+    quantiles = np.array(
         [
             np.quantile(column[known], COVERED) / COVERED_DEVIATIONS if known.any() else 0.0
             for column, known in zip(size.T, measured.T, strict=True)
         ]
     )
-    found: Rows = np.maximum(wide, finest)
+    found: Rows = np.maximum(quantiles, finest)
     return found
 
 
@@ -162,9 +162,9 @@ def principal(rows: Rows) -> Rows:
     Only features that all rows have are used. Few rows may lie on a line, or in one point
     (Jolliffe, "Principal Component Analysis", 2002).
     """
-    whole = rows[:, ~np.isnan(rows).any(axis=0)]
-    left, sizes, _ = np.linalg.svd(whole - whole.mean(axis=0), full_matrices=False)
-    places: Rows = np.zeros((len(rows), 2))
+    complete = rows[:, ~np.isnan(rows).any(axis=0)]
+    left, sizes, _ = np.linalg.svd(complete - complete.mean(axis=0), full_matrices=False)
+    positions: Rows = np.zeros((len(rows), 2))
     n = min(2, len(sizes))
-    places[:, :n] = left[:, :n] * sizes[:n]
-    return places
+    positions[:, :n] = left[:, :n] * sizes[:n]
+    return positions

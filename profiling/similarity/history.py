@@ -23,17 +23,17 @@ from ..devices.device import Device
 from ..knobs.knobs import KNOBS, possible
 
 Profile = tuple[tuple[str, float], ...]
-Knob = str | int | float | bool
-Config = tuple[tuple[str, Knob], ...]
+KnobValue = str | int | float | bool
+Config = tuple[tuple[str, KnobValue], ...]
 
 #: The most entries kept of one workload, of one study, and of one class of machine.
-PER_WORKLOAD, PER_SOURCE, PER_MACHINE = 32, 256, 2048
+MAX_PER_WORKLOAD, MAX_PER_SOURCE, MAX_PER_MACHINE = 32, 256, 2048
 #: The most features, and knobs, of one entry, and the most letters of a name or digest.
-MOST_FEATURES, MOST_LETTERS = 128, 200
+MAX_FEATURES, MAX_LETTERS = 128, 200
 #: The most windows of one entry, and the latest time (seconds): what every ledger can keep.
-MOST_WINDOWS, LATEST = 10**9, 1e12
-#: A speed-up or a ratio of energies outside 1 / ``WIDEST`` to ``WIDEST`` is no measurement.
-WIDEST = 1000.0
+MAX_WINDOWS, LATEST = 10**9, 1e12
+#: A speed-up or a ratio of energies outside 1 / ``MAX_RATIO`` to ``MAX_RATIO`` is no measurement.
+MAX_RATIO = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +102,23 @@ def check(entry: HistoryEntry) -> None:
         *(("profile", name) for name, _ in entry.profile),
         *(("config", name) for name, _ in entry.config),
     ):
-        if not (0 < len(name) <= MOST_LETTERS and name.isprintable()):
-            raise UsageError.refuse(field, name, f"1 to {MOST_LETTERS} printable letters")
+        if not (0 < len(name) <= MAX_LETTERS and name.isprintable()):
+            raise UsageError.refuse(field, name, f"1 to {MAX_LETTERS} printable letters")
     for field, pairs in (("profile", entry.profile), ("config", entry.config)):
         names = [name for name, _ in pairs]
-        if len(set(names)) < len(names) or len(names) > MOST_FEATURES:
-            raise UsageError.refuse(field, names, f"at most {MOST_FEATURES} names, each once")
+        if len(set(names)) < len(names) or len(names) > MAX_FEATURES:
+            raise UsageError.refuse(field, names, f"at most {MAX_FEATURES} names, each once")
     for name, value in entry.profile:
         if not (math.isfinite(value) and value >= 0):
             raise UsageError.refuse(f"profile.{name}", value, "a finite number of at least 0")
     for field, ratio in (("speedup", entry.speedup), ("joules", entry.joules)):
-        if ratio is not None and not 1 / WIDEST <= ratio <= WIDEST:
-            raise UsageError.refuse(field, ratio, f"a ratio of {1 / WIDEST:g} to {WIDEST:g}")
-    for name, turned in entry.config:
-        if not possible(name, turned):
-            raise UsageError.refuse(f"config.{name}", turned, f"a value of {', '.join(KNOBS)}")
-    if not 1 <= entry.windows <= MOST_WINDOWS:
-        raise UsageError.refuse("windows", entry.windows, f"1 to {MOST_WINDOWS}")
+        if ratio is not None and not 1 / MAX_RATIO <= ratio <= MAX_RATIO:
+            raise UsageError.refuse(field, ratio, f"a ratio of {1 / MAX_RATIO:g} to {MAX_RATIO:g}")
+    for name, setting in entry.config:
+        if not possible(name, setting):
+            raise UsageError.refuse(f"config.{name}", setting, f"a value of {', '.join(KNOBS)}")
+    if not 1 <= entry.windows <= MAX_WINDOWS:
+        raise UsageError.refuse("windows", entry.windows, f"1 to {MAX_WINDOWS}")
     if not 0 <= entry.at <= LATEST:
         raise UsageError.refuse("at", entry.at, f"a time from 0 to {LATEST:g} seconds")
 
@@ -135,7 +135,7 @@ def trimmed(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
         of_workloads = [
             entry
             for group in _grouped(of_machine, lambda entry: entry.workload)
-            for entry in _best_and_newest(group, PER_WORKLOAD)
+            for entry in _best_and_newest(group, MAX_PER_WORKLOAD)
         ]
         by_source = _grouped(of_workloads, lambda entry: entry.source)
         share = _even_share([len(group) for group in by_source])
@@ -156,22 +156,22 @@ def _grouped(
     return list(groups.values())
 
 
-def _best_and_newest(entries: list[HistoryEntry], most: int) -> list[HistoryEntry]:
-    """At most ``most`` of ``entries``, which are in the order of their age."""
-    if len(entries) <= most:
+def _best_and_newest(entries: list[HistoryEntry], limit: int) -> list[HistoryEntry]:
+    """At most ``limit`` of ``entries``, which are in the order of their age."""
+    if len(entries) <= limit:
         return entries
     feasible = [entry for entry in entries if not entry.infeasible]
-    best = sorted(feasible, key=lambda entry: -entry.speedup)[: most // 2]
+    best = sorted(feasible, key=lambda entry: -entry.speedup)[: limit // 2]
     taken = {entry.id for entry in best}
-    rest = [entry for entry in entries if entry.id not in taken]
-    return [*best, *rest[len(rest) - (most - len(best)) :]]
+    newest = [entry for entry in entries if entry.id not in taken]
+    return [*best, *newest[len(newest) - (limit - len(best)) :]]
 
 
 def _even_share(sizes: Sequence[int]) -> int:
     """The most entries that each study may keep, so that together they keep a machine's at most."""
-    left, share = PER_MACHINE, PER_SOURCE
-    for place, size in enumerate(sorted(sizes)):
-        fair = left // (len(sizes) - place)
+    left, share = MAX_PER_MACHINE, MAX_PER_SOURCE
+    for position, size in enumerate(sorted(sizes)):
+        fair = left // (len(sizes) - position)
         if size > fair:
             return min(share, max(fair, 1))
         left -= size

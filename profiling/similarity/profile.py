@@ -24,7 +24,7 @@ GPU = "gpu_"
 #: together in the loader, one an example, and would hide the rest.
 COMPUTING = ("convolution", "elementwise", "matmul", "recurrent", "reduction")
 #: If the process used less of a core in a window, the window says nothing about rates.
-LEAST_CPU = 0.01
+MIN_CPU = 0.01
 
 
 def profile_of(
@@ -45,17 +45,17 @@ def profile_of(
         if name.endswith(RATIOS) or name in SHARES or (name.startswith(GPU) and "_share" in name)
     }
     computing = {family: n for family, n in calls.items() if family in COMPUTING}
-    in_all = sum(computing.values())
-    if in_all:
-        found |= {f"calls_{family}_share": n / in_all for family, n in computing.items()}
+    total = sum(computing.values())
+    if total:
+        found |= {f"calls_{family}_share": n / total for family, n in computing.items()}
     user, system = values.get("user_share"), values.get("system_share")
-    if user is not None and system is not None and user + system >= LEAST_CPU:
+    if user is not None and system is not None and user + system >= MIN_CPU:
         cpu = user + system
         found["system_of_cpu_share"] = system / cpu
         rates = {name: values[name] / cpu for name in PER_CPU_SECOND if name in values}
         found |= {f"{name.removesuffix('_s')}_cpu_s": rate for name, rate in rates.items()}
-        if in_all and steps_s is not None:
-            found["calls_cpu_s"] = in_all * steps_s / cpu
+        if total and steps_s is not None:
+            found["calls_cpu_s"] = total * steps_s / cpu
     if values.get("cpu_s_per_sample"):
         found["samples_cpu_s"] = 1.0 / values["cpu_s_per_sample"]
     return tuple(sorted(found.items()))

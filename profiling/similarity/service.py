@@ -30,19 +30,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base.errors import UsageError
-from ..knobs.knobs import words
+from ..knobs.knobs import config_text
 from .clusters import KMEANS, check_method, cluster
-from .features import Rows, Scales, impossible, medians, principal, rows_of, scales, sound
+from .features import Rows, Scales, impossible, medians, plausible_rows, principal, rows_of, scales
 from .history import Config, HistoryEntry, Profile
 
 #: A window of a known workload is called unknown with at most this probability.
 ALPHA = 0.1
 #: The fewest distances for a threshold; with fewer, its level would be under 0.8.
-LEAST_DISTANCES = 4
+MIN_DISTANCES = 4
 #: The history is clustered again when its number of windows has grown by this share.
 GROWTH = 0.2
 #: The most workloads that an answer names.
-NAMED = 5
+MAX_NEIGHBOURS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,10 @@ class Similarity:
         workloads, points = medians(self._rows, self._workloads)
         if not workloads:
             return {}
-        places = principal(points / self._scales.spread)
-        return {name: (float(x), float(y)) for name, (x, y) in zip(workloads, places, strict=True)}
+        positions = principal(points / self._scales.deviations)
+        return {
+            name: (float(x), float(y)) for name, (x, y) in zip(workloads, positions, strict=True)
+        }
 
     def ask(self, profile: Profile) -> Nearest:
         """What is known of workloads similar to the one that ``profile`` describes."""
@@ -164,38 +166,38 @@ class Similarity:
             return Nearest(False, f"the profile's {bad} is {dict(profile)[bad]:g}: no such reading")
         [row] = rows_of([profile], self._scales.names)
         distances = self._scales.distances(row, self._rows)
-        order = [int(place) for place in np.argsort(distances, kind="stable")]
-        order = [place for place in order if math.isfinite(distances[place])]
+        order = [int(index) for index in np.argsort(distances, kind="stable")]
+        order = [index for index in order if math.isfinite(distances[index])]
         if not order:
             return Nearest(False, "no window of the history shares enough features with this one")
         nearest: dict[str, int] = {}
-        for place in order:
-            nearest.setdefault(self._workloads[place], place)
-        apart = {workload: float(distances[place]) for workload, place in nearest.items()}
+        for index in order:
+            nearest.setdefault(self._workloads[index], index)
+        distance_of = {workload: float(distances[index]) for workload, index in nearest.items()}
         neighbours = tuple(
-            self._neighbour(profile, row, place, apart[workload])
-            for workload, place in list(nearest.items())[:NAMED]
+            self._neighbour(profile, row, index, distance_of[workload])
+            for workload, index in list(nearest.items())[:MAX_NEIGHBOURS]
         )
         first = neighbours[0]
-        seen = Nearest(
+        answer = Nearest(
             False, "", first.distance, self.threshold, self.level, first.cluster, neighbours
         )
         if self.threshold is None:
-            return replace(seen, why=self._no_threshold())
+            return replace(answer, why=self._no_threshold())
         if first.distance > self.threshold:
             why = f"the nearest window is {first.distance:.2g} away, above {self.threshold:.2g}"
-            return replace(seen, why=f"{why} (level {self.level:.0%})")
-        return self._reuse(seen, apart, self.threshold)
+            return replace(answer, why=f"{why} (level {self.level:.0%})")
+        return self._reuse(answer, distance_of, self.threshold)
 
     def _no_threshold(self) -> str:
         return (
-            f"no threshold: it needs {LEAST_DISTANCES} windows of workloads that were measured"
+            f"no threshold: it needs {MIN_DISTANCES} windows of workloads that were measured"
             " more than once"
         )
 
-    def _neighbour(self, profile: Profile, row: Rows, place: int, distance: float) -> Neighbour:
-        own, theirs = dict(profile), dict(self._profiles[place])
-        [parts] = self._scales.parts(row, self._rows[place : place + 1])
+    def _neighbour(self, profile: Profile, row: Rows, index: int, distance: float) -> Neighbour:
+        own, theirs = dict(profile), dict(self._profiles[index])
+        [parts] = self._scales.parts(row, self._rows[index : index + 1])
         total = float(np.nansum(parts))
         found = [
             Difference(name, own[name], theirs[name], float(part) / total if total else 0.0)
@@ -203,39 +205,45 @@ class Similarity:
             if not math.isnan(part)
         ]
         found.sort(key=lambda difference: -difference.weight)
-        workload = self._workloads[place]
+        workload = self._workloads[index]
         return Neighbour(workload, distance, self.clusters.get(workload), tuple(found))
 
-    def _reuse(self, seen: Nearest, apart: dict[str, float], threshold: float) -> Nearest:
+    def _reuse(self, answer: Nearest, distance_of: dict[str, float], threshold: float) -> Nearest:
         """The answer for a known window: the configuration with the highest expected speed-up."""
         pool = {
             workload: distance
-            for workload, distance in apart.items()
+            for workload, distance in distance_of.items()
             if distance <= threshold
-            or (seen.cluster is not None and self.clusters.get(workload) == seen.cluster)
+            or (answer.cluster is not None and self.clusters.get(workload) == answer.cluster)
         }
         logs: defaultdict[Config, float] = defaultdict(float)
         weights: defaultdict[Config, float] = defaultdict(float)
         failed: set[Config] = set()
         for workload, distance in pool.items():
-            near = 1.0 / (1.0 + (distance / max(threshold, 1e-9)) ** 2)
+            closeness = 1.0 / (1.0 + (distance / max(threshold, 1e-9)) ** 2)
             for entry in self._entries[workload]:
                 if entry.infeasible:
                     failed.add(entry.config)
                 elif entry.config:
-                    weights[entry.config] += entry.windows * near
-                    logs[entry.config] += entry.windows * near * math.log(entry.speedup)
+                    weights[entry.config] += entry.windows * closeness
+                    logs[entry.config] += entry.windows * closeness * math.log(entry.speedup)
         found = {config: math.exp(logs[config] / (weights[config] + 1.0)) for config in weights}
-        promises = {config: gain for config, gain in found.items() if config not in failed}
-        best = max(promises, key=lambda config: (promises[config], repr(config)), default=())
-        like = f"like {len(pool)} known workload{'s' * (len(pool) != 1)}"
-        if promises.get(best, 1.0) <= 1.0:
-            told = sorted(words(config) for config in failed if found.get(config, 1.0) > 1.0)
-            but = f" and could be run everywhere: {'; '.join(told)} could not" if told else ""
-            why = f"{like}, where nothing was faster than the default{but}"
-            return replace(seen, known=True, config=(), why=why)
-        why = f"{like}, where this was {promises[best]:.2f} times as fast as the default"
-        return replace(seen, known=True, config=best, expected_speedup=promises[best], why=why)
+        gains = {config: gain for config, gain in found.items() if config not in failed}
+        best = max(gains, key=lambda config: (gains[config], repr(config)), default=())
+        similar = f"like {len(pool)} known workload{'s' * (len(pool) != 1)}"
+        if gains.get(best, 1.0) <= 1.0:
+            infeasible = sorted(
+                config_text(config) for config in failed if found.get(config, 1.0) > 1.0
+            )
+            exception = (
+                f" and could be run everywhere: {'; '.join(infeasible)} could not"
+                if infeasible
+                else ""
+            )
+            why = f"{similar}, where nothing was faster than the default{exception}"
+            return replace(answer, known=True, config=(), why=why)
+        why = f"{similar}, where this was {gains[best]:.2f} times as fast as the default"
+        return replace(answer, known=True, config=best, expected_speedup=gains[best], why=why)
 
 
 def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | None) -> Similarity:
@@ -248,9 +256,9 @@ def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | No
     possible = [(workload, profile) for workload, profile in windows if not impossible(profile)]
     names = sorted({name for _, profile in possible for name, _ in profile})
     rows = rows_of([profile for _, profile in possible], names)
-    fine = sound(rows, [workload for workload, _ in possible])
-    kept = [window for window, is_fine in zip(possible, fine, strict=True) if is_fine]
-    rows, groups = rows[fine], [workload for workload, _ in kept]
+    plausible = plausible_rows(rows, [workload for workload, _ in possible])
+    kept = [window for window, is_fine in zip(possible, plausible, strict=True) if is_fine]
+    rows, groups = rows[plausible], [workload for workload, _ in kept]
     by_workload: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
     for entry in history:
         if (entry.workload, entry.profile) in kept:
@@ -272,11 +280,11 @@ def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | No
     )
     if found.trouble:
         return found
-    threshold, level = _calibrated(rows, groups, found._scales)
+    threshold, level = _calibrate(rows, groups, found._scales)
     found = replace(found, threshold=threshold, level=level)
     if previous is not None and len(kept) < previous._clustered * (1.0 + GROWTH):
-        known = _joined(previous.clusters, found)
-        return replace(found, clusters=known, _clustered=previous._clustered)
+        clusters = _extended_clusters(previous.clusters, found)
+        return replace(found, clusters=clusters, _clustered=previous._clustered)
     workloads, points = medians(rows, groups)
     try:
         labels = cluster(points, names, method)
@@ -293,18 +301,18 @@ def _trouble(windows: int, kept: int) -> str:
     return f"the history has {kept} usable window{'s' * (kept != 1)}: nothing to compare it with"
 
 
-def _calibrated(
+def _calibrate(
     rows: Rows, groups: Sequence[str], scale: Scales
 ) -> tuple[float | None, float | None]:
     """Threshold and level, from windows whose workload has several."""
     labels, found = np.asarray(groups), []
-    for place, row in enumerate(rows):
-        if (labels == labels[place]).sum() > 1:
-            others = np.arange(len(rows)) != place
+    for index, row in enumerate(rows):
+        if (labels == labels[index]).sum() > 1:
+            others = np.arange(len(rows)) != index
             found.append(float(scale.distances(row, rows[others]).min()))
     distances = sorted(distance for distance in found if math.isfinite(distance))
     n = len(distances)
-    if n < LEAST_DISTANCES:
+    if n < MIN_DISTANCES:
         return None, None
     rank = math.ceil((n + 1) * (1.0 - ALPHA))
     if rank > n:
@@ -312,16 +320,16 @@ def _calibrated(
     return distances[rank - 1], 1.0 - ALPHA
 
 
-def _joined(clusters: dict[str, int | None], grown: Similarity) -> dict[str, int | None]:
+def _extended_clusters(clusters: dict[str, int | None], grown: Similarity) -> dict[str, int | None]:
     """The old clusters; each new workload joins that of its nearest old one."""
     workloads, points = medians(grown._rows, grown._workloads)
-    old = [place for place, workload in enumerate(workloads) if workload in clusters]
+    old = [index for index, workload in enumerate(workloads) if workload in clusters]
     joined: dict[str, int | None] = {}
-    for place, workload in enumerate(workloads):
+    for index, workload in enumerate(workloads):
         if workload in clusters:
             joined[workload] = clusters[workload]
         elif old:
-            distances = grown._scales.distances(points[place], points[old])
+            distances = grown._scales.distances(points[index], points[old])
             near = int(np.argmin(distances))
             reachable = math.isfinite(distances[near])
             joined[workload] = clusters[workloads[old[near]]] if reachable else None

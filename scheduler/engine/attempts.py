@@ -25,7 +25,7 @@ from .signatures import Signatures
 BACKOFF_AFTER = 3
 
 #: The longest rest of a device (seconds).
-BACKOFF_LONGEST = 30.0
+MAX_BACKOFF = 30.0
 
 
 class Attempts:
@@ -71,19 +71,19 @@ class Attempts:
             self._core.move(study, trial, Step.FAIL)
         else:
             self._core.move(study, trial, Step.FINISH)
-        self._leave(study, trial)
+        self._end_trial(study, trial)
 
     def on_attempt_failed(self, event: AttemptFailed) -> None:
         trial = self._core.trial(event.trial)
         study = self._state.studies[trial.study]
         self._core.check_fence(trial, event.fence)
-        crowded = self._ran_out_of_memory(trial, event)
-        trial.failures += not crowded
+        memory_contention = self._ran_out_of_memory(trial, event)
+        trial.failures += not memory_contention
         failure = Failure(event.kind, event.message, event.traceback)
         self._core.close_attempt(trial)
-        self._state.tally.saw("failed")
+        self._state.tally.observe("failed")
         if event.kind == "died":
-            self._state.faults.saw_loss()
+            self._state.faults.observe_loss()
         if event.kind in ENDS_STUDY:
             trial.failure = failure
             self._core.move(study, trial, Step.FAIL)
@@ -91,8 +91,8 @@ class Attempts:
             study.message = f"{trial.id}: {event.message}"
             self.abandon(study, "failed")
         elif (
-            crowded
-            or self._tuning.unfit(study, trial, event)
+            memory_contention
+            or self._tuning.suspects_config(study, trial, event)
             or retry_failure(event.kind, event.message, trial.failures, study.spec.retries)
         ):
             self._core.move(study, trial, Step.RETRY)
@@ -101,9 +101,9 @@ class Attempts:
         else:
             trial.failure = failure
             self._core.move(study, trial, Step.FAIL)
-            self._leave(study, trial)
+            self._end_trial(study, trial)
 
-    def _unreported(self, study: StudyState) -> str:
+    def _missing_metric(self, study: StudyState) -> str:
         """Why the study should end for want of its metric; empty if it should not.
 
         It should when ``METRIC_LIMIT`` trials ended without the metric and no trial had it.
@@ -112,8 +112,8 @@ class Attempts:
         failures = [t.failure for t in trials if t.failure and t.failure.kind == "metric"]
         if len(failures) < METRIC_LIMIT or any(t.value is not None for t in trials):
             return ""
-        words = f"the first {len(failures)} trials ended without {study.spec.metric}"
-        return f"{words}, as all would: {failures[0].message}"
+        reason = f"the first {len(failures)} trials ended without {study.spec.metric}"
+        return f"{reason}, as all would: {failures[0].message}"
 
     def _ran_out_of_memory(self, trial: Trial, event: AttemptFailed) -> bool:
         """Whether memory may have been short only because the trial shared its device.
@@ -133,45 +133,45 @@ class Attempts:
         self._core.check_fence(trial, event.fence)
         members = self._state.attempts[event.fence].segment.members
         blamed = [members[rank] for rank in event.ranks if rank < len(members)]
-        at = [member.device for member in blamed or members]
+        devices = [member.device for member in blamed or members]
         study = self._state.studies[trial.study]
         if event.signature:
-            at = self._signatures.unlike(study, trial, event, members)
+            devices = self._signatures.exclude_differing(study, trial, event, members)
         elif event.refused:
-            study.refused |= dict.fromkeys(at, event.reason)
-            study.message = f"{', '.join(at)} refused {trial.id}: {event.reason}"
+            study.refused |= dict.fromkeys(devices, event.reason)
+            study.message = f"{', '.join(devices)} refused {trial.id}: {event.reason}"
             self._core.touch_study(study)
         else:
-            self._state.faults.saw_loss()
-        self.lose(trial, at, event.reason)
-        self.end_if_stranded(study)
+            self._state.faults.observe_loss()
+        self.lose(trial, devices, event.reason)
+        self.end_if_stuck(study)
         self._dispatcher.fill()
 
-    def end_if_stranded(self, study: StudyState) -> None:
-        if self._signatures.stranded(study):
+    def end_if_stuck(self, study: StudyState) -> None:
+        if self._signatures.is_stuck(study):
             self.abandon(study, "failed")
 
     def lose_all(self, device: str, reason: str) -> None:
         # The device is closed first, so that no slot that a lost trial frees is filled again.
         self._state.devices[device].draining = True
         for fence in self._core.fences_on(device):
-            self._state.faults.saw_loss()
+            self._state.faults.observe_loss()
             trial = self._state.trials[self._state.attempts[fence].segment.trial]
             self.lose(trial, [device], reason)
 
-    def lose(self, trial: Trial, at: list[str], reason: str) -> None:
-        """The infrastructure lost the attempt on the devices ``at``.
+    def lose(self, trial: Trial, devices: list[str], reason: str) -> None:
+        """The infrastructure lost the attempt on these ``devices``.
 
         The trial goes to the head of the line, or fails after too many losses in a row.
         """
         study = self._state.studies[trial.study]
-        for name in at:
+        for name in devices:
             device = self._state.devices[name]
             device.losses += 1
             if device.losses >= BACKOFF_AFTER:
                 # The exponent is bounded: 2.0 to the power of a thousand losses overflows.
-                rest = min(BACKOFF_LONGEST, 2.0 ** min(device.losses - BACKOFF_AFTER, 9))
-                device.backoff_until = self._core.at + rest
+                backoff = min(MAX_BACKOFF, 2.0 ** min(device.losses - BACKOFF_AFTER, 9))
+                device.backoff_until = self._core.at + backoff
                 self._core.note_device(name, f"{device.losses} losses in a row")
         trial.losses += 1
         self._core.revoke(trial, "lost")
@@ -181,18 +181,18 @@ class Attempts:
         else:
             trial.failure = Failure("lost", f"lost {trial.losses} times in a row: {reason}")
             self._core.move(study, trial, Step.FAIL)
-            self._leave(study, trial)
+            self._end_trial(study, trial)
 
-    def _leave(self, study: StudyState, trial: Trial) -> None:
+    def _end_trial(self, study: StudyState, trial: Trial) -> None:
         """Do what follows when the trial will reach no further target."""
-        self._core.plan_anew()
+        self._core.invalidate_plan()
         self._checkpoints.trial_over(study, trial)
         self._core.decide(Release, trial=trial.id)
-        if why := self._unreported(study):
+        if why := self._missing_metric(study):
             study.message = why
             self.abandon(study, "failed")
             return
-        self._proposals.enter(study, study.strategy.left(trial.id))
+        self._proposals.enter(study, study.strategy.abandoned(trial.id))
         self._proposals.settle(study)
         self._dispatcher.fill()
 

@@ -37,7 +37,7 @@ class Checkpoints:
 
     def on_durable(self, event: Durable) -> None:
         if event.trial not in self._state.trials:
-            self._durable_late(event)
+            self._on_late_durable(event)
             return
         trial = self._core.trial(event.trial)
         if trial.hashes.get(event.epoch) != event.state_hash:
@@ -46,7 +46,7 @@ class Checkpoints:
 
     def keep(self, study: StudyState, trial: Trial, parent: Parent) -> None:
         """Record that a state of an accepted epoch is in the store."""
-        trial.parents = self._with(trial.id, trial.parents, parent)
+        trial.parents = self._with_parent(trial.id, trial.parents, parent)
         if study.undurable.pop(trial.id, None):
             self._core.touch_study(study)
         self._retain(study, (trial,))
@@ -69,7 +69,7 @@ class Checkpoints:
         source = self._state.trials[fork.source]
         for state in source.parents:
             if state.epoch == fork.epoch:
-                trial.parents = self._with(trial.id, (), state)
+                trial.parents = self._with_parent(trial.id, (), state)
         assert trial.parents or not forks(study.spec)
 
     def on_undurable(self, event: Undurable) -> None:
@@ -80,7 +80,7 @@ class Checkpoints:
         study.undurable[trial.id] = event.reason
         self._core.touch_study(study)
 
-    def _durable_late(self, event: Durable) -> None:
+    def _on_late_durable(self, event: Durable) -> None:
         """Take in a durable state of a study that is over.
 
         It is kept if it is the last state of one of the study's best trials, else discarded.
@@ -96,11 +96,13 @@ class Checkpoints:
             raise Refused(
                 f"epoch {event.epoch} of {event.trial} is not its last, or has other bits"
             )
-        trial.parents = self._with(event.trial, trial.parents, _parent(event))
+        trial.parents = self._with_parent(event.trial, trial.parents, _parent(event))
         self._drop(event.trial, trial.parents[1:])
         trial.parents = trial.parents[:1]
 
-    def _with(self, name: str, parents: tuple[Parent, ...], new: Parent) -> tuple[Parent, ...]:
+    def _with_parent(
+        self, name: str, parents: tuple[Parent, ...], new: Parent
+    ) -> tuple[Parent, ...]:
         if any(parent.epoch == new.epoch for parent in parents):
             raise Refused(f"{name} epoch {new.epoch} is durable already")
         self._core.changes.durables[name, new.epoch] = (new, self._core.at)
@@ -117,12 +119,12 @@ class Checkpoints:
         self._retain(study, (*before, trial))
 
     def _retain(self, study: StudyState, trials: Iterable[Trial]) -> None:
-        asked = [ask.fork for ask in study.asks.values() if ask.fork is not None]
+        pending_forks = [ask.fork for ask in study.asks.values() if ask.fork is not None]
         for trial in trials:
-            kept = retained(trial, self._edges(study, trial), best=trial.id in study.best)
-            lent = {fork.epoch for fork in asked if fork.source == trial.id}
-            if lent:  # the trial forked from it is still to come
-                kept = tuple(s for s in trial.parents if s in kept or s.epoch in lent)
+            kept = retained(trial, self._pinned_epochs(study, trial), best=trial.id in study.best)
+            forked = {fork.epoch for fork in pending_forks if fork.source == trial.id}
+            if forked:  # the trial forked from it is still to come
+                kept = tuple(s for s in trial.parents if s in kept or s.epoch in forked)
             self._drop(trial.id, [state for state in trial.parents if state not in kept])
             trial.parents = kept
             needed = trial.state not in FINAL or trial.id in study.best
@@ -130,7 +132,7 @@ class Checkpoints:
                 del study.undurable[trial.id]
                 self._core.touch_study(study)
 
-    def _edges(self, study: StudyState, trial: Trial) -> Collection[int]:
+    def _pinned_epochs(self, study: StudyState, trial: Trial) -> Collection[int]:
         """The epochs whose states stay besides the newest ones.
 
         These are the rungs. In population based training they are the end of the last interval,
@@ -143,11 +145,11 @@ class Checkpoints:
         return rungs_of(plan)
 
     def _drop(self, name: str, states: Iterable[Parent]) -> None:
-        gone = tuple(states)
-        for state in gone:
+        discarded = tuple(states)
+        for state in discarded:
             self._core.changes.durables[name, state.epoch] = None
-        if gone:
-            self._core.decide(Discard, uris=tuple(state.uri for state in gone))
+        if discarded:
+            self._core.decide(Discard, uris=tuple(state.uri for state in discarded))
 
     def study_over(self, study: StudyState) -> None:
         """The study and all its trials are over. Remember the best of them."""

@@ -1,6 +1,6 @@
 """Devices: they join, drain and leave, and the operator takes them out and gives them back.
 
-Theory of operation. A ``Hold`` is the operator's drain of a device. It belongs to the device's
+Theory of operation. A ``Drain`` is the operator's drain of a device. It belongs to the device's
 *name* and is separate from what the device's worker reports (``DeviceState.draining``). So it
 outlasts a restart of the worker, and a node that leaves and joins again; only the operator lifts
 it. What runs on a held device is cut at the end of its epoch and continues elsewhere. With a
@@ -26,7 +26,7 @@ from ..model.events import (
 from ..model.study import trial_id
 from ..model.trial import Step, Trial
 from ..state.core import Core, Refused
-from ..state.state import ERA, DeviceRecord, DeviceState, Hold
+from ..state.state import ERA, DeviceRecord, DeviceState, Drain
 from .attempts import Attempts
 from .dispatch import Dispatcher
 from .proposals import Proposals
@@ -56,56 +56,56 @@ class Devices:
     def on_devices_taken_out(self, event: DevicesTakenOut) -> None:
         for name in event.devices:
             self._core.device(name)
-        fresh = [name for name in event.devices if name not in self._state.held]
-        if not fresh and event.deadline is None:
+        new = [name for name in event.devices if name not in self._state.held]
+        if not new and event.deadline is None:
             raise Refused(f"{', '.join(event.devices)}: taken out already")
-        for name in fresh:
-            self._state.held[name] = Hold()
+        for name in new:
+            self._state.held[name] = Drain()
             self._core.cut_all(name)
             self._core.note_device(name)
         if event.deadline is not None:
             for name in event.devices:
                 self._state.held[name].deadline = event.deadline
-        self._core.plan_anew()
+        self._core.invalidate_plan()
         self._dispatcher.fill()
 
     def on_devices_given_back(self, event: DevicesGivenBack) -> None:
-        held = [name for name in event.devices if name in self._state.held]
-        if not held:
+        drained = [name for name in event.devices if name in self._state.held]
+        if not drained:
             raise Refused(f"{', '.join(event.devices)}: not taken out")
-        for name in held:
+        for name in drained:
             gone = self._state.held.pop(name).gone
             if gone is None:
                 self._core.note_device(name)
             else:
                 self._core.changes.devices[name] = replace(gone, state="left")
-        self._core.plan_anew()
+        self._core.invalidate_plan()
         self._dispatcher.fill()
 
-    def _note_gone(self, name: str, reason: str) -> None:
+    def _record_departure(self, name: str, reason: str) -> None:
         """Record that a device leaves. Its hold stays."""
-        known, hold = self._state.devices[name], self._state.held.get(name)
-        state = "left" if hold is None else "held"
+        known, drain = self._state.devices[name], self._state.held.get(name)
+        state = "left" if drain is None else "held"
         record = DeviceRecord(known.device, known.incarnation, state, self._core.at, reason)
         self._core.changes.devices[name] = record
-        if hold is not None:
-            hold.gone = record
+        if drain is not None:
+            drain.gone = record
 
     def deadlines(self) -> Iterator[float]:
         """The times at which there will be something to revoke (the runner's clock)."""
-        for name, hold in self._state.held.items():
+        for name, drain in self._state.held.items():
             known = self._state.devices.get(name)
-            if hold.deadline is not None and known is not None and any(known.fences):
-                yield hold.deadline
+            if drain.deadline is not None and known is not None and any(known.fences):
+                yield drain.deadline
 
-    def _end_deadlines(self) -> None:
-        for name, hold in self._state.held.items():
-            due = hold.deadline is not None and hold.deadline <= self._core.at
+    def _revoke_overdue(self) -> None:
+        for name, drain in self._state.held.items():
+            due = drain.deadline is not None and drain.deadline <= self._core.at
             if due and name in self._state.devices:
                 for fence in self._core.fences_on(name):
-                    self._take_away(self._state.trials[self._state.attempts[fence].segment.trial])
+                    self._requeue(self._state.trials[self._state.attempts[fence].segment.trial])
 
-    def _take_away(self, trial: Trial) -> None:
+    def _requeue(self, trial: Trial) -> None:
         self._core.revoke(trial)
         self._core.move(self._state.studies[trial.study], trial, Step.LOSE)
         self._proposals.wait(trial, first=True)
@@ -119,13 +119,13 @@ class Devices:
         since a release in the same batch as a dispatch would undo the dispatch.
         """
         for attempt in list(self._state.attempts.values()):
-            self._take_away(self._state.trials[attempt.segment.trial])
+            self._requeue(self._state.trials[attempt.segment.trial])
         self._state.fence = max(self._state.fence // ERA + 1, int(event.at)) * ERA
         for study in self._state.studies.values():
-            most = max(study.spec.n_trials, len(study.trials)) + FORGOTTEN_TRIALS
-            for number in range(most):
+            max_trials = max(study.spec.n_trials, len(study.trials)) + FORGOTTEN_TRIALS
+            for number in range(max_trials):
                 self._core.decide(Release, trial=trial_id(study.spec.id, number))
-        self._core.plan_anew()
+        self._core.invalidate_plan()
 
     def on_device_joined(self, event: DeviceJoined) -> None:
         name = event.device.name
@@ -134,8 +134,8 @@ class Devices:
             if known.incarnation == event.incarnation and not known.draining:
                 raise Refused(f"{name} has joined already")
             self._attempts.lose_all(name, "its worker was started anew")
-        if (hold := self._state.held.get(name)) is not None:
-            hold.gone = None
+        if (drain := self._state.held.get(name)) is not None:
+            drain.gone = None
         self._state.devices[name] = DeviceState(
             event.device, event.incarnation, [0] * event.device.slots
         )
@@ -155,16 +155,16 @@ class Devices:
     def on_device_left(self, event: DeviceLeft) -> None:
         self._core.device(event.device)
         self._attempts.lose_all(event.device, event.reason)
-        self._note_gone(event.device, event.reason)
+        self._record_departure(event.device, event.reason)
         del self._state.devices[event.device]
-        self._core.plan_anew()
+        self._core.invalidate_plan()
         self._dispatcher.fill()
 
     def _device_changed(self, name: str) -> None:
         self._core.note_device(name)
-        self._core.plan_anew()
+        self._core.invalidate_plan()
         self._dispatcher.fill()
 
     def on_tick(self, event: Tick) -> None:
-        self._end_deadlines()
+        self._revoke_overdue()
         self._dispatcher.fill()

@@ -20,7 +20,7 @@ from ..model.trial import Step, Trial
 from ..policies.segments import segment_length
 from ..resources.fair_share import FairShare
 from ..resources.packing import Packing
-from ..resources.slots import are_kept_for, places
+from ..resources.slots import devices_are_reserved_for, free_slots
 from ..state.core import Core
 from ..state.state import Attempt, StudyState
 from ..tuning.tuning import Tuning
@@ -57,79 +57,83 @@ class Dispatcher:
 
         Devices that are left over, or missing, then change the widths of running trials.
         """
-        self._end_rests()
-        rivals = self._shares.rivals()
-        if rivals or self._state.shared_at is not None:
-            self._share(rivals)
-        free = places(self._state)
+        self._end_backoffs()
+        competing = self._shares.competing()
+        if competing or self._state.shared_at is not None:
+            self._recompute_shares(competing)
+        free = free_slots(self._state)
         while free:
             self._planning.replan(free)
-            if self._place(free):
-                free = places(self._state)
+            if self._dispatch_waiting(free):
+                free = free_slots(self._state)
             elif not self._proposals.pull(len(free)):
                 break
-        self._packing.even_out(free)
+        self._packing.rebalance(free)
         self._resize(free)
-        if rivals:
-            self._shares.release_unused(rivals)
+        if competing:
+            self._shares.release_unused(competing)
 
-    def _share(self, rivals: list[StudyState]) -> None:
+    def _recompute_shares(self, competing: list[StudyState]) -> None:
         """Compute the studies' shares.
 
         A study below its share that has no waiting trial is pulled first.
         """
-        idle = frozenset(s.spec.id for s in rivals) - self._shares.studies_waiting()
-        self._shares.recompute(rivals, greedy=idle)
+        idle = frozenset(s.spec.id for s in competing) - self._shares.studies_waiting()
+        self._shares.recompute(competing, unbounded=idle)
         held = self._shares.held()
-        for study in rivals:
-            lacking = math.ceil(study.share or 0.0) - held[study.spec.id]
-            lacking -= sum(ask.n for ask in study.asks.values())
-            if study.spec.id in idle and lacking > 0:
-                self._proposals.pull_study(study, lacking)
-        self._shares.recompute(rivals)
-        if not rivals:
+        for study in competing:
+            missing = math.ceil(study.share or 0.0) - held[study.spec.id]
+            missing -= sum(ask.n for ask in study.asks.values())
+            if study.spec.id in idle and missing > 0:
+                self._proposals.pull_study(study, missing)
+        self._shares.recompute(competing)
+        if not competing:
             self._state.shared_at = None
 
-    def _end_rests(self) -> None:
+    def _end_backoffs(self) -> None:
         """End the rests that are over. Until then ``Engine.wake_at`` keeps asking for a tick."""
         for name, device in self._state.devices.items():
             if 0.0 < device.backoff_until <= self._core.at:
                 device.backoff_until = 0.0
-                self._core.plan_anew()
+                self._core.invalidate_plan()
                 self._core.note_device(name)
 
-    def _place(self, free: list[Member]) -> bool:
+    def _dispatch_waiting(self, free: list[Member]) -> bool:
         """Give free slots to waiting trials in their order; returns whether any got one.
 
         When a trial may join no device that is in use, no later trial may either. Otherwise it
         could be overtaken for ever.
         """
-        placed = False
+        dispatched = False
         shared = self._state.shared_at is not None
         for name in self._shares.in_order() if shared else list(self._state.ready):
             if not free:
                 break
             trial = self._state.trials[name]
             study = self._state.studies[trial.study]
-            if not study.works or self._planning.waits_for_plan(trial):
+            if not study.runnable or self._planning.should_wait_for_plan(trial):
                 continue
-            fits = [
-                s for s in free if s.device not in study.refused and self._packing.fits(trial, s)
+            joinable = [
+                s
+                for s in free
+                if s.device not in study.refused and self._packing.may_join(trial, s)
             ]
-            if not fits:
-                free[:] = [place for place in free if self._state.is_free(place.device)]
+            if not joinable:
+                free[:] = [slot for slot in free if self._state.is_free(slot.device)]
                 continue
-            members = self._members(trial, fits, self._planning.width(study, trial))
-            if not members and (self._state.shuffle or are_kept_for(self._state, trial)):
-                break  # first in line: devices are kept for it until they are enough
+            members = self._members(trial, joinable, self._planning.width(study, trial))
+            if not members and (
+                self._state.shuffle or devices_are_reserved_for(self._state, trial)
+            ):
+                break  # first in the queue: devices are kept for it until they are enough
             if not members:
                 continue
             taken = {member.device for member in members}
-            free[:] = [place for place in free if place.device not in taken]
+            free[:] = [slot for slot in free if slot.device not in taken]
             self._state.ready.remove(name)
             self.dispatch(study, trial, members)
-            placed = True
-        return placed
+            dispatched = True
+        return dispatched
 
     def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
         """``width`` of the free slots, or as many as there are.
@@ -138,17 +142,17 @@ class Dispatcher:
         empty if there are too few. With a width plan, a trial begins at its wide or narrow width,
         or not at all.
         """
-        whole = [slot for slot in free if slot.slot == 0 and self._state.is_free(slot.device)]
-        course = self._state.courses.get(trial.id)
-        if course is not None and len(whole) < width:
-            width = course.narrow
-            if width > max(1, len(whole)):
+        empty = [slot for slot in free if slot.slot == 0 and self._state.is_free(slot.device)]
+        width_plan = self._state.courses.get(trial.id)
+        if width_plan is not None and len(empty) < width:
+            width = width_plan.narrow
+            if width > max(1, len(empty)):
                 if self._state.shared_at is None:
                     return ()
-                width = max(1, len(whole))  # other studies would take the devices it waits for
-        if width > 1 and (len(whole) >= width or (len(whole) > 1 and not self._state.shuffle)):
+                width = max(1, len(empty))  # other studies would take the devices it waits for
+        if width > 1 and (len(empty) >= width or (len(empty) > 1 and not self._state.shuffle)):
             warm = [member.device for member in trial.members]
-            names = [slot.device for slot in whole]
+            names = [slot.device for slot in empty]
             first = [name for name in warm if name in names]
             chosen = [*first, *(name for name in names if name not in first)][:width]
             return tuple(Member(name, 0) for name in chosen)
@@ -162,8 +166,8 @@ class Dispatcher:
         An empty device is preferred unless the trial would have to start over there.
         """
         if self._state.studies[trial.study].spec.contract != "objective":
-            free = [place for place in free if self._state.is_free(place.device)] or free
-        devices = [place.device for place in free]
+            free = [slot for slot in free if self._state.is_free(slot.device)] or free
+        devices = [slot.device for slot in free]
         for member in trial.members:
             fences = self._state.devices[member.device].fences if member.device in devices else []
             # A device that left may have come back with fewer slots.
@@ -198,8 +202,8 @@ class Dispatcher:
             trial.target - trial.epoch,
             study.spec.max_segment,
         )
-        orders = self._tuning.orders(study, trial, members)
-        n = 1 if orders.whole else min(n, self._planning.epochs_at(trial, len(members)))
+        tuning = self._tuning.next_segment(study, trial, members)
+        n = 1 if tuning.whole else min(n, self._planning.max_epochs_at(trial, len(members)))
         resized = len(trial.members) not in (0, len(members))
         self._core.move(study, trial, Step.DISPATCH)
         trial.dispatched_at = self._core.at
@@ -229,10 +233,10 @@ class Dispatcher:
             mtbf=self._state.faults.mtbf / len(segment.members),
             origin=trial.begin,
             durable=self._checkpoints.must_be_durable(study, trial, segment.last),
-            system=orders.system,
-            probe=orders.probe,
-            probe_epochs=orders.epochs,
-            profile=orders.profile,
+            system=tuning.system,
+            probe=tuning.probe,
+            probe_epochs=tuning.epochs,
+            profile=tuning.profile,
         )
         self._state.attempts[segment.fence] = Attempt(
             dispatch.id, study.spec.id, segment, self._core.at, began=self._core.at, resized=resized
@@ -240,9 +244,9 @@ class Dispatcher:
         self._core.out.append(dispatch)
 
     def on_planned(self, event: Planned) -> None:
-        self._planning.take_plans(event.cause, event.plans)
+        self._planning.accept_plans(event.cause, event.plans)
         self.fill()
 
     def on_policy_failed(self, event: PolicyFailed) -> None:
-        self._planning.take_plans(event.cause, None, event.reason)
+        self._planning.accept_plans(event.cause, None, event.reason)
         self.fill()

@@ -173,9 +173,9 @@ class Engine:
         """
         return tuple(self._core.trial(trial).story)
 
-    def line(self) -> tuple[str, ...]:
+    def queue(self) -> tuple[str, ...]:
         """All waiting trials in the order in which they would get one slot each."""
-        return self._shares.line()
+        return self._shares.queue()
 
     def outstanding(self) -> tuple[Ask, ...]:
         """Asks without an answer. A restarted runner sends them again."""
@@ -186,7 +186,7 @@ class Engine:
         asked = (tuned.asked for tuned in self.state.tuned.values())
         return tuple(consult for consult in asked if consult is not None)
 
-    def sought(self) -> tuple[AskConfigs, ...]:
+    def config_asks(self) -> tuple[AskConfigs, ...]:
         """Questions for system configurations without an answer. A restarted runner sends them
         again.
         """
@@ -194,12 +194,12 @@ class Engine:
 
     def wake_at(self) -> float | None:
         """When the engine wants a ``Tick`` (the runner's clock); None if nothing waits for time."""
-        waits = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
+        deadlines = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
         plans = self.state.dirty and self.state.elastic()
         if plans and (self.state.attempts or self._core.ready()):
-            waits.append(self._planning.due())
-        waits += self._devices.deadlines()
-        return min(waits, default=None)
+            deadlines.append(self._planning.due())
+        deadlines += self._devices.deadlines()
+        return min(deadlines, default=None)
 
     def _table(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """Which part handles which event."""

@@ -69,26 +69,26 @@ class Epochs:
             raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
         metrics = dict(event.metrics)
         value = metrics.get(study.spec.metric)
-        lacking = [name for name in study.spec.also if name not in metrics]
-        if value is None or lacking:
+        missing = [name for name in study.spec.also if name not in metrics]
+        if value is None or missing:
             raise Refused(
-                f"a report of {trial.id} without {', '.join(lacking) or study.spec.metric}"
+                f"a report of {trial.id} without {', '.join(missing) or study.spec.metric}"
             )
         if self._checkpoints.must_be_durable(study, trial, event.epoch) and not event.uri:
             raise Refused(f"epoch {event.epoch} of {trial.id} is not in the store yet")
-        if event.signature != trial.signature and not self._signatures.admits(
+        if event.signature != trial.signature and not self._signatures.accepts(
             study, trial, event.epoch, event.signature
         ):
             device = self._state.attempts[event.fence].segment.members[0].device
-            reason = self._signatures.refuse_unlike(study, trial, device, event.signature)
+            reason = self._signatures.exclude(study, trial, device, event.signature)
             self._attempts.lose(trial, [device], reason)
-            self._attempts.end_if_stranded(study)
+            self._attempts.end_if_stuck(study)
             self._dispatcher.fill()
             return
-        places = self._accept(study, trial, event, value)
+        capacity_changed = self._accept(study, trial, event, value)
         if event.closes:
             self._close(study, trial)
-        if places:
+        if capacity_changed:
             self._dispatcher.fill()
 
     def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
@@ -98,8 +98,8 @@ class Epochs:
         """
         accepted = trial.hashes.get(event.epoch, "")
         statistical = study.spec.exactness == "statistical"
-        forgotten = event.fence // ERA < self._state.fence // ERA  # may have other parameters
-        if statistical or not accepted or accepted == event.state_hash or forgotten:
+        before_restore = event.fence // ERA < self._state.fence // ERA  # may have other parameters
+        if statistical or not accepted or accepted == event.state_hash or before_restore:
             raise Refused(f"fence {event.fence} of {trial.id} is not the open one")
         study.message = (
             f"{trial.id} epoch {event.epoch}: a repeated run has state {event.state_hash[:12]}, "
@@ -128,20 +128,22 @@ class Epochs:
         members = attempt.segment.members
         for member in members:
             self._state.devices[member.device].losses = 0
-        self._signatures.saw(study, members)
-        places = self._packing.saw_epoch(trial, attempt, event.seconds, event.memory)
-        alone = event.seconds / self._state.stretch(attempt)
+        self._signatures.observe(study, members)
+        capacity_changed = self._packing.observe_epoch(trial, attempt, event.seconds, event.memory)
+        unshared_seconds = event.seconds / self._state.slowdown(attempt)
         attempt.trained += event.seconds
         attempt.began = self._core.at
         self._planning.count_epoch(trial, len(members))
-        self._tuning.saw_training(study, trial, event.seconds)
-        self._state.tally.saw("accepted")
+        self._tuning.observe_training(study, trial, event.seconds)
+        self._state.tally.observe("accepted")
         self._state.tally.trained += event.seconds
         if event.epoch == attempt.segment.first:
-            self._state.tally.saw_first(event.at - attempt.dispatched_at, event.claimed)
+            self._state.tally.observe_first(event.at - attempt.dispatched_at, event.claimed)
         features = self._state.features(trial)
-        if self._state.costs.saw_epoch(study.spec.id, trial.id, alone, len(members), features):
-            self._core.plan_anew()
+        if self._state.costs.observe_epoch(
+            study.spec.id, trial.id, unshared_seconds, len(members), features
+        ):
+            self._core.invalidate_plan()
         self._core.changes.trials[trial.id] = trial
         self._core.changes.epochs.append(
             AcceptedEpoch(
@@ -163,17 +165,17 @@ class Epochs:
         )
         if event.uri:
             self._checkpoints.keep(study, trial, Parent(event.epoch, event.uri, event.state_hash))
-        return places
+        return capacity_changed
 
     def _close(self, study: StudyState, trial: Trial) -> None:
         attempt = self._core.close_attempt(trial)
         seconds = self._core.at - attempt.dispatched_at
-        self._state.costs.saw_segment(seconds, attempt.trained, resized=attempt.resized)
+        self._state.costs.observe_segment(seconds, attempt.trained, resized=attempt.resized)
         if trial.epoch < trial.target:
             self._core.move(study, trial, Step.YIELD)
-            self._go_on(study, trial, attempt)
+            self._continue_trial(study, trial, attempt)
             return
-        self._core.plan_anew()
+        self._core.invalidate_plan()
         curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             self._core.move(study, trial, Step.FINISH)
@@ -185,16 +187,16 @@ class Epochs:
         self._proposals.settle(study)
         self._dispatcher.fill()
 
-    def _go_on(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
-        """Dispatch the next segment on the same slots if the plan stands, else wait in line."""
+    def _continue_trial(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
+        """Dispatch the next segment on the same slots if the plan stands, else queue the trial."""
         members = attempt.segment.members
         if (
-            study.works
+            study.runnable
             and not attempt.leaves
-            and self._may_stay(study, members)
+            and self._may_continue_on(study, members)
             and self._planning.width(study, trial) == len(members)
             and not self._state.shuffle
-            and not self._shares.gives_way(study, trial, len(members))
+            and not self._shares.should_yield(study, trial, len(members))
             # If the estimates changed, its width may be wrong.
             and not (self._state.dirty and len(members) > 1)
         ):
@@ -204,12 +206,12 @@ class Epochs:
         self._proposals.wait(trial, first=not self._state.shuffle)
         self._dispatcher.fill()
 
-    def _may_stay(self, study: StudyState, members: tuple[Member, ...]) -> bool:
+    def _may_continue_on(self, study: StudyState, members: tuple[Member, ...]) -> bool:
         for member in members:
-            if self._state.closed(member.device) or member.device in study.refused:
+            if self._state.cordoned(member.device) or member.device in study.refused:
                 return False
         return True
 
     def on_replayed(self, event: Replayed) -> None:
         self._core.check_fence(self._core.trial(event.trial), event.fence)
-        self._state.tally.saw("repeated", max(0, event.last - event.first + 1))
+        self._state.tally.observe("repeated", max(0, event.last - event.first + 1))

@@ -1,11 +1,11 @@
 """A study's life: it is submitted, paused, resumed, extended, cancelled or imported.
 
 Theory of operation. A paused study gets no slots, and its strategy is not pulled. Its running
-trials are cut at the end of their epoch and wait in line like any other, so nothing is lost, and a
-resume only fills slots again.
+trials are cut at the end of their epoch and wait in the queue like any other, so nothing is lost,
+and a resume only fills slots again.
 
 Extending a study to more trials depends on its strategy. Strategies that take trials one by one
-(``GROWING``) continue with all that they know: old and new trials compete. The other strategies
+(``EXTENSIBLE``) continue with all that they know: old and new trials compete. The other strategies
 size their rungs by the number of trials before they begin, and their decisions cannot be undone.
 With them the additional trials are a run of their own, after everything before is decided.
 
@@ -34,14 +34,14 @@ from ..model.events import (
     StudySubmitted,
     StudyWeighed,
 )
-from ..model.finished import Past
+from ..model.finished import FinishedStudy
 from ..model.study import StudySpec
 from ..model.trial import FINAL, Trial, TrialState
 from ..policies.retention import best_completed
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from ..strategies.asha import Asha
-from ..strategies.base import Strategy, looks_of, rungs_of
+from ..strategies.base import Strategy, comparison_epochs, rungs_of
 from ..strategies.full import FullBudget
 from ..strategies.stopping import Stopping
 from .attempts import Attempts
@@ -49,7 +49,7 @@ from .dispatch import Dispatcher
 from .proposals import ORDER_FREE, Proposals
 
 #: Strategies to which trials can be added at any time.
-GROWING = (FullBudget, Asha, Stopping)
+EXTENSIBLE = (FullBudget, Asha, Stopping)
 
 
 class Lifecycle:
@@ -97,12 +97,12 @@ class Lifecycle:
         if (study is None) != (event.past is not None):
             raise Refused(f"{spec.id} is over, or is not, by now")
         if event.past is not None:
-            study = self._take_up(spec, event.past)
+            study = self._reopen(spec, event.past)
         else:
             assert study is not None
             if spec.n_trials <= study.spec.n_trials:
                 raise Refused(f"{spec.id} has {study.spec.n_trials} trials already")
-            if isinstance(study.strategy, GROWING):
+            if isinstance(study.strategy, EXTENSIBLE):
                 study.strategy.n_trials = spec.n_trials
             else:
                 study.held_back += spec.n_trials - study.spec.n_trials
@@ -112,20 +112,20 @@ class Lifecycle:
 
     def _changed(self, study: StudyState) -> None:
         self._core.touch_study(study)
-        self._core.plan_anew()
+        self._core.invalidate_plan()
         self._dispatcher.fill()
 
-    def _take_up(self, spec: StudySpec, past: Past) -> StudyState:
+    def _reopen(self, spec: StudySpec, past: FinishedStudy) -> StudyState:
         if spec.id not in self._state.finished:
             raise Refused(f"there is no study {spec.id}")
         if spec.n_trials <= len(past.trials):
             raise Refused(f"{spec.id} has {len(past.trials)} trials already")
         strategy = self._core.strategies(spec)
-        if isinstance(strategy, GROWING):
-            trials = [_again(trial, rungs_of(spec.strategy)) for trial in past.trials]
-            _tell(strategy, spec, trials)
+        if isinstance(strategy, EXTENSIBLE):
+            trials = [_reopened(trial, rungs_of(spec.strategy)) for trial in past.trials]
+            _replay(strategy, spec, trials)
         else:
-            trials = [_again(trial, ()) for trial in past.trials]
+            trials = [_reopened(trial, ()) for trial in past.trials]
             strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - len(trials)))
         study = StudyState(spec, cast(Any, strategy), created_at=past.created_at)
         study.trials = [trial.id for trial in trials]
@@ -182,7 +182,7 @@ class Lifecycle:
 _SUCCEEDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)
 
 
-def _again(trial: Trial, rungs: Sequence[int]) -> Trial:
+def _reopened(trial: Trial, rungs: Sequence[int]) -> Trial:
     """A copy of the trial to work with, since events must not change.
 
     It is paused if it may still be promoted.
@@ -195,20 +195,20 @@ def _again(trial: Trial, rungs: Sequence[int]) -> Trial:
     return copy
 
 
-def _tell(strategy: Strategy, spec: StudySpec, trials: Sequence[Trial]) -> None:
+def _replay(strategy: Strategy, spec: StudySpec, trials: Sequence[Trial]) -> None:
     """Tell a fresh strategy what these trials have reached.
 
     Its answers are ignored, since what they ask for has already happened.
     """
     strategy.pull(len(trials), 0)
     strategy.proposed(tuple(trial.id for trial in trials), exhausted=False)
-    looks = looks_of(spec.strategy)
+    epochs = comparison_epochs(spec.strategy)
     for trial in trials:
         curve = {epoch: spec.sign * value for epoch, value in sorted(trial.values.items())}
-        for look in looks:
-            if look in curve:
-                until = {epoch: score for epoch, score in curve.items() if epoch <= look}
-                strategy.reached(trial.id, look, until)
+        for end in epochs:
+            if end in curve:
+                until = {epoch: score for epoch, score in curve.items() if epoch <= end}
+                strategy.reached(trial.id, end, until)
     for trial in trials:
         if trial.state in FINAL:
-            strategy.left(trial.id)
+            strategy.abandoned(trial.id)

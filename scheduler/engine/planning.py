@@ -2,15 +2,16 @@
 
 Theory of operation. The plan becomes *dirty* when its input changes: a trial waits or is over, a
 device came or went, an estimate moved, or the wide part of a width plan ended. A dirty plan is
-computed again when a slot is to be filled, at most once in ``REPLAN_EACH`` seconds for each trial,
-or in ``REPLAN_EVERY`` seconds if there are many. In between, new trials queue in order of arrival.
-The engine keeps count for width plans: each accepted wide epoch leaves one fewer, and after the
-last one the trial becomes narrow. If a policy fails, the last good plan stands.
+computed again when a slot is to be filled, at most once in ``REPLAN_INTERVAL_PER_TRIAL`` seconds
+for each trial, or in ``MAX_REPLAN_INTERVAL`` seconds if there are many. In between, new trials
+queue in order of arrival. The engine keeps count for width plans: each accepted wide epoch leaves
+one fewer, and after the last one the trial becomes narrow. If a policy fails, the last good plan
+stands.
 
 A user's policy is not part of the engine, so that a replay does not depend on it. Like a sampler it
 is asked (``AskPlan``), and its answer is an event. Until the answer comes, slots are given by the
-previous plan. A policy that fails, or whose plan is impossible, is not asked again for ``ASIDE``
-seconds.
+previous plan. A policy that fails, or whose plan is impossible, is not asked again for
+``POLICY_BACKOFF`` seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import cast
 
 from ..model.decisions import AskPlan, Member
 from ..model.events import PolicyChosen
-from ..model.snapshot import Candidate, Plan, Snapshot, fault, steady
+from ..model.snapshot import Candidate, Plan, Snapshot, find_fault, steady
 from ..model.study import shards_of
 from ..model.trial import Trial
 from ..policies.registry import find_policy, is_plugin
@@ -29,19 +30,19 @@ from ..resources.fair_share import apportion
 from ..state.core import Core, Refused
 from ..state.state import EngineState, StudyState
 from ..strategies.base import rungs_of, staged
-from ..strategies.promotion import promises_of
+from ..strategies.promotion import promotion_probabilities
 
 #: The longest time between two plans (seconds), with many trials.
-REPLAN_EVERY = 1.0
+MAX_REPLAN_INTERVAL = 1.0
 
 #: Time between two plans for each trial (seconds): few trials are planned in less time.
-REPLAN_EACH = 0.02
+REPLAN_INTERVAL_PER_TRIAL = 0.02
 
 #: After a user's policy failed, it is not asked for so long (seconds).
-ASIDE = 60.0
+POLICY_BACKOFF = 60.0
 
 #: The largest part of its epoch that a new trial waits for a plan.
-WORTH_WAITING = 0.1
+MAX_WAIT_SHARE = 0.1
 
 
 class Planning:
@@ -71,33 +72,33 @@ class Planning:
         except Exception as error:  # whatever a policy raises; the last good plan stands
             state.plan_error = f"policy {state.policy} failed: {error!r}"
             return
-        self._stand(snapshots, plans)
+        self._adopt(snapshots, plans)
 
-    def take_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
+    def accept_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
         """Take in a user's policy's answer.
 
         If there is none, or a plan in it is impossible, the policy is set aside for a while.
         """
-        asked = self._state.plan_asked
-        if asked is None or asked.id != cause:
+        pending = self._state.plan_asked
+        if pending is None or pending.id != cause:
             raise Refused(f"{cause} is not the plan that was asked for")
         self._state.plan_asked = None
-        if plans is None or len(plans) != len(asked.snapshots):
-            self._state.plan_error = f"policy {asked.policy} {reason or 'gave no plan'}"
+        if plans is None or len(plans) != len(pending.snapshots):
+            self._state.plan_error = f"policy {pending.policy} {reason or 'gave no plan'}"
         else:
-            self._stand(asked.snapshots, plans)
+            self._adopt(pending.snapshots, plans)
         if self._state.plan_error:
-            self._state.aside_until = self._core.at + ASIDE
-            self._core.plan_anew()
+            self._state.aside_until = self._core.at + POLICY_BACKOFF
+            self._core.invalidate_plan()
 
-    def _stand(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
+    def _adopt(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
         """Make these plans, one a snapshot, the standing ones; keep the old ones if any is
         impossible.
         """
         state = self._state
         for (_, snapshot), plan in zip(snapshots, plans, strict=True):
-            if wrong := fault(snapshot, plan):
-                state.plan_error = f"policy {state.policy} {wrong}"
+            if fault := find_fault(snapshot, plan):
+                state.plan_error = f"policy {state.policy} {fault}"
                 return
         state.plan_error = ""
         # Since a plugin was asked, some trials have begun and others have arrived.
@@ -123,28 +124,35 @@ class Planning:
         """
         state = self._state
         usable = sum(state.usable(name) for name in state.devices)
-        whole = max(0, sum(state.is_free(place.device) for place in free) - self._crowd())
+        empty_devices = max(
+            0, sum(state.is_free(slot.device) for slot in free) - self._excess_trials()
+        )
         at_work = [attempt.segment.trial for attempt in state.attempts.values()]
-        rivals = [study for study in state.studies.values() if study.share is not None]
-        if not rivals:
+        competing = [study for study in state.studies.values() if study.share is not None]
+        if not competing:
             snapshot = self._snapshot(
-                state, ready, at_work, free_slots=len(free), free_devices=whole, devices=usable
+                state,
+                ready,
+                at_work,
+                free_slots=len(free),
+                free_devices=empty_devices,
+                devices=usable,
             )
             return (("", snapshot),)
         found = []
-        parts = apportion([study.share or 0.0 for study in rivals], usable)
-        for study, devices in zip(rivals, parts, strict=True):
-            mine = [name for name in ready if state.trials[name].study == study.spec.id]
-            runs = [name for name in at_work if state.trials[name].study == study.spec.id]
-            if mine or runs:
+        device_counts = apportion([study.share or 0.0 for study in competing], usable)
+        for study, devices in zip(competing, device_counts, strict=True):
+            waiting = [name for name in ready if state.trials[name].study == study.spec.id]
+            running = [name for name in at_work if state.trials[name].study == study.spec.id]
+            if waiting or running:
                 # Below 0 if it holds more than its share: its trials should then become narrower.
-                left = devices - sum(len(state.trials[name].members) for name in runs)
+                spare = devices - sum(len(state.trials[name].members) for name in running)
                 snapshot = self._snapshot(
                     study,
-                    mine,
-                    runs,
-                    free_slots=max(0, left),
-                    free_devices=left,
+                    waiting,
+                    running,
+                    free_slots=max(0, spare),
+                    free_devices=spare,
                     devices=devices,
                 )
                 found.append((study.spec.id, snapshot))
@@ -162,12 +170,14 @@ class Planning:
     ) -> Snapshot:
         names = {self._state.trials[name].study for name in (*waiting, *running)}
         studies = [self._state.studies[name] for name in names]
-        promises = {k: v for study in studies for k, v in self._promises(study).items()}
+        probabilities = {
+            k: v for study in studies for k, v in self._promotion_probabilities(study).items()
+        }
         return Snapshot(
             self._core.at,
-            self._candidates(waiting, promises),
+            self._candidates(waiting, probabilities),
             free_slots,
-            self._candidates(running, promises),
+            self._candidates(running, probabilities),
             free_devices,
             devices=devices,
             resize=self._state.costs.resize,
@@ -176,36 +186,40 @@ class Planning:
             staged=all(staged(study.spec.strategy) for study in studies),
         )
 
-    def _crowd(self) -> int:
+    def _excess_trials(self) -> int:
         """How many trials share a device beyond its first: the next empty devices are for them."""
         return sum(max(0, len(each.at_work) - 1) for each in self._state.devices.values())
 
     def due(self) -> float:
         at = self._state.planned_at
         trials = len(self._state.ready) + len(self._state.attempts)
-        due = self._core.at if at is None else at + min(REPLAN_EVERY, REPLAN_EACH * trials)
+        due = (
+            self._core.at
+            if at is None
+            else at + min(MAX_REPLAN_INTERVAL, REPLAN_INTERVAL_PER_TRIAL * trials)
+        )
         return max(due, self._state.aside_until)
 
     def width(self, study: StudyState, trial: Trial) -> int:
         """The number of devices that the plan has ``trial`` use from its next epoch on."""
-        widest = self._widest(study, trial)
+        widest = self._max_width(study, trial)
         if widest == 1:
             return 1
         if self._state.shuffle:
             usable = sum(self._state.usable(name) for name in self._state.devices)
             names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
-            drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
-            return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
+            sampled = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
+            return 1 + sampled % max(1, min(widest, usable - len(study.refused)))
         if trial.losses > 1:
             return 1  # on one device it continues even if its members cannot reach each other
         return min(widest, self._state.widths.get(trial.id, 1))
 
-    def _widest(self, study: StudyState, trial: Trial) -> int:
+    def _max_width(self, study: StudyState, trial: Trial) -> int:
         if study.spec.max_width == 1:
             return 1
         return min(study.spec.max_width, shards_of(study.spec, trial.params))
 
-    def waits_for_plan(self, trial: Trial) -> bool:
+    def should_wait_for_plan(self, trial: Trial) -> bool:
         """Whether to delay a trial that the standing plan does not know until the next plan.
 
         The delay costs little if the trial's epochs are long compared with the time until the next
@@ -218,37 +232,37 @@ class Planning:
         if not state.courses or trial.id in state.courses:
             return False
         seconds = self._state.epoch_seconds(trial)
-        return seconds is not None and self.due() - self._core.at < WORTH_WAITING * seconds
+        return seconds is not None and self.due() - self._core.at < MAX_WAIT_SHARE * seconds
 
-    def epochs_at(self, trial: Trial, width: int) -> int:
+    def max_epochs_at(self, trial: Trial, width: int) -> int:
         """For how many epochs at most the plan has ``trial`` run on ``width`` devices."""
         if self._state.shuffle:
             return 1
-        course = self._state.courses.get(trial.id)
-        if course is not None and course.epochs and width == course.wide:
-            return course.epochs
+        width_plan = self._state.courses.get(trial.id)
+        if width_plan is not None and width_plan.epochs and width == width_plan.wide:
+            return width_plan.epochs
         return trial.target - trial.epoch
 
     def count_epoch(self, trial: Trial, width: int) -> None:
         """Count an accepted epoch on ``width`` devices: the wide part has one fewer."""
-        course = self._state.courses.get(trial.id)
-        if course is None or not course.epochs or width != course.wide:
+        width_plan = self._state.courses.get(trial.id)
+        if width_plan is None or not width_plan.epochs or width != width_plan.wide:
             return
-        course = course._replace(epochs=course.epochs - 1)
-        if course.epochs == 0:
-            course = steady(course.narrow)
-            self._state.widths[trial.id] = course.narrow
-            self._core.plan_anew()
-        self._state.courses[trial.id] = course
+        width_plan = width_plan._replace(epochs=width_plan.epochs - 1)
+        if width_plan.epochs == 0:
+            width_plan = steady(width_plan.narrow)
+            self._state.widths[trial.id] = width_plan.narrow
+            self._core.invalidate_plan()
+        self._state.courses[trial.id] = width_plan
 
     def _candidates(
-        self, names: Iterable[str], promises: Mapping[str, float]
+        self, names: Iterable[str], probabilities: Mapping[str, float]
     ) -> tuple[Candidate, ...]:
         # In order of arrival, so that ties in a policy do not depend on the previous plan.
         trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
-        return tuple(self._candidate(trial, promises.get(trial.id, 1.0)) for trial in trials)
+        return tuple(self._candidate(trial, probabilities.get(trial.id, 1.0)) for trial in trials)
 
-    def _promises(self, study: StudyState) -> dict[str, float]:
+    def _promotion_probabilities(self, study: StudyState) -> dict[str, float]:
         """The promotion probabilities of a study's trials; empty if the study has no rungs."""
         levels = rungs_of(study.spec.strategy)
         if len(levels) < 2:
@@ -256,12 +270,12 @@ class Planning:
         sign = study.spec.sign
         curves = {name: self._state.trials[name].values for name in study.trials}
         scores = {name: {e: sign * v for e, v in of.items()} for name, of in curves.items()}
-        return promises_of(scores, levels, study.spec.strategy.eta)
+        return promotion_probabilities(scores, levels, study.spec.strategy.eta)
 
-    def _candidate(self, trial: Trial, promise: float) -> Candidate:
+    def _candidate(self, trial: Trial, probability: float) -> Candidate:
         costs = self._state.costs
         study = self._state.studies[trial.study]
-        widest = self._widest(study, trial)
+        widest = self._max_width(study, trial)
         features = self._state.features(trial)
         level, shape, deviation, hope = costs.expected(trial.study, trial.id, widest, features)
         own = costs.own(trial.study, trial.id)
@@ -281,7 +295,7 @@ class Planning:
             deviation=deviation,
             boundary=0.0 if ends is None else max(0.0, ends - self._core.at),
             course=self._state.courses.get(trial.id),
-            promise=promise,
+            promise=probability,
             hope=hope,
         )
 
@@ -293,4 +307,4 @@ class Planning:
         self._state.policy = event.policy
         self._state.plan_error, self._state.plan_asked, self._state.aside_until = "", None, 0.0
         self._state.planned_at = None
-        self._core.plan_anew()
+        self._core.invalidate_plan()

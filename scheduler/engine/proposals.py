@@ -2,7 +2,7 @@
 
 Theory of operation. A strategy names trials and the epoch that each is to reach. If it wants new
 configurations, the study's sampler is asked (``Ask``), and its answer is an event (handled in
-``trials``). Trials that are entered wait in line. When a study has no active trials and no
+``trials``). Trials that are entered wait in the queue. When a study has no active trials and no
 unanswered asks, its strategy is pulled once more; if nothing comes of that, the study is over.
 """
 
@@ -16,7 +16,7 @@ from ..model.decisions import Ask, Finish, Release
 from ..model.study import OVER
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.trial_group import Entry, Fork, Pull
-from ..resources.slots import places
+from ..resources.slots import free_slots
 from ..state.core import Core
 from ..state.state import StudyState
 from .checkpoints import Checkpoints
@@ -26,7 +26,7 @@ ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 
 class Proposals:
-    """Pulls strategies, asks samplers, puts trials in line, and ends studies."""
+    """Pulls strategies, asks samplers, queues trials, and ends studies."""
 
     def __init__(self, core: Core, *, checkpoints: Checkpoints) -> None:
         self._core = core
@@ -60,7 +60,7 @@ class Proposals:
         else:
             trial.since = self._core.at
             self._state.ready.append(trial.id)
-        self._core.plan_anew()
+        self._core.invalidate_plan()
 
     def pull(self, free: int) -> bool:
         """Ask the strategies for work for ``free`` slots; returns whether trials were entered."""
@@ -69,7 +69,7 @@ class Proposals:
         for study in list(self._state.studies.values()):
             if free <= 0:
                 break
-            if not study.works:
+            if not study.runnable:
                 continue
             pull = self.pull_study(study, free)
             entered = entered or bool(pull.group)
@@ -108,7 +108,7 @@ class Proposals:
         """Decide whether a study without active trials and open asks continues or is over."""
         if study.status in OVER or study.active or study.asks or study.spec.contract == "ask":
             return
-        free = max(1, len(places(self._state)))
+        free = max(1, len(free_slots(self._state)))
         pull = self.pull_study(study, free)
         if study.held_back and not pull.group and not pull.ask:
             spec = replace(study.spec, n_trials=study.held_back)
@@ -117,11 +117,11 @@ class Proposals:
         if not pull.group and not pull.ask:
             self.finish(study, "complete" if study.succeeded else "failed")
 
-    def _say_exhausted(self, study: StudyState) -> None:
+    def _report_exhausted(self, study: StudyState) -> None:
         """Say in the study's message that its grid had fewer points than it asked for trials."""
-        there, spec = len(study.trials), study.spec
-        if spec.sampler == "grid" and there < spec.n_trials and study.status == "complete":
-            study.message = study.message or f"the grid has {there} points, and all were tried"
+        points, spec = len(study.trials), study.spec
+        if spec.sampler == "grid" and points < spec.n_trials and study.status == "complete":
+            study.message = study.message or f"the grid has {points} points, and all were tried"
 
     def finish(self, study: StudyState, status: str) -> None:
         for trial in self._core.trials_of(study):
@@ -129,7 +129,7 @@ class Proposals:
                 self._core.move(study, trial, Step.STOP)
                 self._core.decide(Release, trial=trial.id)
         study.status, study.finished_at = status, self._core.at
-        self._say_exhausted(study)
+        self._report_exhausted(study)
         if status == "failed" and not study.message:
             study.message = "every trial failed"
         self._checkpoints.study_over(study)

@@ -30,7 +30,7 @@ class Signatures:
         self._core = core
         self._state = core.state
 
-    def admits(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> bool:
+    def accepts(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> bool:
         """Whether an epoch counts whose signature is not that of the trial's previous epoch."""
         machine = machine_of(signature)
         if not trial.signature and study.signature in {"", machine}:
@@ -40,18 +40,20 @@ class Signatures:
             return True  # a knob was turned, which is the engine's own doing
         if study.spec.on_signature_change != "record":
             return False
-        before = trial.signature or study.signature
-        study.message = f"{trial.id} epoch {epoch} was computed under {signature}, before: {before}"
+        previous = trial.signature or study.signature
+        study.message = (
+            f"{trial.id} epoch {epoch} was computed under {signature}, before: {previous}"
+        )
         self._core.touch_study(study)
         return True
 
-    def saw(self, study: StudyState, members: tuple[Member, ...]) -> None:
+    def observe(self, study: StudyState, members: tuple[Member, ...]) -> None:
         """Note that these devices compute under the study's signature: an epoch was accepted."""
         if study.signature and study.spec.on_signature_change == "refuse":
             for member in members:
                 study.machines.setdefault(member.device, study.signature)
 
-    def refuse_unlike(self, study: StudyState, trial: Trial, device: str, signature: str) -> str:
+    def exclude(self, study: StudyState, trial: Trial, device: str, signature: str) -> str:
         """Exclude ``device``, which computes under ``signature``, from the study; returns why."""
         machine = machine_of(signature)
         reason = f"it computes under {signature}, the trial under "
@@ -63,7 +65,7 @@ class Signatures:
         self._core.touch_study(study)
         return reason
 
-    def unlike(
+    def exclude_differing(
         self, study: StudyState, trial: Trial, event: AttemptLost, members: tuple[Member, ...]
     ) -> list[str]:
         """Handle a member's report that its signature differs; returns the excluded device.
@@ -75,10 +77,10 @@ class Signatures:
         device, signature = members[rank].device, event.signature
         if machine_of(signature) == study.signature:
             device, signature = members[0].device, event.expected
-        self.refuse_unlike(study, trial, device, signature)
+        self.exclude(study, trial, device, signature)
         return [device]
 
-    def stranded(self, study: StudyState) -> bool:
+    def is_stuck(self, study: StudyState) -> bool:
         """Whether the study can never continue: no device has its signature, and none that had can
         return.
 
@@ -86,14 +88,14 @@ class Signatures:
         """
         if study.status in OVER or study.signature in study.machines.values():
             return False
-        unlike = [name for name in self._state.devices if name in study.refused]
-        if not unlike or len(unlike) < len(self._state.devices):
+        excluded = [name for name in self._state.devices if name in study.refused]
+        if not excluded or len(excluded) < len(self._state.devices):
             return False
-        if not study.machines.keys() >= set(unlike):
+        if not study.machines.keys() >= set(excluded):
             return False
-        there = ", ".join(f"{name} under {study.machines[name]}" for name in unlike)
+        listed = ", ".join(f"{name} under {study.machines[name]}" for name in excluded)
         study.message = (
-            f"no device computes under the study's signature {study.signature} any more: {there}."
+            f"no device computes under the study's signature {study.signature} any more: {listed}."
             " What was accepted stays. For these devices make a new study, or one that takes the"
             ' break: create_study(exactness=penstock.Exactness(on_signature_change="record"))'
         )

@@ -36,25 +36,28 @@ class Trials:
         if study.spec.contract == "ask" or asked + len(study.enqueued) < study.spec.n_trials:
             study.enqueued.append(event.params)
         else:
-            self._make_room(study, event.params)
+            self._assign_enqueued(study, event.params)
 
-    def _make_room(self, study: StudyState, params: Params) -> None:
-        """Give the enqueued parameters to a trial that has not begun, and put it first in line.
+    def _assign_enqueued(self, study: StudyState, params: Params) -> None:
+        """Give the enqueued parameters to a trial that has not begun, and put it first in the
+        queue.
 
         It is used when all trials are proposed already. Raises ``Refused`` if all have begun.
         """
-        fresh = [t for t in self._core.trials_of(study) if _unbegun(t) and not t.enqueued]
-        if not fresh:
+        not_started = [t for t in self._core.trials_of(study) if _not_started(t) and not t.enqueued]
+        if not not_started:
             raise Refused(f"all {study.spec.n_trials} trials of {study.spec.name} have begun")
-        wish = dict(params)
-        same = (t for t in fresh if dict(t.params).items() >= wish.items())
-        trial = next(same, fresh[-1])
-        trial.params, trial.enqueued = tuple((dict(trial.params) | wish).items()), True
+        enqueued = dict(params)
+        matching = (t for t in not_started if dict(t.params).items() >= enqueued.items())
+        trial = next(matching, not_started[-1])
+        trial.params, trial.enqueued = tuple((dict(trial.params) | enqueued).items()), True
         ready = self._state.ready
         trial.since = min(self._state.trials[name].since for name in ready)
         ready.remove(trial.id)
-        wished = [_unbegun(t) and t.enqueued for t in map(self._state.trials.__getitem__, ready)]
-        ready.insert(wished.index(False) if False in wished else len(ready), trial.id)
+        not_displaced = [
+            _not_started(t) and t.enqueued for t in map(self._state.trials.__getitem__, ready)
+        ]
+        ready.insert(not_displaced.index(False) if False in not_displaced else len(ready), trial.id)
         self._core.changes.trials[trial.id] = trial
 
     def on_proposed(self, event: Proposed) -> None:
@@ -62,10 +65,10 @@ class Trials:
         if event.index not in study.asks:
             raise Refused(f"ask {event.index} of {event.study} was answered already")
         ask = study.asks.pop(event.index)
-        fork, wishes = ask.fork, len(ask.enqueued)
+        fork, enqueued = ask.fork, len(ask.enqueued)
         names = []
-        kept = event.notes or ("",) * len(event.trials)
-        for place, (params, notes) in enumerate(zip(event.trials, kept, strict=True)):
+        notes_of = event.notes or ("",) * len(event.trials)
+        for index, (params, notes) in enumerate(zip(event.trials, notes_of, strict=True)):
             number = len(study.trials)
             trial = Trial(
                 id=trial_id(study.spec.id, number),
@@ -74,7 +77,7 @@ class Trials:
                 params=params,
                 created_at=event.at,
                 notes=notes,
-                enqueued=place < wishes,
+                enqueued=index < enqueued,
             )
             if fork is not None:
                 self._checkpoints.inherit(study, trial, fork)
@@ -103,6 +106,6 @@ class Trials:
         self._core.changes.trials[trial.id] = trial
 
 
-def _unbegun(trial: Trial) -> bool:
+def _not_started(trial: Trial) -> bool:
     """Whether the trial waits for its first segment."""
     return trial.state is TrialState.WAITING and trial.dispatched_at is None

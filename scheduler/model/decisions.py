@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...profiling.costs.failure_rate import PRIOR
-from ...profiling.knobs.knobs import Choices, SystemConfig
+from ...profiling.knobs.knobs import KnobValues, SystemConfig
 from .snapshot import Snapshot
 from .study import Metrics, Params
 from .trial_group import Fork
@@ -175,7 +175,7 @@ class AskConfigs(Decision):
     """
 
     workload: str
-    choices: Choices
+    choices: KnobValues
     seen: tuple[tuple[SystemConfig, float | None], ...]
     index: int
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
-from .finished import Past, PastTrial
+from .finished import FinishedStudy, FinishedTrial
 from .snapshot import Plan
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 
@@ -97,7 +97,7 @@ class StudyExtended(Event):
     """
 
     study: StudySpec
-    past: Past | None = None
+    past: FinishedStudy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class StudyImported(Event):
     """A finished study was imported from an export. None of its trials runs, now or later."""
 
     record: StudyRecord
-    trials: tuple[PastTrial, ...]
+    trials: tuple[FinishedTrial, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Studies that are over, in the form in which events bring them to the engine.
 
-A study that another ledger ran to its end arrives in one event, as ``PastTrial`` values. The engine
-keeps only that its id and name are taken, and passes the rest on to the ledger's readers. A study
-that ended in this ledger and is extended continues from what the ledger has of it (``Past``).
+A study that another ledger ran to its end arrives in one event, as ``FinishedTrial`` values. The
+engine keeps only that its id and name are taken, and passes the rest on to the ledger's readers. A
+study that ended in this ledger and is extended continues from what the ledger has of it
+(``FinishedStudy``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)
-class PastTrial:
+class FinishedTrial:
     """A trial as its own ledger had it at the end."""
 
     #: Its number in the study, from 0.
@@ -73,7 +74,7 @@ class PastTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class FinishedStudy:
     """A study of this ledger that was over.
 
     ``created_at`` is when it was created (seconds); ``trials`` are in the order of their numbers.

@@ -19,12 +19,12 @@ def front(scores: Sequence[Sequence[float]]) -> list[int]:
     """
     found: list[int] = []
     # In falling order only an earlier row can dominate a later one.
-    for place in sorted(range(len(scores)), key=lambda place: tuple(scores[place]), reverse=True):
-        if not any(_dominates(scores[other], scores[place]) for other in found):
-            found.append(place)
+    for index in sorted(range(len(scores)), key=lambda index: tuple(scores[index]), reverse=True):
+        if not any(_dominates(scores[other], scores[index]) for other in found):
+            found.append(index)
     return sorted(found)
 
 
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    pairs = list(zip(one, other, strict=True))
+def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:
+    pairs = list(zip(first, second, strict=True))
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)

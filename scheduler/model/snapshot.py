@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...profiling.costs.throughput import Shape
 
 
-class Course(NamedTuple):
+class WidthPlan(NamedTuple):
     """A width plan: ``epochs`` epochs on ``wide`` devices, and the rest on ``narrow`` ones.
 
     With ``epochs`` 0, all epochs run on ``narrow`` devices.
@@ -20,9 +20,9 @@ class Course(NamedTuple):
     epochs: int
 
 
-def steady(width: int) -> Course:
+def steady(width: int) -> WidthPlan:
     """The width plan with all epochs on ``width`` devices."""
-    return Course(width, width, 0)
+    return WidthPlan(width, width, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Candidate:
     #: Expected seconds until its current epoch ends.
     boundary: float = 0.0
     #: Its width plan under the standing plan.
-    course: Course | None = None
+    course: WidthPlan | None = None
     #: Probability from 0 to 1 that it is promoted; 1 where nothing is promoted
     #: (``scheduler.strategies.promotion``).
     promise: float = 1.0
@@ -124,31 +124,31 @@ class Plan:
     #: Keep what becomes free for the first waiting trial until it can have its narrow width.
     patient: bool = False
     #: Width plans, by trial.
-    courses: dict[str, Course] = field(default_factory=dict)
+    courses: dict[str, WidthPlan] = field(default_factory=dict)
     #: The policy's own note for its next plan.
     rule: str = ""
     #: A time that the policy notes for its next plan (the runner's clock).
     deadline: float = 0.0
 
 
-def fault(snapshot: Snapshot, plan: Plan) -> str:
+def find_fault(snapshot: Snapshot, plan: Plan) -> str:
     """What makes ``plan`` impossible, in words for the user; empty if it is possible."""
     waiting = {each.trial: 0 for each in snapshot.waiting}
     for trial in plan.order:
         if trial not in waiting:
             return f"has {trial} in its order, which does not wait"
         waiting[trial] += 1
-    for trial, times in waiting.items():
-        if times != 1:
-            how = "left {} out of its order" if times == 0 else "put {} twice in its order"
-            return how.format(trial)
+    for trial, count in waiting.items():
+        if count != 1:
+            complaint = "left {} out of its order" if count == 0 else "put {} twice in its order"
+            return complaint.format(trial)
     widest = {each.trial: each.widest for each in (*snapshot.running, *snapshot.waiting)}
-    wanted = [*plan.widths.items()]
-    for trial, course in plan.courses.items():
-        wanted += [(trial, course.narrow), (trial, course.wide)]
-        if course.epochs < 0:
-            return f"gave {trial} a course of {course.epochs} epochs"
-    for trial, width in wanted:
+    planned = [*plan.widths.items()]
+    for trial, width_plan in plan.courses.items():
+        planned += [(trial, width_plan.narrow), (trial, width_plan.wide)]
+        if width_plan.epochs < 0:
+            return f"gave {trial} a course of {width_plan.epochs} epochs"
+    for trial, width in planned:
         if trial not in widest:
             return f"planned for {trial}, which neither waits nor runs"
         if not 1 <= width <= max(1, widest[trial]):

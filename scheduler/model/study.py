@@ -54,7 +54,7 @@ class StrategySpec:
     risk: float = 0.05
     #: ``pbt`` only: the share of the population at either end, from 0 to 1.
     quantile: float = 0.25
-    #: ``pbt`` only: the probability that a parameter is drawn again.
+    #: ``pbt`` only: the probability that a parameter is sampled again.
     resample: float = 0.25
     #: ``pbt`` only: the parameters that are explored (None: all).
     explore: tuple[str, ...] | None = None

@@ -11,21 +11,21 @@ from ...profiling.devices.device import Device
 from ..engine.engine import Engine
 from ..model.decisions import Dispatch
 from ..model.events import Tick
-from ..resources.slots import places
+from ..resources.slots import free_slots
 from ..state.state import DeviceState, EngineState
 
 #: The most devices that are imagined. An autoscaler has a lower limit of its own.
-MOST = 256
+MAX_DEMAND = 256
 
 
-def devices_wanted(state: EngineState, most: int = MOST) -> int:
-    """How many more devices would have work at once, at most ``most``.
+def device_demand(state: EngineState, limit: int = MAX_DEMAND) -> int:
+    """How many more devices would have work at once, at most ``limit``.
 
     ``state`` is changed by this, so pass a copy. Each imagined device has as many slots as the
     largest device that joined; as many of them are used as pays.
     """
     slots = max((known.device.slots for known in state.devices.values()), default=1)
-    names = [f"imagined.{number}" for number in range(most)]
+    names = [f"imagined.{number}" for number in range(limit)]
     for name in names:
         device = Device(name, "imagined", "imagined", (), None, slots)
         state.devices[name] = DeviceState(device, "", [0] * slots)
@@ -39,7 +39,7 @@ def devices_wanted(state: EngineState, most: int = MOST) -> int:
         for member in decision.segment.members
     }
     asked = sum(ask.n for study in state.studies.values() for ask in study.asks.values())
-    real = sum(place.device not in names for place in places(state))
-    each = max((len(known.at_work) for known in state.devices.values()), default=1)
-    imagined = len(started.intersection(names))
-    return min(most, imagined + max(0, -(-(asked - real) // max(1, each))))
+    free = sum(slot.device not in names for slot in free_slots(state))
+    per_device = max((len(known.at_work) for known in state.devices.values()), default=1)
+    hypothetical = len(started.intersection(names))
+    return min(limit, hypothetical + max(0, -(-(asked - free) // max(1, per_device))))

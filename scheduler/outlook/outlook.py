@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..model.trial import TrialState
-from ..resources.slots import are_kept_for, places, room
+from ..resources.slots import devices_are_reserved_for, free_slots, slot_limit
 from ..state.state import Attempt, EngineState
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def outlook(engine: Engine, at: float) -> Facts:
     be filled. ``trouble``: how the policy failed; the previous plan stands, and a user's policy is
     not asked again for ``aside`` seconds.
     """
-    with engine.state.costs.looked_at():
+    with engine.state.costs.read_only():
         return _outlook(engine, at)
 
 
@@ -41,8 +41,8 @@ def _outlook(engine: Engine, at: float) -> Facts:
         "trouble": state.plan_error,
         "aside": max(0.0, state.aside_until - at),
         "running": running,
-        "waiting": _waiting(state, engine.line(), at),
-        "free": [f"{slot.device}/{slot.slot}" for slot in places(state)],
+        "waiting": _waiting(state, engine.queue(), at),
+        "free": [f"{slot.device}/{slot.slot}" for slot in free_slots(state)],
         "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
         "studies": [_study(state, name) for name in state.studies],
         "shared": _shared(state),
@@ -55,21 +55,21 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
     seconds = state.seconds_at(trial, len(segment.members))
     if seconds is not None:
-        seconds *= state.stretch(attempt)
+        seconds *= state.slowdown(attempt)
     epoch_ends, ends = state.epoch_ends(attempt), None
     if epoch_ends is not None and seconds is not None:
         epoch_ends = max(0.0, epoch_ends - at)
         ends = epoch_ends + (0 if attempt.cut else trial.target - trial.epoch - 1) * seconds
-    why = "until its target"
+    reason = "until its target"
     if attempt.cut:
-        drained = any(state.closed(member.device) for member in segment.members)
-        why = "until this epoch's end: another width"
+        drained = any(state.cordoned(member.device) for member in segment.members)
+        reason = "until this epoch's end: another width"
         if attempt.leaves:
-            why = "until this epoch's end: it need not share its device"
-        if not study.works:
-            why = "until this epoch's end: its study is paused"
+            reason = "until this epoch's end: it need not share its device"
+        if not study.runnable:
+            reason = "until this epoch's end: its study is paused"
         elif drained:
-            why = "until this epoch's end: its device is taken out"
+            reason = "until this epoch's end: its device is taken out"
     return {
         "study": study.spec.name,
         "trial": trial.number,
@@ -79,28 +79,30 @@ def _running(state: EngineState, fence: int, attempt: Attempt, at: float) -> Fac
         "target": trial.target,
         "epoch_ends": epoch_ends,
         "ends": ends,
-        "why": why,
+        "why": reason,
     }
 
 
-def _waiting(state: EngineState, line: Sequence[str], at: float) -> list[Facts]:
+def _waiting(state: EngineState, queue: Sequence[str], at: float) -> list[Facts]:
     """The waiting trials in the order in which they get slots. Those of paused studies get none."""
     usable = {name for name in state.devices if state.usable(name)}
-    found, place = list[Facts](), 0
-    for name in line:
+    found, position = list[Facts](), 0
+    for name in queue:
         trial = state.trials[name]
         study = state.studies[trial.study]
-        why = f"place {place + 1} in line for a slot"
-        if not study.works:
-            why = "its study is paused"
+        reason = f"place {position + 1} in line for a slot"
+        if not study.runnable:
+            reason = "its study is paused"
         elif not usable:
-            why = "no device may be used now"
+            reason = "no device may be used now"
         elif usable <= study.refused.keys():
-            why = "no device that is there may be used for its study"
-        elif place == 0 and are_kept_for(state, trial):
-            wanted = state.courses[name].narrow
-            why = f"first in line: what becomes free is kept for it until it has {wanted} devices"
-        place += study.works
+            reason = "no device that is there may be used for its study"
+        elif position == 0 and devices_are_reserved_for(state, trial):
+            needed = state.courses[name].narrow
+            reason = (
+                f"first in line: what becomes free is kept for it until it has {needed} devices"
+            )
+        position += study.runnable
         found.append(
             {
                 "study": study.spec.name,
@@ -109,7 +111,7 @@ def _waiting(state: EngineState, line: Sequence[str], at: float) -> list[Facts]:
                 "target": trial.target,
                 "width": state.widths.get(name, 1),
                 "waited": at - trial.since,
-                "why": why,
+                "why": reason,
             }
         )
     return found
@@ -118,7 +120,7 @@ def _waiting(state: EngineState, line: Sequence[str], at: float) -> list[Facts]:
 def _shared(state: EngineState) -> list[Facts]:
     """How many trials share each device that has several slots and has work, and why."""
     return [
-        {"device": name, "trials": len(each.at_work), "why": room(state, name).why}
+        {"device": name, "trials": len(each.at_work), "why": slot_limit(state, name).why}
         for name, each in state.devices.items()
         if each.device.slots > 1 and each.at_work
     ]

@@ -26,48 +26,62 @@ def static_fluid(snapshot: Snapshot) -> Plan:
     """Plan widths by each trial's share of the work. A trial that has begun keeps its width."""
     shares = _shares(snapshot)
     widths = {
-        each.trial: each.width or shares[each.trial]
-        for each in (*snapshot.running, *snapshot.waiting)
+        candidate.trial: candidate.width or shares[candidate.trial]
+        for candidate in (*snapshot.running, *snapshot.waiting)
     }
-    return Plan(_begun_first(snapshot), widths)
+    return Plan(_started_first(snapshot), widths)
 
 
 def dynamic_fluid(snapshot: Snapshot) -> Plan:
     """As ``static_fluid``, but widths follow the remaining work where that is worth a resize."""
     shares = _shares(snapshot)
     widths = {}
-    for each in (*snapshot.running, *snapshot.waiting):
-        new, old = shares[each.trial], each.width
+    for candidate in (*snapshot.running, *snapshot.waiting):
+        new, old = shares[candidate.trial], candidate.width
         if old == 0:
-            worth = True
+            worthwhile = True
         elif new < old:
-            worth = new * (_left(each, new) + snapshot.resize) < old * _left(each, old)
+            worthwhile = new * (
+                _remaining_work(candidate, new) + snapshot.resize
+            ) < old * _remaining_work(candidate, old)
         else:
-            worth = _left(each, new) + snapshot.resize < _left(each, old)
-        widths[each.trial] = new if worth else old
-    return Plan(_begun_first(snapshot), widths)
+            worthwhile = _remaining_work(candidate, new) + snapshot.resize < _remaining_work(
+                candidate, old
+            )
+        widths[candidate.trial] = new if worthwhile else old
+    return Plan(_started_first(snapshot), widths)
 
 
 def _shares(snapshot: Snapshot) -> dict[str, int]:
-    both = (*snapshot.running, *snapshot.waiting)
-    total = sum(_left(each, 1) for each in both)
+    candidates = (*snapshot.running, *snapshot.waiting)
+    total = sum(_remaining_work(candidate, 1) for candidate in candidates)
     return {
-        each.trial: min(max(math.floor(_left(each, 1) / total * snapshot.devices), 1), each.widest)
-        for each in both
+        candidate.trial: min(
+            max(math.floor(_remaining_work(candidate, 1) / total * snapshot.devices), 1),
+            candidate.widest,
+        )
+        for candidate in candidates
     }
 
 
-def _left(each: Candidate, width: int) -> float:
+def _remaining_work(candidate: Candidate, width: int) -> float:
     """Seconds for the remaining epochs on ``width`` devices; epochs if nothing was measured.
 
     Devices beyond the largest known width gain nothing.
     """
-    factors = dict(each.shape)
+    factors = dict(candidate.shape)
     factor = factors[min(width, max(factors))]
-    return (each.target - each.epoch) * factor * (1.0 if each.level is None else each.level)
+    return (
+        (candidate.target - candidate.epoch)
+        * factor
+        * (1.0 if candidate.level is None else candidate.level)
+    )
 
 
-def _begun_first(snapshot: Snapshot) -> tuple[str, ...]:
+def _started_first(snapshot: Snapshot) -> tuple[str, ...]:
     """Trials that have begun come before new ones; within both, the longest first."""
-    order = sorted(snapshot.waiting, key=lambda each: (each.width == 0, -_left(each, 1)))
-    return tuple(each.trial for each in order)
+    order = sorted(
+        snapshot.waiting,
+        key=lambda candidate: (candidate.width == 0, -_remaining_work(candidate, 1)),
+    )
+    return tuple(candidate.trial for candidate in order)

@@ -6,14 +6,18 @@ The makespan is at most 4/3 - 1/(3m) of the optimum (Graham 1969).
 from __future__ import annotations
 
 from ..model.snapshot import Candidate, Plan, Snapshot
-from .planner.widen import spread
+from .planner.widen import widen_equally
 
 
 def longest_first(snapshot: Snapshot) -> Plan:
     """Plan waiting trials by falling expected seconds, or by epochs if nothing was measured."""
 
-    def work(each: Candidate) -> float:
-        return each.seconds if each.seconds is not None else float(each.target - each.epoch)
+    def work(candidate: Candidate) -> float:
+        return (
+            candidate.seconds
+            if candidate.seconds is not None
+            else float(candidate.target - candidate.epoch)
+        )
 
     order = sorted(snapshot.waiting, key=work, reverse=True)
-    return Plan(tuple(each.trial for each in order), spread(snapshot))
+    return Plan(tuple(candidate.trial for candidate in order), widen_equally(snapshot))

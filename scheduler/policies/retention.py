@@ -25,12 +25,12 @@ from ..model.trial import FINAL, Trial, TrialState
 PARENTS_KEPT = 3
 
 
-def retained(trial: Trial, rung_edges: Collection[int], *, best: bool) -> tuple[Parent, ...]:
+def retained(trial: Trial, pinned_epochs: Collection[int], *, best: bool) -> tuple[Parent, ...]:
     """The durable states of the trial (newest first) that are kept, in the same order."""
     if trial.state in FINAL:
         return trial.parents[: 1 if best else 0]
     newest, older = trial.parents[:PARENTS_KEPT], trial.parents[PARENTS_KEPT:]
-    return (*newest, *(state for state in older if state.epoch in rung_edges))
+    return (*newest, *(state for state in older if state.epoch in pinned_epochs))
 
 
 def best_completed(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
@@ -40,11 +40,11 @@ def best_completed(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
 
 def best_at_the_end(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
     """The best trials of a study that is over."""
-    there = [t for t in trials if t.state is not TrialState.FAILED and t.value is not None]
-    if not any(t.state is TrialState.COMPLETED for t in there):
-        longest = max((t.epoch for t in there), default=0)
-        return _best((t for t in there if t.epoch == longest), spec)
-    return best_completed(there, spec)
+    candidates = [t for t in trials if t.state is not TrialState.FAILED and t.value is not None]
+    if not any(t.state is TrialState.COMPLETED for t in candidates):
+        longest = max((t.epoch for t in candidates), default=0)
+        return _best((t for t in candidates if t.epoch == longest), spec)
+    return best_completed(candidates, spec)
 
 
 def _best(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
@@ -55,6 +55,6 @@ def _best(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
             [sign * value for sign, value in zip(signs, (t.value or 0.0, *t.further), strict=True)]
             for t in valued
         ]
-        valued = [valued[place] for place in front(scores)]
+        valued = [valued[index] for index in front(scores)]
     ordered = sorted((-spec.sign * (t.value or 0.0), t.number, t.id) for t in valued)
     return [name for _, _, name in ordered[: spec.keep_checkpoints]]

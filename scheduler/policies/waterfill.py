@@ -20,142 +20,157 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from ..model.snapshot import Candidate, Course, Plan, Snapshot, steady
-from .planner.candidates import MAKESPAN, PROGRESS, RULES, Draft, draft_of, drafts
-from .planner.explore import width_to_try
-from .planner.widen import LONG_ENOUGH
+from ..model.snapshot import Candidate, Plan, Snapshot, WidthPlan, steady
+from .planner.candidates import (
+    MAKESPAN,
+    PROGRESS,
+    RULES,
+    CandidatePlan,
+    candidate_plan,
+    candidate_plans,
+)
+from .planner.explore import exploration
+from .planner.widen import MIN_EPOCH_SECONDS
 from .planner.width_plan import Job, curve_of
 
 #: The shape of a trial that is not to be widened.
-_ONE = ((1, 1.0),)
+_ONE_DEVICE = ((1, 1.0),)
 #: Idle devices widen a trial if that saves more than so many times the price of the resize.
-_WORTH = 2.0
+_MIN_GAIN = 2.0
 
 
 def waterfill(snapshot: Snapshot) -> Plan:
     """The best candidate plan, or the standing plan if none is better."""
-    both = (*snapshot.running, *snapshot.waiting)
-    if not both or not snapshot.devices:
+    candidates = (*snapshot.running, *snapshot.waiting)
+    if not candidates or not snapshot.devices:
         return Plan(tuple(each.trial for each in snapshot.waiting))
-    guess = _typical(both)
+    default_level = _median_level(candidates)
     jobs = [
-        _job(each, snapshot, running=at < len(snapshot.running), guess=guess)
-        for at, each in enumerate(both)
+        _job(each, snapshot, running=index < len(snapshot.running), default_level=default_level)
+        for index, each in enumerate(candidates)
     ]
-    best = _standing(snapshot, both, jobs)
-    aim = PROGRESS if snapshot.staged else MAKESPAN
-    before = math.inf if best is None else aim.cost(best.forecast)
-    for draft in drafts(jobs, snapshot.devices, aim, before):
-        best = draft
+    best = _standing_plan(snapshot, candidates, jobs)
+    goal = PROGRESS if snapshot.staged else MAKESPAN
+    best_cost = math.inf if best is None else goal.cost(best.forecast)
+    for candidate in candidate_plans(jobs, snapshot.devices, goal, best_cost):
+        best = candidate
     assert best is not None  # leaving all widths as they are is a plan that can run
-    best = _with_leftovers(jobs, snapshot.devices, best)
+    best = _with_idle_devices(jobs, snapshot.devices, best)
     plan = _plan(snapshot, jobs, best)
-    if (tried := width_to_try(both, jobs, snapshot.devices, best.forecast)) is not None:
-        trial, course = tried
-        plan.widths[trial], plan.courses[trial] = course.wide, course
+    if (explored := exploration(candidates, jobs, snapshot.devices, best.forecast)) is not None:
+        trial, width_plan = explored
+        plan.widths[trial], plan.courses[trial] = width_plan.wide, width_plan
     return plan
 
 
-def _with_leftovers(jobs: Sequence[Job], devices: int, best: Draft) -> Draft:
+def _with_idle_devices(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> CandidatePlan:
     """``best`` with the devices that it leaves idle, as long as its forecast ends no later.
 
     With exact estimates nothing would be gained. With real ones, a trial that takes longer than
     foretold has made more progress by then. The trial with the most work left is widened first.
     """
-    granted = _granted(jobs, devices, best)
-    while granted:
-        courses = list(best.courses)
-        for at, width in granted:
-            courses[at] = steady(width)
-        draft = draft_of(
+    grants = _grants(jobs, devices, best)
+    while grants:
+        width_plans = list(best.width_plans)
+        for index, width in grants:
+            width_plans[index] = steady(width)
+        plan = candidate_plan(
             jobs,
             devices,
-            courses,
+            width_plans,
             best.rule,
             best.target,
             limit=best.forecast.makespan * (1 + 1e-9),
         )
-        if draft is not None:
-            return draft
-        granted = granted[: len(granted) // 2]
+        if plan is not None:
+            return plan
+        grants = grants[: len(grants) // 2]
     return best
 
 
-def _granted(jobs: Sequence[Job], devices: int, best: Draft) -> list[tuple[int, int]]:
+def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tuple[int, int]]:
     """(job, width) pairs that put idle devices to use, in the order of handing out."""
     widths = best.forecast.widths
-    begun = [at for at, job in enumerate(jobs) if job.trial not in best.forecast.late]
-    spare = devices - sum(max(jobs[at].held, widths[jobs[at].trial]) for at in begun)
-    granted: list[tuple[int, int]] = []
-    line = [
-        (-jobs[at].epochs * jobs[at].seconds(widths[jobs[at].trial]), at, widths[jobs[at].trial])
-        for at in begun
-        if jobs[at].epochs
+    begun = [index for index, job in enumerate(jobs) if job.trial not in best.forecast.late]
+    idle = devices - sum(max(jobs[index].held, widths[jobs[index].trial]) for index in begun)
+    grants: list[tuple[int, int]] = []
+    queue = [
+        (
+            -jobs[index].epochs * jobs[index].seconds(widths[jobs[index].trial]),
+            index,
+            widths[jobs[index].trial],
+        )
+        for index in begun
+        if jobs[index].epochs
     ]
-    heapq.heapify(line)
-    while spare > 0 and line:
-        left, at, width = heapq.heappop(line)
-        job = jobs[at]
+    heapq.heapify(queue)
+    while idle > 0 and queue:
+        remaining, index, width = heapq.heappop(queue)
+        job = jobs[index]
         wider = next((edge for edge in job.curve.breakpoints if edge > width), None)
         if wider is None:
             continue
-        if wider - width > spare:
-            wider = job.curve.widths[bisect_right(job.curve.widths, width + spare) - 1]
+        if wider - width > idle:
+            wider = job.curve.widths[bisect_right(job.curve.widths, width + idle) - 1]
             if wider <= width:
                 continue
-        less = job.epochs * job.seconds(wider)
-        if -left - less <= _WORTH * job.switch(wider, job.last):
+        seconds = job.epochs * job.seconds(wider)
+        if -remaining - seconds <= _MIN_GAIN * job.switch_cost(wider, job.last):
             continue
-        spare -= wider - width
-        granted.append((at, wider))
-        heapq.heappush(line, (-less, at, wider))
-    return granted
+        idle -= wider - width
+        grants.append((index, wider))
+        heapq.heappush(queue, (-seconds, index, wider))
+    return grants
 
 
-def _typical(candidates: Sequence[Candidate]) -> float:
+def _median_level(candidates: Sequence[Candidate]) -> float:
     """Seconds an epoch for trials of a study without measurements: the median of the others."""
     known = sorted(each.level for each in candidates if each.level is not None)
     return known[len(known) // 2] if known else 1.0
 
 
-def _job(each: Candidate, snapshot: Snapshot, *, running: bool, guess: float) -> Job:
+def _job(candidate: Candidate, snapshot: Snapshot, *, running: bool, default_level: float) -> Job:
     # Short epochs do not repay the exchange between devices.
-    elastic = each.level is None or each.level >= LONG_ENOUGH
+    elastic = candidate.level is None or candidate.level >= MIN_EPOCH_SECONDS
     return Job(
-        trial=each.trial,
-        epochs=each.target - each.epoch - running,
-        boundary=each.boundary if running else 0.0,
-        held=each.width if running else 0,
-        last=each.width,
-        level=guess if each.level is None else each.level,
-        curve=curve_of(each.shape if elastic else _ONE, snapshot.devices, each.width),
-        price=snapshot.resize,
-        weight=each.promise,
+        trial=candidate.trial,
+        epochs=candidate.target - candidate.epoch - running,
+        boundary=candidate.boundary if running else 0.0,
+        held=candidate.width if running else 0,
+        last=candidate.width,
+        level=default_level if candidate.level is None else candidate.level,
+        curve=curve_of(
+            candidate.shape if elastic else _ONE_DEVICE, snapshot.devices, candidate.width
+        ),
+        resize_cost=snapshot.resize,
+        weight=candidate.promise,
     )
 
 
-def _standing(
+def _standing_plan(
     snapshot: Snapshot, candidates: Sequence[Candidate], jobs: Sequence[Job]
-) -> Draft | None:
+) -> CandidatePlan | None:
     """The standing plan, continued; None if it does not cover all trials."""
     if snapshot.rule not in RULES:
         return None
-    courses = []
+    width_plans = []
     for each, job in zip(candidates, jobs, strict=True):
-        course = each.course
-        if course is not None and course.wide not in job.curve.factor:
-            course = steady(course.narrow)  # others have arrived since it was to explore
-        if course is None or course.narrow not in job.curve.factor:
+        width_plan = each.course
+        if width_plan is not None and width_plan.wide not in job.curve.factor:
+            width_plan = steady(width_plan.narrow)  # others have arrived since it was to explore
+        if width_plan is None or width_plan.narrow not in job.curve.factor:
             return None
-        if job.held == course.wide and course.epochs:
-            course = Course(course.narrow, course.wide, course.epochs - 1)
-        courses.append(course if course.epochs else steady(course.narrow))
-    return draft_of(jobs, snapshot.devices, courses, snapshot.rule, snapshot.deadline - snapshot.at)
+        if job.held == width_plan.wide and width_plan.epochs:
+            width_plan = WidthPlan(width_plan.narrow, width_plan.wide, width_plan.epochs - 1)
+        width_plans.append(width_plan if width_plan.epochs else steady(width_plan.narrow))
+    return candidate_plan(
+        jobs, snapshot.devices, width_plans, snapshot.rule, snapshot.deadline - snapshot.at
+    )
 
 
-def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: Draft) -> Plan:
-    given = dict(
-        zip((job.trial for job in jobs), zip(jobs, best.courses, strict=True), strict=True)
+def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: CandidatePlan) -> Plan:
+    planned = dict(
+        zip((job.trial for job in jobs), zip(jobs, best.width_plans, strict=True), strict=True)
     )
     rule = RULES[best.rule].priority
     # Trials that begin at once go first: the forecast has a place for all of them.
@@ -163,19 +178,19 @@ def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: Draft) -> Plan:
         snapshot.waiting,
         key=lambda each: (
             each.trial in best.forecast.late,
-            rule(*given[each.trial], best.target),
+            rule(*planned[each.trial], best.target),
         ),
     )
-    courses = {}
-    for trial, (job, course) in given.items():
+    width_plans = {}
+    for trial, (job, width_plan) in planned.items():
         # The engine counts the current epoch as well.
-        begun = course.epochs > 0 and job.held == course.wide
-        courses[trial] = course._replace(epochs=course.epochs + begun)
+        begun = width_plan.epochs > 0 and job.held == width_plan.wide
+        width_plans[trial] = width_plan._replace(epochs=width_plan.epochs + begun)
     return Plan(
         tuple(each.trial for each in waiting),
         best.forecast.widths,
-        patient=RULES[best.rule].patient,
-        courses=courses,
+        patient=RULES[best.rule].blocking,
+        courses=width_plans,
         rule=best.rule,
         deadline=snapshot.at + best.target,
     )

@@ -13,38 +13,38 @@ if TYPE_CHECKING:
     from ..state.state import Attempt, EngineState
 
 #: The longest time that an operator may give devices to become free (seconds).
-LONGEST_WITHIN = 7 * 86400.0
+MAX_WITHIN = 7 * 86400.0
 
 
-def freeable(state: EngineState) -> list[str]:
+def drainable(state: EngineState) -> list[str]:
     """The joined devices that are not drained, by name."""
-    return sorted(name for name in state.devices if not state.closed(name))
+    return sorted(name for name in state.devices if not state.cordoned(name))
 
 
-def choose(state: EngineState, n: int, *, at: float, within: float) -> tuple[str, ...]:
-    """The ``n`` of the ``freeable`` devices to drain, to be free ``within`` seconds from ``at``.
+def choose_devices(state: EngineState, n: int, *, at: float, within: float) -> tuple[str, ...]:
+    """The ``n`` of the ``drainable`` devices to drain, to be free ``within`` seconds from ``at``.
 
     Idle devices come first, then those with the least to lose; ties are broken by name. A gang is
     lost only once, so its other devices cost nothing more.
     """
-    with state.costs.looked_at():
-        return _choose(state, n, at, within)
+    with state.costs.read_only():
+        return _choose_devices(state, n, at, within)
 
 
-def _choose(state: EngineState, n: int, at: float, within: float) -> tuple[str, ...]:
-    left, chosen = freeable(state), list[str]()
-    stopped = {0}
+def _choose_devices(state: EngineState, n: int, at: float, within: float) -> tuple[str, ...]:
+    remaining, chosen = drainable(state), list[str]()
+    counted = {0}
 
     def price(name: str) -> tuple[bool, float, str]:
-        attempts = [state.attempts[f] for f in set(state.devices[name].fences) - stopped]
+        attempts = [state.attempts[f] for f in set(state.devices[name].fences) - counted]
         loss = sum(_loss(state, attempt, at, within) for attempt in attempts)
         return bool(attempts), loss, name
 
     for _ in range(n):
-        best = min(left, key=price)
-        left.remove(best)
+        best = min(remaining, key=price)
+        remaining.remove(best)
         chosen.append(best)
-        stopped.update(state.devices[best].fences)
+        counted.update(state.devices[best].fences)
     return tuple(chosen)
 
 

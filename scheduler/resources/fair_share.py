@@ -29,10 +29,10 @@ from ..state.state import StudyState
 from .slots import capacity
 
 #: Shares closer to a whole number than this are whole.
-_NEAR = 1e-9
+_TOLERANCE = 1e-9
 
 #: Slot-seconds of credit for which a running trial of another study gives way.
-PATIENCE = 60.0
+YIELD_CREDIT = 60.0
 
 
 class Claim(NamedTuple):
@@ -56,13 +56,13 @@ def divide(claims: Sequence[Claim], slots: float) -> list[float]:
     """
     shares = [0.0] * len(claims)
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
-        mine = [at for at, claim in enumerate(claims) if claim.priority == priority]
-        mine.sort(key=lambda at: claims[at].demand / claims[at].weight)
+        same_priority = [index for index, claim in enumerate(claims) if claim.priority == priority]
+        same_priority.sort(key=lambda index: claims[index].demand / claims[index].weight)
         # The smallest demand for its weight goes first: what it leaves is for the others.
-        for place, at in enumerate(mine):
-            weights = math.fsum(claims[each].weight for each in mine[place:])
-            shares[at] = min(claims[at].demand, slots * (claims[at].weight / weights))
-            slots = max(0.0, slots - shares[at])
+        for position, index in enumerate(same_priority):
+            weights = math.fsum(claims[each].weight for each in same_priority[position:])
+            shares[index] = min(claims[index].demand, slots * (claims[index].weight / weights))
+            slots = max(0.0, slots - shares[index])
     return shares
 
 
@@ -76,10 +76,10 @@ def apportion(shares: Sequence[float], whole: int) -> list[int]:
     if not total:
         return [0] * len(shares)
     exact = [share / total * whole for share in shares]
-    found = [math.floor(each + _NEAR) for each in exact]
-    order = sorted(range(len(exact)), key=lambda at: found[at] - exact[at])
-    for at in order[: whole - sum(found)]:
-        found[at] += 1
+    found = [math.floor(each + _TOLERANCE) for each in exact]
+    order = sorted(range(len(exact)), key=lambda index: found[index] - exact[index])
+    for index in order[: whole - sum(found)]:
+        found[index] += 1
     return found
 
 
@@ -90,20 +90,22 @@ class FairShare:
         self._core = core
         self._state = core.state
 
-    def rivals(self) -> list[StudyState]:
+    def competing(self) -> list[StudyState]:
         """The studies that share the devices; none if fewer than two are at work."""
-        found = [study for study in self._state.studies.values() if study.works]
+        found = [study for study in self._state.studies.values() if study.runnable]
         return found if len(found) > 1 else []
 
-    def recompute(self, rivals: Sequence[StudyState], greedy: frozenset[str] = frozenset()) -> None:
+    def recompute(
+        self, competing: Sequence[StudyState], unbounded: frozenset[str] = frozenset()
+    ) -> None:
         """Count what was due until now, and compute all shares again.
 
-        The studies in ``greedy`` are taken to use any number of slots. A study that had no rival
+        The studies in ``unbounded`` are taken to use any number of slots. A study that had no rival
         until now begins without credit.
         """
         held = self.held()
         for study in self._state.studies.values():
-            if not (rivals and study.works):
+            if not (competing and study.runnable):
                 study.share = None
             elif study.share is not None and self._state.shared_at is not None:
                 study.due += study.share * (self._core.at - self._state.shared_at)
@@ -111,46 +113,48 @@ class FairShare:
                 study.due = self._used(study)
         if self._state.shared_at != self._core.at:
             self._state.shared_at = self._core.at
-            self._write_off(rivals)
+            self._cancel_idle_credit(competing)
         usable = (name for name in self._state.devices if self._state.usable(name))
         slots = sum(capacity(self._state, name) for name in usable)
         claims = []
-        for study in rivals:
-            wanted = study.active * study.spec.max_width
-            wanted += sum(ask.n for ask in study.asks.values())
-            demand = math.inf if study.spec.id in greedy else max(wanted, held[study.spec.id])
+        for study in competing:
+            demand_now = study.active * study.spec.max_width
+            demand_now += sum(ask.n for ask in study.asks.values())
+            demand = (
+                math.inf if study.spec.id in unbounded else max(demand_now, held[study.spec.id])
+            )
             claims.append(Claim(study.spec.weight, study.spec.priority, demand))
-        for study, share in zip(rivals, divide(claims, slots), strict=True):
+        for study, share in zip(competing, divide(claims, slots), strict=True):
             study.share = share
 
-    def _write_off(self, rivals: Sequence[StudyState]) -> None:
+    def _cancel_idle_credit(self, competing: Sequence[StudyState]) -> None:
         """Take the credit for idle slots away from each study, in proportion to its share.
 
         Such credit would grow in proportion to the shares but be paid back in equal parts, so
         greater weights would get more than they say.
         """
-        total = math.fsum(study.share or 0.0 for study in rivals)
-        idle = math.fsum(self._credit(study) for study in rivals)
+        total = math.fsum(study.share or 0.0 for study in competing)
+        idle = math.fsum(self._credit(study) for study in competing)
         if total > 0.0 and idle > 0.0:
-            for study in rivals:
+            for study in competing:
                 study.due -= idle * ((study.share or 0.0) / total)
 
-    def release_unused(self, rivals: Sequence[StudyState]) -> None:
+    def release_unused(self, competing: Sequence[StudyState]) -> None:
         """Limit the share of a study without waiting trials to what it holds."""
-        held, waits = self.held(), self.studies_waiting()
-        for study in rivals:
-            if study.share is not None and study.spec.id not in waits:
+        held, waiting_studies = self.held(), self.studies_waiting()
+        for study in competing:
+            if study.share is not None and study.spec.id not in waiting_studies:
                 study.share = min(study.share, float(held[study.spec.id]))
 
-    def line(self) -> tuple[str, ...]:
+    def queue(self) -> tuple[str, ...]:
         """All waiting trials in the order in which they would get one slot each."""
         shared = self._state.shared_at is not None
-        return tuple(self.in_order(supposed=True) if shared else self._state.ready)
+        return tuple(self.in_order(simulated=True) if shared else self._state.ready)
 
-    def in_order(self, *, supposed: bool = False) -> Iterator[str]:
+    def in_order(self, *, simulated: bool = False) -> Iterator[str]:
         """The waiting trials, each time one of the study that is next to get a slot.
 
-        ``supposed``: each trial is assumed to get a slot. Beyond their shares, studies then take
+        ``simulated``: each trial is assumed to get a slot. Beyond their shares, studies then take
         turns by weight.
         """
         queues: dict[str, list[str]] = {}
@@ -158,14 +162,14 @@ class FairShare:
             queues.setdefault(self._state.trials[name].study, []).append(name)
         held = self.held()
         credit = {study: self._credit(self._state.studies[study]) for study in queues}
-        turns = dict.fromkeys(queues, 0.0)
+        rounds = dict.fromkeys(queues, 0.0)
 
         def satisfied(name: str) -> bool:
-            return held[name] >= math.floor((self._state.studies[name].share or 0.0) + _NEAR)
+            return held[name] >= math.floor((self._state.studies[name].share or 0.0) + _TOLERANCE)
 
         def urgency(name: str) -> tuple[int, bool, float, float]:
             priority = self._state.studies[name].spec.priority
-            return (-priority, satisfied(name), turns[name], -credit[name])
+            return (-priority, satisfied(name), rounds[name], -credit[name])
 
         while queues:
             study = min(queues, key=urgency)
@@ -174,31 +178,33 @@ class FairShare:
                 del queues[study]
             yield name
             trial = self._state.trials.get(name)
-            if supposed:
-                turns[study] += satisfied(study) / self._state.studies[study].spec.weight
+            if simulated:
+                rounds[study] += satisfied(study) / self._state.studies[study].spec.weight
                 held[study] += 1
             elif trial is not None and trial.fence:
                 held[study] += len(self._state.attempts[trial.fence].segment.members)
 
-    def gives_way(self, study: StudyState, trial: Trial, slots: int) -> bool:
+    def should_yield(self, study: StudyState, trial: Trial, slots: int) -> bool:
         """Whether ``trial``, whose segment on ``slots`` slots is closed, should wait for other
         studies.
         """
         if study.share is None:
             return False
         held = self.held()
-        over = held[study.spec.id] + slots > study.share + _NEAR
-        places = {member.device for member in trial.members}
+        over = held[study.spec.id] + slots > study.share + _TOLERANCE
+        devices = {member.device for member in trial.members}
         for name, other in self._state.studies.items():
-            if other is study or other.share is None or places & other.refused.keys():
+            if other is study or other.share is None or devices & other.refused.keys():
                 continue
             if not (over or other.spec.priority > study.spec.priority):
                 continue
-            if held[name] < math.floor(other.share + _NEAR) or (
-                held[name] < other.share - _NEAR and self._credit(other) > PATIENCE
+            if held[name] < math.floor(other.share + _TOLERANCE) or (
+                held[name] < other.share - _TOLERANCE and self._credit(other) > YIELD_CREDIT
             ):
-                waits = (self._state.trials[waiting].study == name for waiting in self._state.ready)
-                if any(waits):
+                waiting_there = (
+                    self._state.trials[waiting].study == name for waiting in self._state.ready
+                )
+                if any(waiting_there):
                     return True
         return False
 

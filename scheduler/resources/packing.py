@@ -1,7 +1,7 @@
 """Packing: several trials on one device, what is learnt of them, and which one leaves.
 
-Theory of operation. When a device holds more trials than it may (``slots.room``), the newest are
-cut at the end of their epoch. So is one of several trials when another device is empty. A trial
+Theory of operation. When a device holds more trials than it may (``slots.slot_limit``), the newest
+are cut at the end of their epoch. So is one of several trials when another device is empty. A trial
 that is turned away is not overtaken. A trial that would have to start over elsewhere stays: an
 Optuna objective, and an epoch function whose last epoch has no checkpoint.
 """
@@ -14,7 +14,7 @@ from ..model.decisions import Cut, Member
 from ..model.trial import Trial
 from ..state.core import Core
 from ..state.state import Attempt
-from .slots import left, room
+from .slots import epochs_left, slot_limit
 
 
 class Packing:
@@ -24,17 +24,17 @@ class Packing:
         self._core = core
         self._state = core.state
 
-    def fits(self, trial: Trial, place: Member) -> bool:
+    def may_join(self, trial: Trial, slot: Member) -> bool:
         """Whether ``trial`` may join the trials at work on the device."""
-        at_work = len(self._state.attempts_on(place.device))
-        return not at_work or at_work < room(self._state, place.device, trial).slots
+        at_work = len(self._state.attempts_on(slot.device))
+        return not at_work or at_work < slot_limit(self._state, slot.device, trial).slots
 
     def at_work_changed(self) -> None:
         """Note where this event began or ended attempts. Called after the event is handled."""
         for name in sorted(self._core.touched & self._state.devices.keys()):
-            self._note_at_work(name)
+            self._record_at_work(name)
 
-    def _note_at_work(self, name: str) -> None:
+    def _record_at_work(self, name: str) -> None:
         """Note which trials are at work on the device now, and since when. New ones are cold."""
         device = self._state.devices[name]
         now = [each.segment.trial for each in self._state.attempts_on(name)]
@@ -42,7 +42,7 @@ class Packing:
             device.cold = [t for t in now if t in device.cold or t not in device.at_work]
             device.at_work, device.since = now, self._core.at
 
-    def saw_epoch(self, trial: Trial, attempt: Attempt, seconds: float, memory: int) -> bool:
+    def observe_epoch(self, trial: Trial, attempt: Attempt, seconds: float, memory: int) -> bool:
         """Learn from an accepted epoch; returns whether the device may now hold another number of
         trials.
 
@@ -55,29 +55,29 @@ class Packing:
         if device.device.slots == 1 or len(members) > 1:
             return False
         known = self._state.sharing.of(trial.study, device.device.kind)
-        before = room(self._state, name).slots
+        before = slot_limit(self._state, name).slots
         known.memory = max(known.memory, memory)
         if trial.id in device.cold:
             device.cold.remove(trial.id)
             device.since = self._core.at
         elif not device.cold and device.since <= attempt.began:
-            known.saw(trial.id, len(device.at_work), seconds)
-        return room(self._state, name).slots != before
+            known.observe(trial.id, len(device.at_work), seconds)
+        return slot_limit(self._state, name).slots != before
 
-    def even_out(self, free: Sequence[Member]) -> None:
+    def rebalance(self, free: Sequence[Member]) -> None:
         """Have trials that need not share a device leave it at the end of their epoch."""
-        empty = [place.device for place in free if self._state.is_free(place.device)]
+        empty = [slot.device for slot in free if self._state.is_free(slot.device)]
         for name, device in self._state.devices.items():
             if device.device.slots == 1:
                 continue
             attempts = [each for each in self._state.attempts_on(name) if not each.leaves]
             if len(attempts) < 2:
                 continue
-            excess = max(len(attempts) - room(self._state, name).slots, min(1, len(empty)))
+            excess = max(len(attempts) - slot_limit(self._state, name).slots, min(1, len(empty)))
             for attempt in reversed(attempts[1:]):
                 if excess <= 0:
                     break
-                if not (left(self._state, attempt) and self._can_move(attempt)):
+                if not (epochs_left(self._state, attempt) and self._can_move(attempt)):
                     continue
                 refused = self._state.studies[attempt.study].refused
                 if empty and refused.keys() >= set(empty):

@@ -22,21 +22,21 @@ from ..state.state import Attempt, EngineState
 #: sum of what each needs alone (Lucid's table of 1,388 pairs, 5th to 95th percentile).
 RESERVE = 0.15
 #: Another trial is tried beside one only if that one has so many epochs left to compare.
-LEFT = 3
+MIN_EPOCHS_LEFT = 3
 
 
-class Room(NamedTuple):
+class SlotLimit(NamedTuple):
     """How many trials a device may hold, and why.
 
-    ``trying``: this number is tried to measure whether it gains.
+    ``exploring``: this number is tried to measure whether it gains.
     """
 
     slots: int
     why: str
-    trying: bool = False
+    exploring: bool = False
 
 
-def places(state: EngineState) -> list[Member]:
+def free_slots(state: EngineState) -> list[Member]:
     """One free slot of each device that may take a trial, or one more; empty devices come first."""
     empty, shared = list[Member](), list[Member]()
     for name, device in state.devices.items():
@@ -46,77 +46,83 @@ def places(state: EngineState) -> list[Member]:
         (shared if any(device.fences) else empty).append(slot)
     if shared and any(len(each.segment.members) > 1 for each in state.attempts.values()):
         return empty
-    return empty + [slot for slot in shared if _may_take_more(state, slot.device)]
+    return empty + [slot for slot in shared if _accepts_more(state, slot.device)]
 
 
 def capacity(state: EngineState, name: str) -> int:
     """How many trials the device may have at once at present; one if it is empty."""
-    return max(len(state.attempts_on(name)), room(state, name).slots)
+    return max(len(state.attempts_on(name)), slot_limit(state, name).slots)
 
 
-def _may_take_more(state: EngineState, name: str) -> bool:
-    attempts, found = state.attempts_on(name), room(state, name)
-    if len(attempts) >= found.slots or any(each.leaves for each in attempts):
+def _accepts_more(state: EngineState, name: str) -> bool:
+    attempts, limit = state.attempts_on(name), slot_limit(state, name)
+    if len(attempts) >= limit.slots or any(each.leaves for each in attempts):
         return False
-    return not found.trying or any(left(state, each) >= LEFT for each in attempts)
+    return not limit.exploring or any(
+        epochs_left(state, each) >= MIN_EPOCHS_LEFT for each in attempts
+    )
 
 
-def left(state: EngineState, attempt: Attempt) -> int:
+def epochs_left(state: EngineState, attempt: Attempt) -> int:
     """How many epochs its trial has after the current one."""
     trial = state.trials[attempt.segment.trial]
     return trial.target - trial.epoch - 1
 
 
-def room(state: EngineState, name: str, newcomer: Trial | None = None) -> Room:
+def slot_limit(state: EngineState, name: str, newcomer: Trial | None = None) -> SlotLimit:
     """How many trials the device ``name`` may hold: those at work there, and ``newcomer``."""
     device = state.devices[name].device
     if device.slots == 1:
-        return Room(1, "it has one slot")
+        return SlotLimit(1, "it has one slot")
     attempts = state.attempts_on(name)
     if any(len(each.segment.members) > 1 for each in attempts):
-        return Room(1, "a gang has the whole device")
+        return SlotLimit(1, "a gang has the whole device")
     residents = [state.trials[each.segment.trial] for each in attempts]
     trials = residents if newcomer is None else [*residents, newcomer]
     for trial in trials:
         if trial.alone:
-            return Room(1, f"trial {trial.number} ran out of memory beside others")
-    most = device.slots
+            return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
+    max_slots = device.slots
     known = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
     if device.memory is not None and known:
         largest = max(each.memory for each in known.values())
         if not all(each.memory for each in known.values()):
-            return Room(1, "what memory its trials need is not known yet")
-        most = min(most, max(1, int((1.0 - RESERVE) * device.memory // largest)))
-        if most == 1:
-            return Room(1, f"two trials of {_gib(largest)} are too much for {_gib(device.memory)}")
-    rooms = [_measured(state, name, study, each, most) for study, each in known.items()]
-    return min(rooms, default=Room(1, "nothing runs there"))
+            return SlotLimit(1, "what memory its trials need is not known yet")
+        max_slots = min(max_slots, max(1, int((1.0 - RESERVE) * device.memory // largest)))
+        if max_slots == 1:
+            return SlotLimit(
+                1, f"two trials of {_gib(largest)} are too much for {_gib(device.memory)}"
+            )
+    limits = [_measured_limit(state, name, study, each, max_slots) for study, each in known.items()]
+    return min(limits, default=SlotLimit(1, "nothing runs there"))
 
 
-def _measured(state: EngineState, name: str, study: str, known: Interference, most: int) -> Room:
+def _measured_limit(
+    state: EngineState, name: str, study: str, known: Interference, max_slots: int
+) -> SlotLimit:
     """How many trials the measurements of one study allow there."""
-    verdict = known.verdict(most)
-    if verdict.trying:
-        fewer = verdict.slots - 1
+    verdict = known.verdict(max_slots)
+    if verdict.exploring:
+        one_less = verdict.slots - 1
         attempts = state.attempts_on(name)
-        if not any(known.has_baseline(each.segment.trial, fewer) for each in attempts):
-            beside = "alone" if fewer == 1 else f"{fewer} at once"
-            return Room(fewer, f"its trials have too few epochs {beside} to compare with")
-        if len(attempts) < verdict.slots and _tried_elsewhere(state, study, name, verdict.slots):
-            return Room(fewer, f"{verdict.slots} at once are being tried on another device")
-        words = f"whether {verdict.slots} at once gain is being found out"
-        return Room(verdict.slots, words, trying=True)
+        if not any(known.has_baseline(each.segment.trial, one_less) for each in attempts):
+            beside = "alone" if one_less == 1 else f"{one_less} at once"
+            return SlotLimit(one_less, f"its trials have too few epochs {beside} to compare with")
+        if len(attempts) < verdict.slots and _explored_elsewhere(state, study, name, verdict.slots):
+            return SlotLimit(one_less, f"{verdict.slots} at once are being tried on another device")
+        reason = f"whether {verdict.slots} at once gain is being found out"
+        return SlotLimit(verdict.slots, reason, exploring=True)
     if verdict.gain is None:
-        return Room(verdict.slots, "its epochs take no time")
+        return SlotLimit(verdict.slots, "its epochs take no time")
     gain = f"{verdict.gain:.2f} ± {verdict.gain * verdict.error:.2f} times the total speed"
-    return Room(verdict.slots, f"{verdict.judged} at once have {gain} of {verdict.judged - 1}")
+    return SlotLimit(verdict.slots, f"{verdict.judged} at once have {gain} of {verdict.judged - 1}")
 
 
-def _tried_elsewhere(state: EngineState, study: str, name: str, slots: int) -> bool:
+def _explored_elsewhere(state: EngineState, study: str, name: str, slots: int) -> bool:
     kind = state.devices[name].device.kind
     return any(
-        len(there := state.attempts_on(other)) >= slots
-        and any(each.study == study for each in there)
+        len(on_device := state.attempts_on(other)) >= slots
+        and any(each.study == study for each in on_device)
         for other, known in state.devices.items()
         if other != name and known.device.slots >= slots and known.device.kind == kind
     )
@@ -126,10 +132,10 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def are_kept_for(state: EngineState, trial: Trial) -> bool:
+def devices_are_reserved_for(state: EngineState, trial: Trial) -> bool:
     """Whether free devices are kept for ``trial`` until it can have its narrow width."""
-    course = state.courses.get(trial.id)
-    if not state.patient or course is None or state.shared_at is not None:
+    width_plan = state.courses.get(trial.id)
+    if not state.patient or width_plan is None or state.shared_at is not None:
         return False
-    there = sum(state.usable(name) for name in state.devices)
-    return course.narrow <= there - len(state.studies[trial.study].refused)
+    usable = sum(state.usable(name) for name in state.devices)
+    return width_plan.narrow <= usable - len(state.studies[trial.study].refused)

@@ -81,7 +81,7 @@ class Core:
         for member in members:
             device = self.state.devices[member.device]
             device.fences[:] = [0 if fence == trial.fence else fence for fence in device.fences]
-            self.state.faults.saw_work(seconds)
+            self.state.faults.observe_work(seconds)
             self.touch(device)
             if member.device in self.state.held:
                 self.note_device(member.device)
@@ -97,7 +97,7 @@ class Core:
         """Close the trial's attempt and fence it off. ``outcome`` is one of
         ``profiling.costs.outcomes``.
         """
-        self.state.tally.saw(outcome)
+        self.state.tally.observe(outcome)
         fence = trial.fence
         ranks = len(self.close_attempt(trial).segment.members)
         self.decide(Revoke, trial=trial.id, fence=fence, ranks=ranks)
@@ -135,7 +135,7 @@ class Core:
     def note_device(self, name: str, reason: str = "") -> None:
         known = self.state.devices[name]
         self.changes.devices[name] = DeviceRecord(
-            known.device, known.incarnation, self.state.standing(name), self.at, reason
+            known.device, known.incarnation, self.state.device_status(name), self.at, reason
         )
 
     def trials_of(self, study: StudyState) -> list[Trial]:
@@ -150,11 +150,11 @@ class Core:
     def decide(self, kind: type[Decision], **fields: Any) -> None:
         self.out.append(kind(id=self.decision_id(), cause=self.state.seq, **fields))
 
-    def plan_anew(self) -> None:
+    def invalidate_plan(self) -> None:
         """Note that what the standing plan was made from has changed."""
         self.state.dirty = True
 
     def ready(self) -> list[str]:
         """The waiting trials that may be given a slot. Those of a paused study may not."""
         trials = self.state.trials
-        return [n for n in self.state.ready if self.state.studies[trials[n].study].works]
+        return [n for n in self.state.ready if self.state.studies[trials[n].study].runnable]

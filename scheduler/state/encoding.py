@@ -9,7 +9,7 @@ from functools import lru_cache
 from ..model.study import Params, Scalar, StudySpec
 
 #: Further numbers are left out: more than this say little about costs, and take long.
-MOST = 24
+MAX_FEATURES = 24
 
 Space = tuple[tuple[str, str], ...]
 
@@ -19,8 +19,8 @@ def _features(space: Space, params: Params) -> tuple[float, ...]:
     given = dict(params)
     found: list[float] = []
     for name, text in space:
-        found += _numbers(_parsed(text), given.get(name), there=name in given)
-    return tuple(found[:MOST])
+        found += _numbers(_parsed(text), given.get(name), present=name in given)
+    return tuple(found[:MAX_FEATURES])
 
 
 def features_of(spec: StudySpec, params: Params) -> tuple[float, ...]:
@@ -43,12 +43,12 @@ def _parsed(text: str) -> tuple[tuple[Scalar, ...], float, float, bool]:
 
 
 def _numbers(
-    distribution: tuple[tuple[Scalar, ...], float, float, bool], value: Scalar, *, there: bool
+    distribution: tuple[tuple[Scalar, ...], float, float, bool], value: Scalar, *, present: bool
 ) -> list[float]:
     choices, low, high, log = distribution
     if choices:
-        return [float(there and value == choice) for choice in choices[1:]]
-    if not there or high <= low or not isinstance(value, int | float):
+        return [float(present and value == choice) for choice in choices[1:]]
+    if not present or high <= low or not isinstance(value, int | float):
         return [0.0]
     if log:
         low, high, value = math.log(low), math.log(high), math.log(max(value, 1e-300))

@@ -10,7 +10,7 @@ from ...profiling.costs.outcomes import Tally
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
 from ..model.decisions import Ask, AskPlan, Parent, Segment
-from ..model.snapshot import Course
+from ..model.snapshot import WidthPlan
 from ..model.study import Params, StudyRecord, StudySpec
 from ..model.trial import AcceptedEpoch, Trial
 from ..strategies.asha import Asha
@@ -21,7 +21,7 @@ from ..strategies.pasha import Pasha
 from ..strategies.pbt import Pbt
 from ..strategies.stopping import Stopping
 from .encoding import features_of
-from .workloads import Tuned
+from .workloads import WorkloadTuning
 
 #: Fences in an era. A restored ledger begins the era numbered by the current second (since 1970),
 #: so two restores from one backup begin different eras. Fences stay below 2**53, as Lua counts.
@@ -83,19 +83,19 @@ class StudyState:
     deadline: float = 0.0
 
     @property
-    def works(self) -> bool:
+    def runnable(self) -> bool:
         """Whether segments of the study may be sent."""
         return self.status == "running" and self.spec.contract != "ask"
 
     @property
     def record(self) -> StudyRecord:
-        words = [self.message] if self.message else []
+        messages = [self.message] if self.message else []
         if self.undurable:
             trials = "1 trial" if len(self.undurable) == 1 else f"{len(self.undurable)} trials"
             reason = next(reversed(self.undurable.values()))
-            words.append(f"the newest checkpoint of {trials} could not be written: {reason}")
+            messages.append(f"the newest checkpoint of {trials} could not be written: {reason}")
         return StudyRecord(
-            self.spec, self.status, self.created_at, self.finished_at, "; ".join(words)
+            self.spec, self.status, self.created_at, self.finished_at, "; ".join(messages)
         )
 
 
@@ -153,7 +153,7 @@ class DeviceRecord:
 
 
 @dataclass(slots=True)
-class Hold:
+class Drain:
     """The operator's drain of a device. It outlasts the device's worker and the device's absence.
 
     ``deadline`` is when what still runs there is revoked (the runner's clock), or None for never.
@@ -212,7 +212,7 @@ class EngineState:
     #: Devices that have joined, by name.
     devices: dict[str, DeviceState] = field(default_factory=dict)
     #: The operator's drains by device, joined or not.
-    held: dict[str, Hold] = field(default_factory=dict)
+    held: dict[str, Drain] = field(default_factory=dict)
     #: Waiting trials, in the order of the standing plan.
     ready: list[str] = field(default_factory=list)
     #: The width that the standing plan gives each trial; 1 if absent.
@@ -222,7 +222,7 @@ class EngineState:
     #: ``Plan.patient`` of the standing plan.
     patient: bool = False
     #: The standing plan's width plans, by trial.
-    courses: dict[str, Course] = field(default_factory=dict)
+    courses: dict[str, WidthPlan] = field(default_factory=dict)
     #: ``Plan.rule`` of the standing plan.
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).
@@ -247,7 +247,7 @@ class EngineState:
     #: Counts of outcomes, and where time went.
     tally: Tally = field(default_factory=Tally)
     #: What is known of workloads' system parameters, by workload; the least recently used is first.
-    tuned: dict[str, Tuned] = field(default_factory=dict)
+    tuned: dict[str, WorkloadTuning] = field(default_factory=dict)
     #: How trials slow each other down on one device.
     sharing: SharingTable = field(default_factory=SharingTable)
 
@@ -281,7 +281,7 @@ class EngineState:
         seconds = self.seconds_at(trial, len(attempt.segment.members))
         if seconds is None:
             return None
-        begun = attempt.began + seconds * self.stretch(attempt)
+        begun = attempt.began + seconds * self.slowdown(attempt)
         just_resized = attempt.resized and attempt.began == attempt.dispatched_at
         return begun + self.costs.resize if just_resized else begun
 
@@ -289,16 +289,16 @@ class EngineState:
         """The attempts at work on a device, in the order of their dispatch."""
         return [self.attempts[f] for f in sorted({*self.devices[device].fences}) if f]
 
-    def stretch(self, attempt: Attempt) -> float:
+    def slowdown(self, attempt: Attempt) -> float:
         """By what factor sharing its device slows the attempt's epochs down; 1 if not known."""
         name = attempt.segment.members[0].device
         at_work = len(self.devices[name].at_work)
         if at_work < 2:
             return 1.0
         kind = self.devices[name].device.kind
-        return self.sharing.of(attempt.study, kind).stretch(at_work)
+        return self.sharing.of(attempt.study, kind).slowdown(at_work)
 
-    def closed(self, device: str) -> bool:
+    def cordoned(self, device: str) -> bool:
         """Whether a joined device takes no new segment, because its worker or the operator drains
         it.
         """
@@ -306,7 +306,7 @@ class EngineState:
 
     def usable(self, device: str) -> bool:
         """Whether segments may be sent to a joined device now."""
-        return not (self.closed(device) or self.devices[device].backoff_until)
+        return not (self.cordoned(device) or self.devices[device].backoff_until)
 
     def is_free(self, device: str) -> bool:
         """Whether all slots of a joined device are free."""
@@ -316,10 +316,10 @@ class EngineState:
         """Whether any running study's trials may be wider than one device."""
         return any(study.spec.max_width > 1 for study in self.studies.values())
 
-    def standing(self, device: str) -> str:
+    def device_status(self, device: str) -> str:
         """The state of a joined device, as in ``DeviceRecord.state``."""
         known = self.devices[device]
-        if self.closed(device):
+        if self.cordoned(device):
             return "draining" if known.draining or any(known.fences) else "drained"
         return "resting" if known.backoff_until else "joined"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log2
 
-from ...profiling.knobs.knobs import Choices, SystemConfig, merged, part
+from ...profiling.knobs.knobs import KnobValues, SystemConfig, merged, part
 from ...profiling.knobs.racing import Race
 from ..model.decisions import AskConfigs, Consult
 from ..model.study import Metrics, StudySpec, shards_of
@@ -15,7 +15,7 @@ from ..model.trial import Trial
 
 
 @dataclass(slots=True)
-class Tuned:
+class WorkloadTuning:
     """What is known of one workload.
 
     Exact configurations race among themselves (``exact``). So do the ``others``, which apply to a
@@ -25,7 +25,7 @@ class Tuned:
     #: The kinds of knobs that may be turned; exact ones always may.
     kinds: tuple[str, ...] = ("exact",)
     #: The knobs of these kinds that the study allows and the slots have, with their values.
-    choices: Choices = ()
+    choices: KnobValues = ()
     #: The race of exact configurations.
     exact: Race = field(default_factory=Race)
     #: The race of all other configurations.
@@ -80,8 +80,8 @@ class Tuned:
         turned between two epochs.
         """
         allowed = dict(self.choices)
-        for given in configs:
-            config = tuple(pair for pair in given if pair[1] in allowed.get(pair[0], ()))
+        for proposed in configs:
+            config = tuple(pair for pair in proposed if pair[1] in allowed.get(pair[0], ()))
             if self.others.probing == "grid" and len(self.kinds) > 1:
                 self.others.enter([part(config, *self.kinds)])
             else:

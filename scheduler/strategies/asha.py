@@ -49,15 +49,15 @@ class Asha:
         return Pull(group=tuple(group), ask=ask)
 
     def _promotion(self) -> Entry | None:
-        for k in reversed(range(len(self.scores))):
-            if k + 1 == len(self.levels):
+        for level in reversed(range(len(self.scores))):
+            if level + 1 == len(self.levels):
                 continue
-            promoted = self.promoted[k]
-            room = len(self.scores[k]) // self.eta
-            for trial in best_first(self.scores[k])[:room]:
+            promoted = self.promoted[level]
+            promotable = len(self.scores[level]) // self.eta
+            for trial in best_first(self.scores[level])[:promotable]:
                 if trial not in promoted:
                     promoted.append(trial)
-                    return Entry(trial, self.levels[k + 1])
+                    return Entry(trial, self.levels[level + 1])
         return None
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
@@ -68,24 +68,24 @@ class Asha:
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
         """Note the score at its rung. Promotions wait for a free slot, as in the paper."""
-        k = self.levels.index(epoch)
-        while len(self.scores) <= k:
+        level = self.levels.index(epoch)
+        while len(self.scores) <= level:
             self.scores.append({})
             self.promoted.append([])
-        self.scores[k][trial] = curve[epoch]
-        self._note_promoted(trial, k)
+        self.scores[level][trial] = curve[epoch]
+        self._note_promoted(trial, level)
         return ()
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """A trial that failed is in no further rung. Its scores stay where they are."""
         self._note_promoted(trial, len(self.scores))
         return ()
 
-    def _note_promoted(self, trial: str, k: int) -> None:
-        """Note that a trial at rung ``k`` was promoted from the rungs below.
+    def _note_promoted(self, trial: str, level: int) -> None:
+        """Note that a trial at rung ``level`` was promoted from the rungs below.
 
         This is new only for trials of an extended study.
         """
-        for scores, promoted in zip(self.scores[:k], self.promoted, strict=False):
+        for scores, promoted in zip(self.scores[:level], self.promoted, strict=False):
             if trial in scores and trial not in promoted:
                 promoted.append(trial)

@@ -42,7 +42,7 @@ class Strategy(Protocol):
         forked trial is entered; this call is the first that names it.
         """
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """A trial failed or returned early and will reach no target. The result is as in
         ``reached``.
         """
@@ -78,7 +78,7 @@ def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
     return rungs(plan.min_epochs, plan.max_epochs, plan.eta)
 
 
-def looks_of(plan: StrategySpec) -> tuple[int, ...]:
+def comparison_epochs(plan: StrategySpec) -> tuple[int, ...]:
     """The epochs at which ``plan`` looks at a trial's results: rungs, or ends of intervals."""
     if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
         return (*range(plan.min_epochs, plan.max_epochs, plan.min_epochs), plan.max_epochs)

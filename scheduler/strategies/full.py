@@ -34,6 +34,6 @@ class FullBudget:
         """Nothing follows: the target was the last epoch."""
         return ()
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """Nothing follows."""
         return ()

@@ -37,7 +37,7 @@ class Rung:
     dropped: int = 0
 
     @property
-    def to_come(self) -> int:
+    def expected(self) -> int:
         return self.size - self.dropped - len(self.scores)
 
 
@@ -61,7 +61,7 @@ class SuccessiveHalving:
     @property
     def over(self) -> bool:
         """Whether nothing follows: every trial that can reach the last rung has reached it."""
-        return bool(self.rungs) and not any(rung.to_come for rung in self.rungs)
+        return bool(self.rungs) and not any(rung.expected for rung in self.rungs)
 
     def pull(self, free: int, ahead: int) -> Pull:
         """All configurations at once, the first time. Later groups come from ``reached``."""
@@ -86,7 +86,7 @@ class SuccessiveHalving:
         rung.scores[trial] = curve[epoch]
         return self._promote()
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """Stop waiting for a trial that failed, and promote the trials that are certain now."""
         for rung in self.rungs:
             if trial in rung.waiting:
@@ -97,13 +97,18 @@ class SuccessiveHalving:
     def _promote(self) -> TrialGroup:
         group: list[Entry] = []
         for k in range(len(self.levels) - 1):
-            rung, above = self.rungs[k], self.rungs[k + 1]
+            rung, next_rung = self.rungs[k], self.rungs[k + 1]
             ranking = best_first(dict(sorted(rung.scores.items())))
-            certain = ranking[: max(0, above.size - rung.to_come)]
-            chosen = sorted(trial for trial in certain if trial not in rung.promoted)
-            rung.promoted += chosen
-            above.waiting += chosen
-            if rung.to_come == 0:  # trials that failed leave places empty
-                above.dropped += above.size - above.dropped - len(above.waiting) - len(above.scores)
-            group += [Entry(trial, self.levels[k + 1]) for trial in chosen]
+            safe = ranking[: max(0, next_rung.size - rung.expected)]
+            promotions = sorted(trial for trial in safe if trial not in rung.promoted)
+            rung.promoted += promotions
+            next_rung.waiting += promotions
+            if rung.expected == 0:  # trials that failed leave places empty
+                next_rung.dropped += (
+                    next_rung.size
+                    - next_rung.dropped
+                    - len(next_rung.waiting)
+                    - len(next_rung.scores)
+                )
+            group += [Entry(trial, self.levels[k + 1]) for trial in promotions]
         return tuple(group)

@@ -71,9 +71,9 @@ class Hyperband:
         """What the trial's bracket answers."""
         return self.brackets[self.homes[trial]].reached(trial, epoch, curve)
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """What the trial's bracket answers."""
-        return self.brackets[self.homes[trial]].left(trial)
+        return self.brackets[self.homes[trial]].abandoned(trial)
 
 
 def brackets(rungs: int, eta: int, n_trials: int) -> Iterator[tuple[int, int]]:
@@ -82,10 +82,10 @@ def brackets(rungs: int, eta: int, n_trials: int) -> Iterator[tuple[int, int]]:
     >>> list(brackets(5, 3, 200))
     [(4, 81), (3, 34), (2, 15), (1, 8), (0, 5), (4, 57)]
     """
-    left = n_trials
+    remaining = n_trials
     for s in cycle(reversed(range(rungs))):
-        size = min(left, -(-rungs * eta**s // (s + 1)))
+        size = min(remaining, -(-rungs * eta**s // (s + 1)))
         if size == 0:
             return
         yield s, size
-        left -= size
+        remaining -= size

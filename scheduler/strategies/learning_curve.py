@@ -17,31 +17,31 @@ from collections.abc import Mapping
 #: Exponents of the laws that are averaged.
 EXPONENTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 #: The fewest points that say something about the noise of a law with three parameters.
-LEAST = 4
+MIN_POINTS = 4
 
 
-def probability_above(curve: Mapping[int, float], epoch: int, bar: float) -> float | None:
-    """The probability that ``curve`` (score by epoch) is above ``bar`` at a later ``epoch``.
+def probability_above(curve: Mapping[int, float], epoch: int, threshold: float) -> float | None:
+    """The probability that ``curve`` (score by epoch) is above ``threshold`` at a later ``epoch``.
 
-    It is None if the curve has fewer than ``LEAST`` points.
+    It is None if the curve has fewer than ``MIN_POINTS`` points.
     """
-    if len(curve) < LEAST:
+    if len(curve) < MIN_POINTS:
         return None
     epochs, scores = list(curve), list(curve.values())
-    spread = max(scores) - min(scores)
+    score_range = max(scores) - min(scores)
     # Residuals below this are taken for noise; it also keeps a perfect fit from being certain.
-    floor = (1e-3 * spread) ** 2 + 1e-24
+    floor = (1e-3 * score_range) ** 2 + 1e-24
     laws = [_law(epochs, scores, c, epoch, floor) for c in EXPONENTS]
     least = min(residual for residual, _, _ in laws)
     weights: list[float] = [(residual / least) ** (-len(scores) / 2) for residual, _, _ in laws]
-    above = [0.5 * math.erfc((bar - mean) / (math.sqrt(2) * sd)) for _, mean, sd in laws]
+    above = [0.5 * math.erfc((threshold - mean) / (math.sqrt(2) * sd)) for _, mean, sd in laws]
     return sum(w * p for w, p in zip(weights, above, strict=True)) / sum(weights)
 
 
 def _law(
-    epochs: list[int], scores: list[float], c: float, at: int, floor: float
+    epochs: list[int], scores: list[float], c: float, target: int, floor: float
 ) -> tuple[float, float, float]:
-    """Mean squared residual of the law, and mean and standard deviation of the value at ``at``."""
+    """Mean squared residual of the law; mean and standard deviation of the value at ``target``."""
     n = len(scores)
     x = [-(epoch**-c) for epoch in epochs]
     mean_x, mean_y = sum(x) / n, sum(scores) / n
@@ -51,7 +51,7 @@ def _law(
     squares = sum(
         (y - mean_y - b * (each - mean_x)) ** 2 for each, y in zip(x, scores, strict=True)
     )
-    there = -(at**-c)
+    x_target = -(target**-c)
     noise = squares / (n - 2) + floor
-    variance = noise * (1 + 1 / n + (there - mean_x) ** 2 / sxx)
-    return squares / n + floor, mean_y + b * (there - mean_x), math.sqrt(variance)
+    variance = noise * (1 + 1 / n + (x_target - mean_x) ** 2 / sxx)
+    return squares / n + floor, mean_y + b * (x_target - mean_x), math.sqrt(variance)

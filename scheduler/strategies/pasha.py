@@ -55,7 +55,7 @@ class Pasha:
         """
         pull = self.asha.pull(free, ahead)
         if not (pull.group or pull.ask or self.running or self.pending or self.finalist):
-            pull = self._finale()
+            pull = self._train_finalist()
         self.pending += pull.ask
         self.running += [entry.trial for entry in pull.group]
         return pull
@@ -74,13 +74,13 @@ class Pasha:
             return ()  # the best trial's last epoch
         self.asha.reached(trial, epoch, curve)
         if epoch == opened[-1] and len(opened) < len(self.levels):
-            self._note(trial, curve)
+            self._record_noise(trial, curve)
             if not self._stable():
                 self.asha.levels = self.levels[: len(opened) + 1]
                 self.curves, self.noise = {}, []
         return ()
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """A trial that failed is in no further rung. A failed finalist is replaced."""
         self.running.remove(trial)
         if trial == self.finalist:
@@ -89,14 +89,14 @@ class Pasha:
                 scores.pop(trial, None)
         return ()
 
-    def _finale(self) -> Pull:
+    def _train_finalist(self) -> Pull:
         if len(self.asha.levels) == len(self.levels):
             return Pull()
         highest = next((scores for scores in reversed(self.asha.scores) if scores), {})
         self.finalist = next(iter(best_first(highest)), "")
         return Pull((Entry(self.finalist, self.levels[-1]),)) if self.finalist else Pull()
 
-    def _note(self, trial: str, curve: Mapping[int, float]) -> None:
+    def _record_noise(self, trial: str, curve: Mapping[int, float]) -> None:
         for other in self.curves.values():
             common = sorted(curve.keys() & other.keys())
             gaps = [curve[epoch] - other[epoch] for epoch in common]
@@ -109,7 +109,7 @@ class Pasha:
     def _stable(self) -> bool:
         top = len(self.asha.levels) - 1
         upper = best_first(self.asha.scores[top])
-        below = {trial: self.asha.scores[top - 1][trial] for trial in upper}
+        lower = {trial: self.asha.scores[top - 1][trial] for trial in upper}
         epsilon = self.noise[int(PERCENTILE * (len(self.noise) - 1))] if self.noise else 0.0
-        places = zip(upper, best_first(below), strict=True)
-        return all(abs(below[here] - below[there]) <= epsilon for here, there in places)
+        pairs = zip(upper, best_first(lower), strict=True)
+        return all(abs(lower[first] - lower[second]) <= epsilon for first, second in pairs)

@@ -7,7 +7,7 @@ in the paper (section 3): no member waits for another, and a member is compared 
 scores of the others.
 
 ``exploit`` is truncation selection (section 4.1.1): a member in the bottom ``quantile`` of the
-population takes over from one drawn uniformly from the top ``quantile``. The population is the
+population takes over from one sampled uniformly from the top ``quantile``. The population is the
 members that have ended an interval; with n of them both ends hold ``floor(quantile * n)``. Two
 conditions are added. The source must be better than the member, since among equals there is nothing
 to take over. And the source must have epochs left, since otherwise the new trial would have none.
@@ -39,7 +39,7 @@ class Pbt:
     interval: int
     #: The share of the population at either end, from 0 to 1.
     quantile: float
-    #: The seed by which sources are drawn.
+    #: The seed by which sources are sampled.
     seed: int
     #: Whether the population was asked for.
     asked: bool = False
@@ -61,7 +61,7 @@ class Pbt:
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
         """Every new trial, to the end of the first interval."""
-        return tuple(Entry(trial, self._after(0)) for trial in trials)
+        return tuple(Entry(trial, self._interval_end(0)) for trial in trials)
 
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
@@ -72,18 +72,18 @@ class Pbt:
             return ()
         source = self._source(trial)
         if source is None:
-            return (Entry(trial, self._after(epoch)),)
-        self.left(trial)
+            return (Entry(trial, self._interval_end(epoch)),)
+        self.abandoned(trial)
         begin = self.epochs[source]
-        return (Fork(trial, source, begin, self._after(begin)),)
+        return (Fork(trial, source, begin, self._interval_end(begin)),)
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """Take a member that failed out of the population."""
         self.scores.pop(trial, None)
         self.epochs.pop(trial, None)
         return ()
 
-    def _after(self, epoch: int) -> int:
+    def _interval_end(self, epoch: int) -> int:
         return min(epoch + self.interval, self.max_epochs)
 
     def _source(self, trial: str) -> str | None:
@@ -100,5 +100,5 @@ class Pbt:
         if not better:
             return None
         self.forks += 1
-        drawn = hashlib.sha256(f"{self.seed} exploit {self.forks}".encode()).digest()
-        return better[int.from_bytes(drawn[:8], "big") % len(better)]
+        digest = hashlib.sha256(f"{self.seed} exploit {self.forks}".encode()).digest()
+        return better[int.from_bytes(digest[:8], "big") % len(better)]

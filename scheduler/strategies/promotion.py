@@ -19,28 +19,31 @@ PRIOR, PAIRS = 0.6, 6
 _NORMAL = NormalDist()
 
 
-def promises_of(
+def promotion_probabilities(
     scores: Mapping[str, Mapping[int, float]], levels: Sequence[int], eta: int
 ) -> dict[str, float]:
     """The promotion probability (above 0, below 1) of each trial, from the results so far.
 
     ``scores`` are by trial and epoch; larger is better. ``levels`` are the rungs' epochs.
     """
-    found = dict.fromkeys(scores, 1.0 / eta)
+    probabilities = dict.fromkeys(scores, 1.0 / eta)
     quantile = _NORMAL.inv_cdf(1.0 - 1.0 / eta)
     for level, above in itertools.pairwise(levels):
-        here = _normal_scores(scores, level)
-        there = _normal_scores(scores, above)
-        rho = _correlation([(here[trial], there[trial]) for trial in here.keys() & there.keys()])
-        spread = (1.0 - rho * rho) ** 0.5
-        found |= {trial: _NORMAL.cdf((rho * z - quantile) / spread) for trial, z in here.items()}
-    return found
+        lower = _normal_scores(scores, level)
+        upper = _normal_scores(scores, above)
+        rho = _correlation([(lower[trial], upper[trial]) for trial in lower.keys() & upper.keys()])
+        residual = (1.0 - rho * rho) ** 0.5
+        probabilities |= {
+            trial: _NORMAL.cdf((rho * z - quantile) / residual) for trial, z in lower.items()
+        }
+    return probabilities
 
 
 def _normal_scores(scores: Mapping[str, Mapping[int, float]], level: int) -> dict[str, float]:
     ranking = sorted((curve[level], trial) for trial, curve in scores.items() if level in curve)
     return {
-        trial: _NORMAL.inv_cdf((at + 0.5) / len(ranking)) for at, (_, trial) in enumerate(ranking)
+        trial: _NORMAL.inv_cdf((rank + 0.5) / len(ranking))
+        for rank, (_, trial) in enumerate(ranking)
     }
 
 

@@ -46,8 +46,8 @@ class Stopping:
     def pull(self, free: int, ahead: int) -> Pull:
         """As many new configurations as there are free slots.
 
-        It asks for no more, since trials that wait in line go before a trial between two looks, and
-        a rule needs some trials that were trained to the end.
+        It asks for no more, since trials that wait in the queue go before a trial between two
+        looks, and a rule needs some trials that were trained to the end.
         """
         ask = min(free, self.n_trials - self.asked)
         self.asked += ask
@@ -70,7 +70,7 @@ class Stopping:
             return ()
         return (Entry(trial, min(epoch + self.every, self.max_epochs)),)
 
-    def left(self, trial: str) -> TrialGroup:
+    def abandoned(self, trial: str) -> TrialGroup:
         """Nothing follows."""
         return ()
 
@@ -79,5 +79,5 @@ class Stopping:
             return bool(others) and max(curve.values()) < median(others.values())
         if self.best is None:
             return False
-        chance = probability_above(curve, self.max_epochs, self.best)
-        return chance is not None and chance < self.risk
+        probability = probability_above(curve, self.max_epochs, self.best)
+        return probability is not None and probability < self.risk

@@ -17,7 +17,7 @@ from __future__ import annotations
 from math import prod
 from typing import cast
 
-from ...profiling.knobs.knobs import Spot, arms, choices
+from ...profiling.knobs.knobs import SlotClass, knob_values, system_configs
 from ...profiling.knobs.racing import Race
 from ...profiling.similarity.history import machine_class
 from ..model.decisions import AskConfigs, Member, Remember
@@ -25,7 +25,7 @@ from ..model.events import ConfigsProposed
 from ..model.study import StudySpec
 from ..model.trial import Trial, TrialState
 from ..state.core import Core, Refused
-from ..state.workloads import Tuned, workload_of
+from ..state.workloads import WorkloadTuning, workload_of
 
 #: How many times a model is asked for configurations, for each race of a workload.
 PROPOSALS = 3
@@ -41,54 +41,63 @@ class Probing:
         self._core = core
         self._state = core.state
 
-    def tuned(self, spec: StudySpec, trial: Trial, spot: Spot) -> tuple[str, Tuned]:
-        slot = f"{spot.kind}{spot.cores}{'' if spot.alone else ' of more'}"
+    def workload(
+        self, spec: StudySpec, trial: Trial, slot_class: SlotClass
+    ) -> tuple[str, WorkloadTuning]:
+        slot = f"{slot_class.kind}{slot_class.cores}{'' if slot_class.alone else ' of more'}"
         key = f"{workload_of(spec, trial)}/{slot}"
         known = self._state.tuned
-        found = known.pop(key, None)
+        existing = known.pop(key, None)
         kinds = _kinds(spec)
-        tuned = found or Tuned(
-            kinds, choices(spot, kinds, spec.knobs), Race(spec.probing), Race(spec.probing)
+        workload = existing or WorkloadTuning(
+            kinds,
+            knob_values(slot_class, kinds, spec.knobs),
+            Race(spec.probing),
+            Race(spec.probing),
         )
-        known[key] = tuned
+        known[key] = workload
         if len(known) > WORKLOADS_KEPT:
             known.pop(next(iter(known)))
-        return key, tuned
+        return key, workload
 
-    def spot(self, member: Member) -> Spot:
+    def slot_class(self, member: Member) -> SlotClass:
         device = self._state.devices[member.device].device
         cores = max(1, len(device.cores) // device.slots)
-        return Spot(device.kind, cores, device.slots == 1)
+        return SlotClass(device.kind, cores, device.slots == 1)
 
     def machine(self, trial: Trial) -> str:
         return machine_class(self._state.devices[trial.members[0].device].device)
 
-    def busy(self, tuned: Tuned) -> bool:
+    def busy(self, workload: WorkloadTuning) -> bool:
         """Whether a trial is measuring for this workload now."""
-        trial = self._state.trials.get(tuned.probing)
+        trial = self._state.trials.get(workload.probing)
         if trial is None or trial.state is not TrialState.RUNNING:
-            tuned.probing = ""
-        return bool(tuned.probing)
+            workload.probing = ""
+        return bool(workload.probing)
 
-    def enter_arms(self, key: str, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
+    def enter_configs(
+        self, key: str, workload: WorkloadTuning, spec: StudySpec, slot_class: SlotClass
+    ) -> None:
         """Enter what the study tries by itself: nothing if it only reuses earlier results."""
         if spec.system != "tune":
             return
         if spec.probing == "bayesian":
-            self._seek(key, tuned, spec, spot)
-        elif not (tuned.exact.arms or tuned.others.arms):
+            self._ask_for_configs(key, workload, spec, slot_class)
+        elif not (workload.exact.arms or workload.others.arms):
             if spec.probing == "grid":
-                tuned.enter(arms(spot, tuned.kinds, spec.knobs))
+                workload.enter(system_configs(slot_class, workload.kinds, spec.knobs))
                 return
-            tuned.exact.enter(arms(spot, ("exact",), spec.knobs))
-            tuned.others.enter(arms(spot, tuned.kinds[1:], spec.knobs))
+            workload.exact.enter(system_configs(slot_class, ("exact",), spec.knobs))
+            workload.others.enter(system_configs(slot_class, workload.kinds[1:], spec.knobs))
 
-    def _seek(self, key: str, tuned: Tuned, spec: StudySpec, spot: Spot) -> None:
+    def _ask_for_configs(
+        self, key: str, workload: WorkloadTuning, spec: StudySpec, slot_class: SlotClass
+    ) -> None:
         """Ask for more configurations for the races that are decided."""
-        if tuned.sought:
+        if workload.sought:
             return
-        for race, kinds in zip(tuned.races, (("exact",), tuned.kinds[1:]), strict=True):
-            known = choices(spot, kinds, spec.knobs)
+        for race, kinds in zip(workload.races, (("exact",), workload.kinds[1:]), strict=True):
+            known = knob_values(slot_class, kinds, spec.knobs)
             if not known or race.proposals >= PROPOSALS or (race.arms and not race.over):
                 continue
             race.proposals += 1
@@ -103,71 +112,79 @@ class Probing:
                 ),
                 index=race.proposals,
             )
-            tuned.sought += (cast(AskConfigs, self._core.out[-1]),)
+            workload.sought += (cast(AskConfigs, self._core.out[-1]),)
 
     def on_configs_proposed(self, event: ConfigsProposed) -> None:
-        tuned = self._state.tuned.get(event.workload)
-        left = () if tuned is None else tuple(ask for ask in tuned.sought if ask.id != event.cause)
-        if tuned is None or left == tuned.sought:
+        workload = self._state.tuned.get(event.workload)
+        remaining = (
+            ()
+            if workload is None
+            else tuple(ask for ask in workload.sought if ask.id != event.cause)
+        )
+        if workload is None or remaining == workload.sought:
             raise Refused(f"no configurations were sought for workload {event.workload}")
-        tuned.sought = left
-        tuned.enter(event.configs)
+        workload.sought = remaining
+        workload.enter(event.configs)
 
-    def by_epoch(self, spec: StudySpec, trial: Trial, spot: Spot, width: int) -> bool:
+    def probes_by_epoch(
+        self, spec: StudySpec, trial: Trial, slot_class: SlotClass, width: int
+    ) -> bool:
         """Whether its next epoch is measured as a whole. If so, ``trial.system`` is set to what is
         tried.
 
         One trial at a time measures, for its whole life, since it is compared with its own first
         epoch.
         """
-        key, tuned = self.tuned(spec, trial, spot)
+        key, workload = self.workload(spec, trial, slot_class)
         if width > 1:
             return False
-        if trial.epoch == trial.begin and not self.busy(tuned):
-            self.enter_arms(key, tuned, spec, spot)
-            tuned.probing, tuned.usual = "" if tuned.over else trial.id, 0.0
-        if tuned.probing != trial.id or tuned.over:
+        if trial.epoch == trial.begin and not self.busy(workload):
+            self.enter_configs(key, workload, spec, slot_class)
+            workload.probing, workload.usual = "" if workload.over else trial.id, 0.0
+        if workload.probing != trial.id or workload.over:
             return False
-        left = [c for race in tuned.races if not race.over for c in race.open()]
-        trial.system = left[0] if tuned.usual else ()
+        remaining = [c for race in workload.races if not race.over for c in race.open()]
+        trial.system = remaining[0] if workload.usual else ()
         return True
 
-    def saw_epoch(self, spec: StudySpec, trial: Trial, tuned: Tuned, seconds: float) -> None:
+    def observe_epoch(
+        self, spec: StudySpec, trial: Trial, workload: WorkloadTuning, seconds: float
+    ) -> None:
         """Take in an epoch that was measured as a whole."""
         if not trial.system:
-            tuned.usual = seconds
+            workload.usual = seconds
             return
-        race = tuned.race_of(trial.system)
-        race.saw(trial.system, seconds / tuned.usual)
+        race = workload.race_of(trial.system)
+        race.observe(trial.system, seconds / workload.usual)
         race.judge()
-        if tuned.over:
-            tuned.probing = ""
-            self.tell(spec, trial, tuned)
+        if workload.over:
+            workload.probing = ""
+            self.remember(spec, trial, workload)
 
-    def tell(self, spec: StudySpec, trial: Trial, tuned: Tuned) -> None:
+    def remember(self, spec: StudySpec, trial: Trial, workload: WorkloadTuning) -> None:
         """Write a winner into the history, or that there is none, once. The history covers speed
         only.
         """
-        if spec.energy_weight or not tuned.over or not tuned.profile:
+        if spec.energy_weight or not workload.over or not workload.profile:
             return
-        if tuned.remembered == tuned.chosen:
+        if workload.remembered == workload.chosen:
             return
-        tuned.remembered = tuned.chosen
-        everyone = [arm for race in tuned.races for arm in race.arms]
+        workload.remembered = workload.chosen
+        arms = [arm for race in workload.races for arm in race.arms]
         speedup = prod(
-            arm.speedup for race in tuned.races for arm in race.arms if arm.config == race.chosen
+            arm.speedup for race in workload.races for arm in race.arms if arm.config == race.chosen
         )
-        key, _ = self.tuned(spec, trial, self.spot(trial.members[0]))
+        key, _ = self.workload(spec, trial, self.slot_class(trial.members[0]))
         self._core.decide(
             Remember,
             study=spec.id,
             workload=key,
             machine=self.machine(trial),
-            profile=tuned.profile,
-            config=tuned.chosen,
+            profile=workload.profile,
+            config=workload.chosen,
             speedup=speedup,
-            windows=sum(arm.n for arm in everyone),
-            infeasible=tuple(arm.config for arm in everyone if arm.infeasible),
+            windows=sum(arm.n for arm in arms),
+            infeasible=tuple(arm.config for arm in arms if arm.infeasible),
         )
 
 

@@ -32,7 +32,7 @@ from ..model.study import StudySpec
 from ..model.trial import Trial
 from ..state.core import Core, Refused
 from ..state.state import StudyState
-from ..state.workloads import Tuned
+from ..state.workloads import WorkloadTuning
 from .probing import Probing
 
 #: The part of a workload's seconds of training, known and expected, that may go to windows whose
@@ -40,24 +40,24 @@ from .probing import Probing
 PROBE_SHARE = 0.02
 
 #: A probe is not begun with less time than this (seconds).
-PROBE_LEAST = 0.02
+MIN_PROBE_SECONDS = 0.02
 
 #: The same if joules count: a window then takes 0.2 s, and three make a comparison.
-PROBE_LEAST_JOULES = 0.6
+MIN_PROBE_SECONDS_JOULES = 0.6
 
 #: After so many probes in a row without a result, none is sent until twice the time is allowed: the
 #: code cannot be measured, or not in so few steps.
-SILENT = 3
+MAX_SILENT_PROBES = 3
 
 #: How many epochs of a workload are profiled, each of another trial. How far they are apart tells
 #: which profiles are similar (``profiling.similarity.service``).
-PROFILES = 2
+MAX_PROFILES = 2
 
 #: How many trials begin under a winner before one measures it again.
-RECHECK = 25
+RECHECK_INTERVAL = 25
 
 #: Kinds of failure that a system configuration may cause.
-BLAMED = frozenset({"exception", "memory", "died", "system", "timeout"})
+BLAMABLE_FAILURES = frozenset({"exception", "memory", "died", "system", "timeout"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class SegmentTuning:
     whole: bool = False
 
 
-_PLAIN = SegmentTuning()
+_NO_TUNING = SegmentTuning()
 
 
 class Tuning:
@@ -87,47 +87,60 @@ class Tuning:
         self._state = core.state
         self._probing = probing
 
-    def orders(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> SegmentTuning:
+    def next_segment(
+        self, study: StudyState, trial: Trial, members: tuple[Member, ...]
+    ) -> SegmentTuning:
         """How the next segment of ``trial`` on ``members`` is sent."""
         spec = study.spec
-        if not _tunes(spec):
-            return _PLAIN
-        spot = self._probing.spot(members[0])
-        key, tuned = self._probing.tuned(spec, trial, spot)
+        if not _is_tuned(spec):
+            return _NO_TUNING
+        slot_class = self._probing.slot_class(members[0])
+        key, workload = self._probing.workload(spec, trial, slot_class)
         if trial.suspect:
             trial.system = trial.trained_with
             return SegmentTuning(trial.system)
-        fresh = not trial.signature
-        if fresh and trial.epoch == trial.begin:
-            trial.system = tuned.chosen
-            tuned.begun += 1
+        untrained = not trial.signature
+        if untrained and trial.epoch == trial.begin:
+            trial.system = workload.chosen
+            workload.begun += 1
         elif spec.exactness == "statistical":
-            trial.system = tuned.chosen
+            trial.system = workload.chosen
         else:
             kept = part(trial.system, "rounding", "numerics")
-            trial.system = merged(tuned.exact.chosen, kept)
-        whole = spec.probing == "grid" and self._probing.by_epoch(spec, trial, spot, len(members))
-        profile = tuned.profiled < PROFILES and fresh and not trial.system and len(members) == 1
+            trial.system = merged(workload.exact.chosen, kept)
+        whole = spec.probing == "grid" and self._probing.probes_by_epoch(
+            spec, trial, slot_class, len(members)
+        )
+        profile = (
+            workload.profiled < MAX_PROFILES
+            and untrained
+            and not trial.system
+            and len(members) == 1
+        )
         if spec.probing == "grid":
             return SegmentTuning(trial.system, profile=profile, whole=whole)
-        if not fresh or len(members) > 1 or self._probing.busy(tuned):
+        if not untrained or len(members) > 1 or self._probing.busy(workload):
             return SegmentTuning(trial.system, profile=profile)
-        self._probing.enter_arms(key, tuned, spec, spot)
-        probe = tuple(c for race in tuned.races if not race.over for c in race.open())
-        if tuned.over and tuned.begun > RECHECK:
-            probe = tuple(race.chosen for race in tuned.races if race.chosen)
-        seconds = self._probe_seconds(tuned, study, trial)
-        least = PROBE_LEAST_JOULES if spec.energy_weight else PROBE_LEAST
-        heard = tuned.silent < SILENT or seconds >= 2 * tuned.granted
-        if probe and heard and seconds >= least:
-            tuned.probing, tuned.granted = trial.id, seconds
+        self._probing.enter_configs(key, workload, spec, slot_class)
+        probe = tuple(c for race in workload.races if not race.over for c in race.open())
+        if workload.over and workload.begun > RECHECK_INTERVAL:
+            probe = tuple(race.chosen for race in workload.races if race.chosen)
+        seconds = self._probe_budget(workload, study, trial)
+        minimum = MIN_PROBE_SECONDS_JOULES if spec.energy_weight else MIN_PROBE_SECONDS
+        responsive = workload.silent < MAX_SILENT_PROBES or seconds >= 2 * workload.granted
+        if probe and responsive and seconds >= minimum:
+            workload.probing, workload.granted = trial.id, seconds
             # Windows are compared with the default, so the trial that measures begins with it.
-            tried = [tuned.race_of(config) for config in probe]
-            still = [race for race in tuned.races if not any(race is each for each in tried)]
-            trial.system = merged(*(race.chosen for race in still))
-            each = self._state.epoch_seconds(trial)
-            assert each  # otherwise ``seconds`` is 0
-            return SegmentTuning(trial.system, probe, seconds / each, profile)
+            probed = [workload.race_of(config) for config in probe]
+            settled = [
+                race
+                for race in workload.races
+                if not any(race is epoch_seconds for epoch_seconds in probed)
+            ]
+            trial.system = merged(*(race.chosen for race in settled))
+            epoch_seconds = self._state.epoch_seconds(trial)
+            assert epoch_seconds  # otherwise ``seconds`` is 0
+            return SegmentTuning(trial.system, probe, seconds / epoch_seconds, profile)
         return SegmentTuning(trial.system, profile=profile)
 
     def on_windows_measured(self, event: WindowsMeasured) -> None:
@@ -136,32 +149,36 @@ class Tuning:
         if not event.windows and not event.failed:
             raise Refused("no window was measured")
         study = self._state.studies[trial.study]
-        _, tuned = self._probing.tuned(study.spec, trial, self._probing.spot(trial.members[0]))
-        found = [(w.config, worth) for w in event.windows if (worth := _worth(study.spec, w))]
-        tuned.probing, tuned.silent = "", 0 if found or event.failed else tuned.silent + 1
-        tuned.spent += sum(window.wasted for window in event.windows)
-        if tuned.over and self._has_had_its_day(tuned, found):
-            tuned.exact, tuned.others = Race(study.spec.probing), Race(study.spec.probing)
-            tuned.remembered = None
+        _, workload = self._probing.workload(
+            study.spec, trial, self._probing.slot_class(trial.members[0])
+        )
+        found = [(w.config, cost) for w in event.windows if (cost := _relative_cost(study.spec, w))]
+        workload.probing, workload.silent = "", 0 if found or event.failed else workload.silent + 1
+        workload.spent += sum(window.wasted for window in event.windows)
+        if workload.over and self._winner_regressed(workload, found):
+            workload.exact, workload.others = Race(study.spec.probing), Race(study.spec.probing)
+            workload.remembered = None
             return
-        for config, worth in found:
-            tuned.race_of(config).saw(config, worth)
-        for config, why in event.failed:
-            tuned.race_of(config).fails(config, why)
-        for race in tuned.races:
+        for config, cost in found:
+            workload.race_of(config).observe(config, cost)
+        for config, reason in event.failed:
+            workload.race_of(config).mark_infeasible(config, reason)
+        for race in workload.races:
             if race.arms:
                 race.judge()
-        self._probing.tell(study.spec, trial, tuned)
+        self._probing.remember(study.spec, trial, workload)
 
     def on_profiled(self, event: Profiled) -> None:
         trial = self._core.trial(event.trial)
         self._core.check_fence(trial, event.fence)
         study = self._state.studies[trial.study]
-        key, tuned = self._probing.tuned(study.spec, trial, self._probing.spot(trial.members[0]))
-        if tuned.profiled >= PROFILES or trial.system:
+        key, workload = self._probing.workload(
+            study.spec, trial, self._probing.slot_class(trial.members[0])
+        )
+        if workload.profiled >= MAX_PROFILES or trial.system:
             return
         machine = self._probing.machine(trial)
-        tuned.profiled += 1
+        workload.profiled += 1
         self._core.decide(
             Remember,
             study=study.spec.id,
@@ -172,81 +189,88 @@ class Tuning:
             speedup=1.0,
             windows=1,
         )
-        if tuned.profiled == 1:
-            tuned.profile = event.values
+        if workload.profiled == 1:
+            workload.profile = event.values
             self._core.decide(Consult, workload=key, machine=machine, profile=event.values)
-            tuned.asked = cast(Consult, self._core.out[-1])
+            workload.asked = cast(Consult, self._core.out[-1])
 
     def on_advised(self, event: Advised) -> None:
-        tuned = self._state.tuned.get(event.workload)
-        if tuned is None or tuned.asked is None or tuned.asked.id != event.cause:
+        workload = self._state.tuned.get(event.workload)
+        if workload is None or workload.asked is None or workload.asked.id != event.cause:
             raise Refused(f"nothing was asked of the history for workload {event.workload}")
-        tuned.asked, tuned.advice = None, event.why
-        tuned.enter([event.config])
+        workload.asked, workload.advice = None, event.why
+        workload.enter([event.config])
 
-    def unfit(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
+    def suspects_config(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Whether the trial failed under a configuration that it was not trained with before.
 
-        If so, it is sent again without that configuration. ``_convict`` decides on the cause later.
+        If so, it is sent again without that configuration. ``_confirm_suspect`` decides on the
+        cause later.
         """
         if trial.suspect:
             trial.suspect = ()  # it fails without it, too: its own failure
             return False
         known = set(trial.trained_with)
         config = event.trying or tuple(pair for pair in trial.system if pair not in known)
-        if not config or event.kind not in BLAMED:
+        if not config or event.kind not in BLAMABLE_FAILURES:
             return False
         trial.suspect, trial.suspicion = config, f"{event.kind}: {event.message}"
         trial.failures -= 1
         return True
 
-    def _convict(self, study: StudyState, trial: Trial, tuned: Tuned) -> None:
+    def _confirm_suspect(self, study: StudyState, trial: Trial, workload: WorkloadTuning) -> None:
         """Mark as infeasible what the trial failed with: an epoch has now ended without it."""
         config, trial.suspect = trial.suspect, ()
-        if tuned.race_of(config).has(config):
-            tuned.race_of(config).fails(config, trial.suspicion)
+        if workload.race_of(config).has(config):
+            workload.race_of(config).mark_infeasible(config, trial.suspicion)
         else:
-            for race, kinds in zip(tuned.races, (("exact",), tuned.kinds[1:]), strict=True):
+            for race, kinds in zip(workload.races, (("exact",), workload.kinds[1:]), strict=True):
                 if part(config, *kinds):
-                    race.fails(part(config, *kinds), trial.suspicion)
-        self._probing.tell(study.spec, trial, tuned)
+                    race.mark_infeasible(part(config, *kinds), trial.suspicion)
+        self._probing.remember(study.spec, trial, workload)
 
-    def saw_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
-        if not _tunes(study.spec):
+    def observe_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
+        if not _is_tuned(study.spec):
             return
-        _, tuned = self._probing.tuned(study.spec, trial, self._probing.spot(trial.members[0]))
-        tuned.trained += seconds
+        _, workload = self._probing.workload(
+            study.spec, trial, self._probing.slot_class(trial.members[0])
+        )
+        workload.trained += seconds
         if trial.suspect:
-            self._convict(study, trial, tuned)
-            if study.spec.probing != "grid" and tuned.probing == trial.id:
-                tuned.probing = ""
-        elif tuned.probing == trial.id and study.spec.probing == "grid":
-            self._probing.saw_epoch(study.spec, trial, tuned, seconds)
-        elif tuned.probing == trial.id:
+            self._confirm_suspect(study, trial, workload)
+            if study.spec.probing != "grid" and workload.probing == trial.id:
+                workload.probing = ""
+        elif workload.probing == trial.id and study.spec.probing == "grid":
+            self._probing.observe_epoch(study.spec, trial, workload, seconds)
+        elif workload.probing == trial.id:
             # Its first epoch has ended. Measurements arrive before that or not at all.
-            tuned.probing = ""
-            tuned.silent += 1
+            workload.probing = ""
+            workload.silent += 1
 
-    def _probe_seconds(self, tuned: Tuned, study: StudyState, trial: Trial) -> float:
+    def _probe_budget(self, workload: WorkloadTuning, study: StudyState, trial: Trial) -> float:
         """How many seconds of training may be thrown away for a probe now."""
         spec = study.spec
-        each = self._state.epoch_seconds(trial)
-        if each is None:
+        epoch_seconds = self._state.epoch_seconds(trial)
+        if epoch_seconds is None:
             return 0.0
-        ahead = sum(t.target - t.epoch for t in self._core.trials_of(study) if t.target > t.epoch)
-        first = spec.strategy.max_epochs if spec.strategy.name == "full" else None
-        unborn = max(0, spec.n_trials - len(study.trials))
-        ahead += unborn * (first or spec.strategy.min_epochs)
-        return PROBE_SHARE * (tuned.trained + each * ahead) - tuned.spent
+        epochs_ahead = sum(
+            t.target - t.epoch for t in self._core.trials_of(study) if t.target > t.epoch
+        )
+        full_epochs = spec.strategy.max_epochs if spec.strategy.name == "full" else None
+        unproposed = max(0, spec.n_trials - len(study.trials))
+        epochs_ahead += unproposed * (full_epochs or spec.strategy.min_epochs)
+        return PROBE_SHARE * (workload.trained + epoch_seconds * epochs_ahead) - workload.spent
 
-    def _has_had_its_day(self, tuned: Tuned, found: Sequence[tuple[SystemConfig, float]]) -> bool:
+    def _winner_regressed(
+        self, workload: WorkloadTuning, found: Sequence[tuple[SystemConfig, float]]
+    ) -> bool:
         """Whether a winner is worse than the default in every new window."""
-        tuned.begun = 0
-        own = [worth for config, worth in found if config == tuned.race_of(config).chosen]
+        workload.begun = 0
+        own = [cost for config, cost in found if config == workload.race_of(config).chosen]
         return bool(own) and min(own) > 1
 
 
-def _worth(spec: StudySpec, window: Window) -> float | None:
+def _relative_cost(spec: StudySpec, window: Window) -> float | None:
     """Time^(1 - w) * joules^w of a step over the default's; None if its joules are not known."""
     if not spec.energy_weight:
         return window.ratio
@@ -256,5 +280,5 @@ def _worth(spec: StudySpec, window: Window) -> float | None:
     return cast(float, window.ratio ** (1 - weight) * window.joules**weight)
 
 
-def _tunes(spec: StudySpec) -> bool:
+def _is_tuned(spec: StudySpec) -> bool:
     return spec.system != "off" and spec.contract == "torch"

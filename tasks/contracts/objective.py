@@ -145,7 +145,7 @@ class RunningObjective(Function):
             kind = named(type(returned))
             raise TrialFailed(
                 "exception",
-                f"the objective must return {wanted}, not {worded(returned, most=200)} ({kind})",
+                f"the objective must return {wanted}, not {worded(returned, limit=200)} ({kind})",
             )
         return [_finite(value, "returned") for value in values]
 
@@ -237,7 +237,7 @@ class ObjectiveTrial(optuna.trial.BaseTrial):
         try:
             value, step, _ = float(value), int(step), float(step)
         except (TypeError, ValueError, OverflowError):
-            given = f"report({worded(value, most=200)}, {worded(step, most=200)})"
+            given = f"report({worded(value, limit=200)}, {worded(step, limit=200)})"
             raise TypeError(f"{given} needs a number and a step that a float can hold") from None
         if step < 0:
             raise ValueError(f"report(): step {step} is negative")

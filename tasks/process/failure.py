@@ -10,7 +10,7 @@ from errno import ENOMEM
 from pathlib import Path
 
 from ...profiling.base.errors import BackendError, TrialFailed
-from ...profiling.base.extras import advice
+from ...profiling.base.extras import import_hint
 from ...profiling.base.wording import named, worded
 
 
@@ -68,7 +68,7 @@ def failure_of(error: BaseException, kind: str = "exception") -> TrialFailed:
             kind, message = "exit", f"the training code called sys.exit({worded(error.code)})"
         elif _out_of_memory(error, text):
             kind = "memory"
-        message += advice(error)
+        message += import_hint(error)
     return TrialFailed(kind, message, user_traceback(error))
 
 

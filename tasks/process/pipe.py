@@ -257,7 +257,7 @@ def _line(message: dict[str, Any]) -> bytes:
     except (TypeError, ValueError, RecursionError):
         where, value, why = next(_unsayable(message, ""))
         raise TrialFailed(
-            "exception", f"{where} = {worded(value, most=200)} cannot be told to the worker: {why}"
+            "exception", f"{where} = {worded(value, limit=200)} cannot be told to the worker: {why}"
         ) from None
     if len(line) > LONGEST:
         sizes = {name: len(dumps(value)) for name, value in message.items()}

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from ...profiling.counters.capabilities import open_sources
 from ...profiling.counters.gpu import GpuSource
-from ...profiling.counters.rates import Reading, most, reading
+from ...profiling.counters.rates import Reading, max_rates, reading
 from ...profiling.counters.source import Source
 from ...profiling.counters.windows import CounterWindow, Sample
 
@@ -43,7 +43,7 @@ class Profiler:
     ) -> None:
         self._sources = sources
         self._clock = clock
-        self._most = most(cores or os.cpu_count() or 1)
+        self._most = max_rates(cores or os.cpu_count() or 1)
         self._lock = threading.Lock()
         self._window = CounterWindow(self._sample(), self._most)
         self._stopped = threading.Event()

@@ -12,7 +12,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
 from penstock.profiling.base.errors import UsageError
-from penstock.profiling.similarity.history import PER_WORKLOAD, HistoryEntry
+from penstock.profiling.similarity.history import MAX_PER_WORKLOAD, HistoryEntry
 
 ENTRY = HistoryEntry(
     workload="w",
@@ -51,7 +51,7 @@ def test_a_flood_of_one_workload_keeps_its_share_and_others_theirs(ledger):
         flood = [replace(ENTRY, at=float(start + i)) for i in range(50)]
         ledger.commit(Batch(history=flood))
     found = ledger.history()
-    assert len(found) == PER_WORKLOAD + 2
+    assert len(found) == MAX_PER_WORKLOAD + 2
     assert flood[-1] in found
 
 

@@ -13,7 +13,7 @@ from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import EpochReported, StudySubmitted
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.registry import POLICIES
-from penstock.scheduler.resources.slots import are_kept_for, places
+from penstock.scheduler.resources.slots import devices_are_reserved_for, free_slots
 from penstock.scheduler.strategies.base import STRATEGIES
 
 WIDTHS = (1, 2, 4)
@@ -104,13 +104,13 @@ def test_a_study_ends_without_a_device_idle_beside_ready_work(
         state = again.state
         if isinstance(event, StudySubmitted) or state.shuffle or not state.ready:
             continue
-        free = len(places(state))
+        free = len(free_slots(state))
         # One whose course has begun wide waits for as many devices as its course says.
         least = min(
             state.courses[name].narrow if name in state.courses else 1 for name in state.ready
         )
         first = state.trials[state.ready[0]]
-        if free and are_kept_for(state, first):
+        if free and devices_are_reserved_for(state, first):
             assert free < state.courses[first.id].narrow
             kept += free * (following.at - event.at)
         elif free >= least:

@@ -22,7 +22,7 @@ from penstock.app.runner.runner import Runner
 from penstock.app.views.plan import plan_view
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.engine.planning import ASIDE
+from penstock.scheduler.engine.planning import POLICY_BACKOFF
 from penstock.scheduler.model.events import Planned, PolicyChosen, PolicyFailed
 from penstock.scheduler.model.snapshot import Candidate, Snapshot
 from penstock.scheduler.model.study import StrategySpec
@@ -162,7 +162,7 @@ def test_a_study_goes_on_under_a_bad_policy_and_the_plan_says_so(name, words):
     check = [event for event in events if isinstance(event, Planned | PolicyFailed)]
     waits = [b.at - a.at for a, b in itertools.pairwise(check)]
     assert check
-    assert all(wait >= ASIDE for wait in waits), "it was asked again at once"
+    assert all(wait >= POLICY_BACKOFF for wait in waits), "it was asked again at once"
     assert words in shown["trouble"]
     console = Console(file=io.StringIO(), width=200)
     console.print(plan_view(json.loads(json.dumps(shown))))

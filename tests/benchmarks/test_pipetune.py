@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 
 import pytest
-from penstock.profiling.knobs.knobs import words
+from penstock.profiling.knobs.knobs import config_text
 
 replay = importlib.import_module("benchmarks._pipetune_replay")
 pipetune = importlib.import_module("benchmarks.pipetune")
-SECONDS = dict(zip(map(words, replay.ALL), (1.0, 1.2, 0.8, 0.9), strict=True))
+SECONDS = dict(zip(map(config_text, replay.ALL), (1.0, 1.2, 0.8, 0.9), strict=True))
 
 
 def measured(number, factors=(1.0, 1.0, 1.0, 1.0), beside=1.1, steps=10):

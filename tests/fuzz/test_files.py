@@ -30,7 +30,7 @@ from penstock.app.spec.space import (
 from penstock.app.study.handle import StudyHandle
 from penstock.app.study.study_file import run_study_file
 from penstock.profiling.base.errors import PenstockError, UsageError
-from penstock.profiling.devices.discovery import Gpu, Machine, find
+from penstock.profiling.devices.discovery import Gpu, Machine, find_devices
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.scheduler.engine.engine import Engine
 from study_ledger import make_study, study_spec
@@ -228,7 +228,7 @@ MACHINE = Machine("a", tuple(range(8)), 1 << 34, (Gpu("GPU-1234-5", "A", 1 << 30
 def test_devices_are_there_or_refused(spec):
     with in_time():
         try:
-            found = find(spec, MACHINE)
+            found = find_devices(spec, MACHINE)
         except UsageError:
             return
     assert found

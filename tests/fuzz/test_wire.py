@@ -15,7 +15,7 @@ from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.scheduler.engine.engine import Refused
 from penstock.scheduler.model.events import StudyImported
-from penstock.scheduler.model.finished import PastTrial
+from penstock.scheduler.model.finished import FinishedTrial
 from penstock.scheduler.model.study import StrategySpec, StudyRecord
 from penstock.scheduler.model.trial import TrialState
 from penstock.tasks.process.identity import Identity
@@ -70,7 +70,7 @@ IMPORT = StudyImported(
     at=9.0,
     record=StudyRecord(spec(id="i-1", name="i", contract="ask"), "complete", 1.0, 2.0),
     trials=(
-        PastTrial(
+        FinishedTrial(
             number=0, state=TrialState.COMPLETED, params=(), epoch=0, target=1, value=1.0,
             members=(), created_at=1.0, finished_at=2.0, failure=None, drawn=(), further=(),
             constraints=(), epochs=(), durables=(), origin=None,

@@ -191,8 +191,9 @@ def test_a_trainer_in_a_real_control_group_takes_a_part_of_that():
         code = (
             "import os, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(str(os.getpid()));"
             "from penstock.tasks.trainer.warm import warm_capacity; print(warm_capacity());"
-            "from penstock.profiling.devices.discovery import look;"
-            "from penstock.profiling.devices.nvml import NoNvml; print(look(NoNvml('none')).memory)"
+            "from penstock.profiling.devices.discovery import discover;"
+            "from penstock.profiling.devices.nvml import NoNvml;"
+            "print(discover(NoNvml('none')).memory)"
         )
         command = [sys.executable, "-P", "-c", code, str(group / "cgroup.procs")]
         hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}

@@ -6,14 +6,14 @@ import math
 from random import Random
 
 import pytest
-from penstock.profiling.costs.table import MOVED, CostTable
+from penstock.profiling.costs.table import CHANGE_FACTOR, CostTable
 
 
 def taught(*epochs):
     """A table that saw (trial, width, seconds)."""
     costs = CostTable()
     for trial, width, seconds in epochs:
-        costs.saw_epoch("s", trial, seconds, width)
+        costs.observe_epoch("s", trial, seconds, width)
     return costs
 
 
@@ -27,8 +27,8 @@ def test_nothing_is_expected_of_a_study_without_a_measured_epoch():
 
 def test_an_epoch_that_took_no_time_does_no_harm():
     costs = CostTable()
-    assert costs.saw_epoch("s", "t", 0.0, 1)
-    costs.saw_epoch("s", "t", 0.0, 1)
+    assert costs.observe_epoch("s", "t", 0.0, 1)
+    costs.observe_epoch("s", "t", 0.0, 1)
     level, shape, _, _ = costs.expected("s", "t", 2)
     assert level > 0
     assert all(factor > 0 for _, factor in shape)
@@ -57,14 +57,14 @@ def test_hope_and_caution_are_one_where_a_trial_was_measured_and_apart_elsewhere
         _, shape, _, hope = costs.expected("s", "a", 5)
         same = {w for (w, slow), (_, fast) in zip(shape, hope, strict=True) if slow == fast}
         assert same == {1, *known}
-        costs.saw_epoch("s", "a", 3.0, 4)
+        costs.observe_epoch("s", "a", 3.0, 4)
 
 
 def test_the_curve_of_a_trial_that_scales_badly_is_its_own():
     """Ten trials twice as fast on two devices, one that is not: each is expected as it is."""
     costs = taught(*[(f"t{k}", width, 8.0 / width) for k in range(10) for width in (1, 2)])
     for width, seconds in ((1, 8.0), (2, 7.8)):
-        costs.saw_epoch("s", "bad", seconds, width)
+        costs.observe_epoch("s", "bad", seconds, width)
     bad, good = (dict(costs.expected("s", name, 4).shape) for name in ("bad", "t3"))
     assert bad[2] == pytest.approx(7.8 / 8)
     assert good[2] == pytest.approx(1 / 2)
@@ -75,7 +75,7 @@ def test_what_a_study_was_seen_to_gain_is_expected_of_a_trial_that_ran_at_one_wi
     scaling = taught(*[(f"t{k}", width, 8.0 / width) for k in range(5) for width in (1, 2, 4)])
     stuck = taught(*[(f"t{k}", width, 8.0) for k in range(5) for width in (1, 2, 4)])
     for costs in (scaling, stuck):
-        costs.saw_epoch("s", "one", 20.0, 2)
+        costs.observe_epoch("s", "one", 20.0, 2)
     assert dict(scaling.expected("s", "one", 4).shape)[4] < 0.35
     assert dict(stuck.expected("s", "one", 4).shape)[4] > 0.8
     assert scaling.seconds_at("s", "one", 2) == pytest.approx(20.0)
@@ -85,18 +85,18 @@ def test_wide_trials_that_are_long_do_not_make_width_look_slow():
     """The long ones run wide: only trials that ran at several widths can tell what width does."""
     costs = taught(*[(f"short{k}", 1, 4.0) for k in range(5)])
     for k in range(5):
-        costs.saw_epoch("s", f"long{k}", 40.0, 1)
-        costs.saw_epoch("s", f"long{k}", 10.0, 4)
+        costs.observe_epoch("s", f"long{k}", 40.0, 1)
+        costs.observe_epoch("s", f"long{k}", 10.0, 4)
     assert dict(costs.expected("s", "short0", 4).shape)[4] < 0.4
 
 
 def test_only_what_moves_an_estimate_asks_for_a_new_plan():
     costs = CostTable()
-    assert costs.saw_epoch("s", "a", 1.0, 1)
-    assert not costs.saw_epoch("s", "a", 1.1, 1)
-    assert costs.saw_epoch("s", "a", 1.0, 2)
-    assert costs.saw_epoch("s", "a", 1.0 + 4 * (MOVED - 1), 1)
-    assert not costs.saw_epoch("s", "as expected", costs.expected("s", "b", 1).level, 1)
+    assert costs.observe_epoch("s", "a", 1.0, 1)
+    assert not costs.observe_epoch("s", "a", 1.1, 1)
+    assert costs.observe_epoch("s", "a", 1.0, 2)
+    assert costs.observe_epoch("s", "a", 1.0 + 4 * (CHANGE_FACTOR - 1), 1)
+    assert not costs.observe_epoch("s", "as expected", costs.expected("s", "b", 1).level, 1)
 
 
 def test_hyperparameters_that_matter_foretell_trials_that_have_not_run():
@@ -111,7 +111,7 @@ def test_hyperparameters_that_matter_foretell_trials_that_have_not_run():
     costs = CostTable()
     for number, features in enumerate(drawn[:20]):
         for width in (1, 2) if number < 5 else (1,):
-            costs.saw_epoch("s", f"t{number}", seconds(*features[:2], width), width, features)
+            costs.observe_epoch("s", f"t{number}", seconds(*features[:2], width), width, features)
     mean = math.exp(sum(math.log(own.means[1]) for own in costs.studies["s"].trials.values()) / 20)
     ours, means, inside = 0.0, 0.0, 0
     for number, features in enumerate(drawn[20:]):
@@ -126,10 +126,10 @@ def test_hyperparameters_that_matter_foretell_trials_that_have_not_run():
 
 def test_what_a_resize_takes_is_learned_from_segments_that_began_with_one():
     costs = CostTable(segment_overhead=0.1, resize=0.0)
-    costs.saw_segment(10.0, 5.0, resized=True)
+    costs.observe_segment(10.0, 5.0, resized=True)
     assert costs.resize == pytest.approx(4.9)
-    costs.saw_segment(12.0, 5.0, resized=True)
+    costs.observe_segment(12.0, 5.0, resized=True)
     assert costs.resize == pytest.approx(0.7 * 4.9 + 0.3 * 6.9)
     assert costs.segment_overhead == 0.1
-    costs.saw_segment(5.2, 5.0, resized=False)
+    costs.observe_segment(5.2, 5.0, resized=False)
     assert costs.segment_overhead == pytest.approx(0.7 * 0.1 + 0.3 * 0.2)

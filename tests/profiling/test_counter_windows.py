@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.profiling.counters.rates import RATES, RATIOS, most, reading
-from penstock.profiling.counters.windows import Count, CounterWindow, Sample, judge
+from penstock.profiling.counters.rates import RATES, RATIOS, max_rates, reading
+from penstock.profiling.counters.windows import Count, CounterWindow, Sample, find_count_fault
 
 #: Seconds, event, value, nanoseconds enabled and running; a line a read, as perf gives them.
 STEADY = """
@@ -57,7 +57,7 @@ def samples(recorded):
 
 def window(recorded, cores=2):
     first, *others = samples(recorded) if isinstance(recorded, str) else recorded
-    window = CounterWindow(first, most(cores))
+    window = CounterWindow(first, max_rates(cores))
     for sample in others:
         window.add(sample)
     return window
@@ -116,7 +116,7 @@ def test_one_corrupt_sample_costs_its_counter_its_window():
     ],
 )
 def test_a_reading_is_judged_beside_the_one_before(before, after, fault):
-    assert judge(before, after) == fault
+    assert find_count_fault(before, after) == fault
 
 
 @given(
@@ -125,9 +125,9 @@ def test_a_reading_is_judged_beside_the_one_before(before, after, fault):
     st.integers(min_value=0, max_value=2**30 - 1),
 )
 def test_a_counter_at_its_end_that_begins_anew_is_said_to_have_wrapped(width, short, past):
-    assert judge(Count(2**width - short), Count(past)) in {"wrapped", None}
+    assert find_count_fault(Count(2**width - short), Count(past)) in {"wrapped", None}
     if past < 2**width - short:
-        assert judge(Count(2**width - short), Count(past)) == "wrapped"
+        assert find_count_fault(Count(2**width - short), Count(past)) == "wrapped"
 
 
 @given(
@@ -189,4 +189,4 @@ def test_every_name_is_there_once_and_every_ratio_is_of_what_is_counted():
     names = [each.name for each in (*RATES, *RATIOS)]
     assert len(names) == len(set(names))
     counters = {rate.counter for rate in RATES}
-    assert {name for ratio in RATIOS for name in (ratio.over, ratio.under)} <= counters
+    assert {name for ratio in RATIOS for name in (ratio.numerator, ratio.denominator)} <= counters

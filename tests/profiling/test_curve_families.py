@@ -10,7 +10,7 @@ from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.fitting import PRIOR, fit
 from penstock.profiling.costs.hull import hull
 from penstock.profiling.costs.reference_curves import curve, fitted
-from penstock.profiling.costs.throughput import Coefficients, Measured, packed
+from penstock.profiling.costs.throughput import Coefficients, Measured, packed_allocation
 
 from benchmarks._curves import read
 from benchmarks._data import data_folder
@@ -141,10 +141,10 @@ def test_a_folder_without_curves_is_refused_with_where_to_get_them(tmp_path):
 
 
 def test_simpler_predictors_are_right_where_their_model_is():
-    places = [packed(width) for width in (1, 2, 4, 8)]
+    places = [packed_allocation(width) for width in (1, 2, 4, 8)]
     ideal = [Measured(place, 8.0 * place.share) for place in places]
     floor = [Measured(place, 1.0 + 8.0 * place.share) for place in places]
-    asked = [packed(16)]
+    asked = [packed_allocation(16)]
     assert np.exp(linear(ideal, asked)[0])[0] == pytest.approx(0.5)
     assert np.exp(amdahl(floor, asked)[0])[0] == pytest.approx(1.5)
     assert np.exp(least_squares(floor, asked)[0])[0] == pytest.approx(1.5, rel=0.25)

@@ -7,7 +7,7 @@ import os
 import pytest
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices import discovery
-from penstock.profiling.devices.discovery import Gpu, Machine, find, look
+from penstock.profiling.devices.discovery import Gpu, Machine, discover, find_devices
 from penstock.profiling.devices.nvml import FakeGpu, FakeNvml, NoNvml
 
 GIB = 1 << 30
@@ -19,7 +19,7 @@ GPU = Machine(
 
 
 def cores(spec, machine=CPU):
-    return [device.cores for device in find(spec, machine)]
+    return [device.cores for device in find_devices(spec, machine)]
 
 
 def test_two_devices_of_one_core_are_not_one_of_two():
@@ -28,23 +28,29 @@ def test_two_devices_of_one_core_are_not_one_of_two():
 
 
 def test_names_say_kind_node_and_cores():
-    assert [d.name for d in find("cpu:1x4", CPU)] == ["cpu.host.0-2_5"]
-    assert [d.name for d in find("cpu:2x1", CPU)] == ["cpu.host.0", "cpu.host.1"]
-    assert [d.name for d in find("gpu:all", GPU)] == ["cuda.host.aaaaaaaa", "cuda.host.bbbbbbbb"]
+    assert [d.name for d in find_devices("cpu:1x4", CPU)] == ["cpu.host.0-2_5"]
+    assert [d.name for d in find_devices("cpu:2x1", CPU)] == ["cpu.host.0", "cpu.host.1"]
+    assert [d.name for d in find_devices("gpu:all", GPU)] == [
+        "cuda.host.aaaaaaaa",
+        "cuda.host.bbbbbbbb",
+    ]
 
 
 def test_a_star_gives_slots():
-    assert [device.slots for device in find("cpu:2x1*3", CPU)] == [3, 3]
-    assert [device.slots for device in find("gpu:0*2", GPU)] == [2]
+    assert [device.slots for device in find_devices("cpu:2x1*3", CPU)] == [3, 3]
+    assert [device.slots for device in find_devices("gpu:0*2", GPU)] == [2]
 
 
 def test_memory_is_shared_by_cores():
-    assert [device.memory for device in find("cpu:1x1", CPU)] == [2 * GIB]
-    assert [d.memory for d in find("cpu:1x1", Machine("host", (0,), None, ()))] == [None]
+    assert [device.memory for device in find_devices("cpu:1x1", CPU)] == [2 * GIB]
+    assert [d.memory for d in find_devices("cpu:1x1", Machine("host", (0,), None, ()))] == [None]
 
 
 def test_auto_is_every_gpu_or_else_every_core():
-    assert [device.uuid for device in find("auto", GPU)] == ["GPU-aaaaaaaa-1", "GPU-bbbbbbbb-2"]
+    assert [device.uuid for device in find_devices("auto", GPU)] == [
+        "GPU-aaaaaaaa-1",
+        "GPU-bbbbbbbb-2",
+    ]
     assert cores("auto") == [(0,), (1,), (2,), (5,)]
 
 
@@ -64,7 +70,7 @@ def test_gpus_share_the_cores_evenly():
 )  # fmt: skip
 def test_what_the_machine_does_not_have_is_refused_with_what_it_has(spec, machine):
     with pytest.raises(UsageError) as refused:
-        find(spec, machine)
+        find_devices(spec, machine)
     assert f"devices = {spec!r}" in str(refused.value)
     assert str(machine) in str(refused.value)
 
@@ -72,16 +78,16 @@ def test_what_the_machine_does_not_have_is_refused_with_what_it_has(spec, machin
 @pytest.mark.parametrize("spec", ["cpu:1x1*0", "cpu:1x1*17"])
 def test_slots_have_a_range(spec):
     with pytest.raises(UsageError, match="1 to 16 slots"):
-        find(spec, CPU)
+        find_devices(spec, CPU)
 
 
 def test_this_machine_is_what_this_process_may_use():
-    machine = look(NoNvml("none"))
+    machine = discover(NoNvml("none"))
     assert set(machine.cores) <= os.sched_getaffinity(0)
     assert machine.cores
     assert machine.memory > GIB // 4
     assert machine.gpus == ()
-    assert look(NoNvml("none"), node="other").node == "other"
+    assert discover(NoNvml("none"), node="other").node == "other"
 
 
 @pytest.mark.parametrize(
@@ -99,13 +105,13 @@ def test_this_machine_is_what_this_process_may_use():
 )
 def test_gpus_hidden_from_cuda_are_not_there(visible, seen):
     fake = FakeNvml((FakeGpu("GPU-aa"), FakeGpu("GPU-ab")))
-    assert [gpu.uuid for gpu in look(fake, visible=visible).gpus] == seen
+    assert [gpu.uuid for gpu in discover(fake, visible=visible).gpus] == seen
 
 
 def test_what_a_control_group_leaves_is_all_there_is(monkeypatch):
     monkeypatch.setattr(discovery, "usable_cores", lambda cores: tuple(sorted(cores))[:1])
     monkeypatch.setattr(discovery, "usable_memory", lambda: GIB)
-    machine = look(NoNvml("none"))
+    machine = discover(NoNvml("none"))
     assert len(machine.cores) == 1
     assert machine.memory == GIB
 

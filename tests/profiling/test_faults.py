@@ -19,24 +19,24 @@ def test_before_anything_was_observed_the_prior_stands():
 def test_observations_outweigh_the_prior():
     table = FaultTable()
     for _ in range(100):
-        table.saw_work(60.0)
-        table.saw_loss()
+        table.observe_work(60.0)
+        table.observe_loss()
     assert table.mtbf == pytest.approx(60.0 + PRIOR / 100, rel=0.05)
 
 
 def test_work_without_a_loss_makes_one_less_likely():
     table = FaultTable()
-    table.saw_work(5 * PRIOR)
+    table.observe_work(5 * PRIOR)
     assert table.mtbf == pytest.approx(6 * PRIOR, rel=0.01)
 
 
 def test_what_was_observed_long_ago_fades():
     table = FaultTable()
     for _ in range(1000):
-        table.saw_loss()
+        table.observe_loss()
     before = table.mtbf
     for _ in range(3000):
-        table.saw_work(MEMORY / 100)
+        table.observe_work(MEMORY / 100)
     assert before < 4.0
     assert table.losses < 1.0
     assert table.mtbf > MEMORY / 3

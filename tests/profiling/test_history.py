@@ -84,7 +84,7 @@ def test_of_a_workload_the_fastest_and_the_newest_stay():
     best = replace(ENTRY, at=-1.0, speedup=9.0)
     broken = replace(ENTRY, at=-2.0, speedup=99.0, infeasible=True)
     kept = trimmed([best, broken, *flood])
-    assert len(kept) == history.PER_WORKLOAD
+    assert len(kept) == history.MAX_PER_WORKLOAD
     assert best in kept
     assert flood[-1] in kept
     assert broken not in kept, "it is old, and how fast it was is nobody's gain"
@@ -96,7 +96,7 @@ def test_a_study_that_floods_the_history_pushes_out_its_own_entries_only():
     flood = [e for i in range(400) for e in many(2, workload=f"f{i}", source="flooder")]
     kept = trimmed([*others, *flood])
     assert set(others) <= set(kept)
-    assert sum(entry.source == "flooder" for entry in kept) == history.PER_SOURCE
+    assert sum(entry.source == "flooder" for entry in kept) == history.MAX_PER_SOURCE
 
 
 def test_a_full_machine_is_shared_evenly_among_studies():
@@ -111,5 +111,5 @@ def test_a_full_machine_is_shared_evenly_among_studies():
     kept = trimmed([*studies, small, elsewhere])
     assert {small, elsewhere} <= set(kept)
     on_it = [entry for entry in kept if entry.machine == ENTRY.machine]
-    assert 0.9 * history.PER_MACHINE < len(on_it) <= history.PER_MACHINE
+    assert 0.9 * history.MAX_PER_MACHINE < len(on_it) <= history.MAX_PER_MACHINE
     assert trimmed(kept) == kept

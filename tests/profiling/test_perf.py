@@ -12,8 +12,8 @@ import time
 import pytest
 from penstock.profiling.counters.perf import PerfSource
 from penstock.profiling.counters.perf_events import CORE, KERNEL, PAIRS
-from penstock.profiling.counters.perf_syscall import Kernel, attributes, decoded, why
-from penstock.profiling.counters.rates import RATES, RATIOS, most, reading
+from penstock.profiling.counters.perf_syscall import Kernel, attributes, decode, explain_error
+from penstock.profiling.counters.rates import RATES, RATIOS, max_rates, reading
 from penstock.profiling.counters.windows import CounterWindow, Sample
 
 
@@ -34,7 +34,7 @@ class Recorded(Kernel):
         self.missing = set(missing)
         self.files = {}
         self.most_at_once = 0
-        self._next = 100
+        self._rotate = 100
 
     def open(self, attr, thread, leader):
         kind, _, config = struct.unpack("IIQ", attr[:16])
@@ -42,9 +42,9 @@ class Recorded(Kernel):
             raise OSError(errno.ENOENT, "")
         if thread == 666:
             raise ProcessLookupError(errno.ESRCH, "")
-        self._next += 1
-        self.files[self._next] = (kind, config, self.now)
-        return self._next
+        self._rotate += 1
+        self.files[self._rotate] = (kind, config, self.now)
+        return self._rotate
 
     def enable(self, leader):
         hardware = sum(kind != 1 for kind, _, _ in self.files.values())
@@ -65,13 +65,13 @@ def rows(events):
 
 
 def test_the_attributes_are_laid_out_as_the_kernel_wants_them():
-    attr = attributes(0, 1, kernel=False, leads=True)
+    attr = attributes(0, 1, kernel=False, is_leader=True)
     kind, size, config, _, _, form, flags = struct.unpack("IIQQQQQ", attr[:48])
     assert (kind, size, config, form) == (0, 112, 1, 3)
     assert len(attr) == 112
     assert flags == (1 << 0) | (1 << 1) | (1 << 5) | (1 << 6) | (1 << 35)
     with pytest.raises(OSError, match="Input/output"):
-        decoded(b"")
+        decode(b"")
 
 
 def test_software_events_are_those_of_this_process_and_its_new_threads():
@@ -99,7 +99,7 @@ def test_what_the_kernel_refuses_is_absent_with_its_reason(code):
     assert source.read(1.0).counts == {}
     reasons = set(source.missing.values())
     assert len(source.missing) == len(rows(KERNEL)) + sum(map(len, (*CORE, *PAIRS)))
-    assert reasons == {why(OSError(code, ""))}
+    assert reasons == {explain_error(OSError(code, ""))}
     assert errno.errorcode[code] in reasons.pop()
     source.close()
 
@@ -107,7 +107,7 @@ def test_what_the_kernel_refuses_is_absent_with_its_reason(code):
 def test_pairs_take_turns_beside_the_core_and_are_scaled():
     kernel = Recorded(share=0.5)
     source = PerfSource(0.0, kernel, lambda: [1])
-    window = CounterWindow(Sample(0.0, source.read(0.0).counts), most(1))
+    window = CounterWindow(Sample(0.0, source.read(0.0).counts), max_rates(1))
     for second in range(1, len(PAIRS) + 1):
         kernel.now = float(second)
         window.add(Sample(kernel.now, source.read(kernel.now).counts))
@@ -150,5 +150,5 @@ def test_the_table_of_values_has_every_event():
     assert every <= {rate.counter for rate in RATES}
     groups = [{event.name for event in group} for group in (*CORE, *PAIRS)]
     for ratio in RATIOS:
-        together = any({ratio.over, ratio.under} <= group for group in groups)
+        together = any({ratio.numerator, ratio.denominator} <= group for group in groups)
         assert together or ratio.name == "cache_misses_per_1000"

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.profiling.base.errors import UsageError
-from penstock.profiling.knobs.arm import MOST_WINDOWS, student
+from penstock.profiling.knobs.arm import MAX_WINDOWS, student_quantile
 from penstock.profiling.knobs.knobs import (
     KNOBS,
-    MOST_ARMS,
-    Spot,
-    arms,
+    MAX_CONFIGS,
+    SlotClass,
     check_exact,
     check_knobs,
-    choices,
+    config_text,
+    knob_values,
     merged,
     part,
-    words,
+    system_configs,
 )
 from penstock.profiling.knobs.racing import PROBING, Race, check_probing
 from scipy.stats import t
@@ -26,12 +26,12 @@ from scipy.stats import t
 ONE, TWO = (("threads", 1),), (("memory_format", "channels_last"),)
 
 
-def run(race, seconds, noise=0.03, seed=0, rounds=MOST_WINDOWS):
+def run(race, seconds, noise=0.03, seed=0, rounds=MAX_WINDOWS):
     """Windows of all that are open, round by round; returns how many there were."""
     draw, count = random.Random(seed), 0
     for _ in range(rounds):
         for config in race.open():
-            race.saw(config, seconds[config] * exp(draw.gauss(0, noise)))
+            race.observe(config, seconds[config] * exp(draw.gauss(0, noise)))
             count += 1
         race.judge()
         if race.over:
@@ -50,7 +50,7 @@ def test_a_configuration_that_is_faster_wins():
     windows = run(race, {ONE: 0.7, TWO: 1.1})
     assert race.over
     assert race.chosen == ONE
-    assert windows < 2 * MOST_WINDOWS  # it is known before all windows are used up
+    assert windows < 2 * MAX_WINDOWS  # it is known before all windows are used up
     assert race.arms[0].speedup == pytest.approx(1 / 0.7, rel=0.05)
     assert race.arms[1].out
 
@@ -96,12 +96,12 @@ def test_two_that_are_alike_end_in_a_decision():
 def test_what_fails_is_out_with_all_that_contain_it():
     both = merged(ONE, TWO)
     race = race_of(ONE, TWO, both)
-    race.fails(ONE, "no memory")
+    race.mark_infeasible(ONE, "no memory")
     assert [bool(arm.infeasible) for arm in race.arms] == [True, False, True]
     assert race.open() == (TWO,)
     run(race, {TWO: 0.5})
     assert race.chosen == TWO
-    race.fails(TWO, "no memory either")
+    race.mark_infeasible(TWO, "no memory either")
     assert race.chosen == ()
 
 
@@ -133,11 +133,11 @@ def test_halving_keeps_the_default_where_nothing_beats_it():
 
 def test_the_grid_takes_the_shortest_of_one_epoch_each():
     race = race_of(ONE, TWO, merged(ONE, TWO), probing="grid")
-    race.saw(ONE, 0.99)
-    race.saw(TWO, 1.2)
+    race.observe(ONE, 0.99)
+    race.observe(TWO, 1.2)
     race.judge()
     assert not race.over
-    race.saw(merged(ONE, TWO), 1.1)
+    race.observe(merged(ONE, TWO), 1.1)
     race.judge()
     assert race.over
     assert race.chosen == ONE  # by a hair, as published: one reading each, and no bound
@@ -145,7 +145,7 @@ def test_the_grid_takes_the_shortest_of_one_epoch_each():
 
 def test_the_grid_without_a_shorter_epoch_stays_with_the_default():
     race = race_of(ONE, probing="grid")
-    race.saw(ONE, 1.01)
+    race.observe(ONE, 1.01)
     race.judge()
     assert race.over
     assert race.chosen == ()
@@ -154,7 +154,7 @@ def test_the_grid_without_a_shorter_epoch_stays_with_the_default():
 @pytest.mark.parametrize("probing", PROBING)
 def test_by_every_strategy_what_cannot_run_is_out_and_the_rest_goes_on(probing):
     race = race_of(ONE, TWO, probing=probing)
-    race.fails(ONE, "no memory")
+    race.mark_infeasible(ONE, "no memory")
     assert race.open() == (TWO,)
     run(race, {TWO: 0.5})
     assert race.chosen == TWO
@@ -169,29 +169,31 @@ def test_an_unknown_strategy_is_refused_with_those_there_are(given):
 
 @given(st.integers(2, 60), st.floats(0.9, 0.9999))
 def test_students_quantile_is_scipys(freedom, probability):
-    assert student(probability, freedom) == pytest.approx(t.ppf(probability, freedom), rel=1e-9)
+    assert student_quantile(probability, freedom) == pytest.approx(
+        t.ppf(probability, freedom), rel=1e-9
+    )
 
 
 def test_an_interval_needs_three_windows():
     race = race_of(ONE)
-    race.saw(ONE, 0.5)
-    race.saw(ONE, 0.5)
+    race.observe(ONE, 0.5)
+    race.observe(ONE, 0.5)
     assert race.arms[0].interval(0.05) == (-inf, inf)
 
 
 @given(st.integers(1, 64), st.sampled_from(["cpu", "cuda"]))
 def test_arms_are_few_distinct_and_never_the_default(cores, kind):
-    found = arms(Spot(kind, cores), ("exact", "rounding", "numerics"), tuple(KNOBS))
-    assert 0 < len(found) <= MOST_ARMS
+    found = system_configs(SlotClass(kind, cores), ("exact", "rounding", "numerics"), tuple(KNOBS))
+    assert 0 < len(found) <= MAX_CONFIGS
     assert len(set(found)) == len(found)
     assert all(found)
     assert all(dict(config).get("threads", 0) < cores for config in found)
 
 
 def test_usual_arms_leave_out_what_has_to_be_named():
-    usual = arms(Spot("cpu", 4), ("rounding", "numerics"), None)
+    usual = system_configs(SlotClass("cpu", 4), ("rounding", "numerics"), None)
     assert {name for config in usual for name, _ in config} == {"threads", "memory_format"}
-    named = arms(Spot("cpu", 4), ("rounding", "numerics"), ("compile", "autocast"))
+    named = system_configs(SlotClass("cpu", 4), ("rounding", "numerics"), ("compile", "autocast"))
     assert {name for config in named for name, _ in config} == {"compile", "autocast"}
 
 
@@ -199,43 +201,43 @@ def test_parts_of_a_configuration():
     config = merged(ONE, (("loader_workers", 2),))
     assert part(config, "exact") == (("loader_workers", 2),)
     assert part(config, "rounding", "numerics") == ONE
-    assert words(config) == "loader_workers 2, threads 1"
-    assert words(()) == "the default"
+    assert config_text(config) == "loader_workers 2, threads 1"
+    assert config_text(()) == "the default"
 
 
 @pytest.mark.parametrize("given", ["thread", ["threads", "colour"], [1]])
 def test_unknown_knobs_are_refused(given):
     with pytest.raises(UsageError, match=r"system\.knobs = .* allowed is one or a list of threads"):
-        check_knobs(given, 0.0, tried=True)
+        check_knobs(given, 0.0, probes=True)
 
 
 def test_numerics_are_refused_where_bits_count():
     with pytest.raises(UsageError, match="no autocast in a bitwise study"):
         check_exact(["threads", "autocast"])
-    assert check_knobs(["autocast"], 0.0, tried=True) == ("autocast",)
+    assert check_knobs(["autocast"], 0.0, probes=True) == ("autocast",)
     check_exact(["threads"])
     check_exact(None)
-    assert check_knobs(None, 0.0, tried=True) is None
+    assert check_knobs(None, 0.0, probes=True) is None
 
 
 def test_what_only_saves_energy_is_refused_where_that_counts_nothing():
     with pytest.raises(UsageError, match=r"no gpu_power where only time counts: .*energy"):
-        check_knobs(["threads", "gpu_power"], 0.0, tried=True)
-    assert check_knobs(["cpu_frequency"], 0.3, tried=True) == ("cpu_frequency",)
+        check_knobs(["threads", "gpu_power"], 0.0, probes=True)
+    assert check_knobs(["cpu_frequency"], 0.3, probes=True) == ("cpu_frequency",)
 
 
 @pytest.mark.parametrize("name", ["threads", "autocast", "cpu_frequency"])
 def test_what_could_never_be_turned_is_refused_where_nothing_is_tried(name):
     with pytest.raises(UsageError, match=f"no {name} where nothing is tried"):
-        check_knobs(["loader_workers", name], 1.0, tried=False)
-    assert check_knobs("loader_workers", 0.0, tried=False) == ("loader_workers",)
+        check_knobs(["loader_workers", name], 1.0, probes=False)
+    assert check_knobs("loader_workers", 0.0, probes=False) == ("loader_workers",)
     with pytest.raises(UsageError, match="allowed is one or a list of"):
-        check_knobs([], 0.0, tried=True)
+        check_knobs([], 0.0, probes=True)
 
 
 def test_settings_of_a_whole_device_are_not_turned_on_a_part_of_it():
     named = ("affinity", "cpu_frequency", "gpu_power")
-    assert [name for name, _ in choices(Spot("cpu", 4), ["exact"], named)] == [*named[:2]]
-    assert choices(Spot("cuda", 4), ["exact"], named) == (("gpu_power", (80, 60)),)
+    assert [name for name, _ in knob_values(SlotClass("cpu", 4), ["exact"], named)] == [*named[:2]]
+    assert knob_values(SlotClass("cuda", 4), ["exact"], named) == (("gpu_power", (80, 60)),)
     for kind in ("cpu", "cuda"):
-        assert choices(Spot(kind, 4, alone=False), ["exact"], named) == ()
+        assert knob_values(SlotClass(kind, 4, alone=False), ["exact"], named) == ()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.similarity.history import HistoryEntry
-from penstock.profiling.similarity.service import LEAST_DISTANCES, Similarity
+from penstock.profiling.similarity.service import MIN_DISTANCES, Similarity
 
 RATES = ("steps_per_second", "faults_per_second", "switches_per_second", "cpu_seconds_per_sample")
 SHARES = ("conv_share", "matmul_share", "wait_share")
@@ -181,7 +181,7 @@ def test_too_few_common_features_are_no_likeness(service):
         ([], "the history is empty"),
         ([entry("w", family("w", 1)[0])], "1 usable window:"),
         ([entry("w", ())], "the history is empty"),
-        (history(NAMES, windows=1), f"needs {LEAST_DISTANCES} windows"),
+        (history(NAMES, windows=1), f"needs {MIN_DISTANCES} windows"),
     ],
 )
 def test_a_history_that_says_too_little_says_so(entries, why):

@@ -1,7 +1,7 @@
 """Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
 
 from drive_world import World, check_invariants, device, spec
-from penstock.scheduler.engine.attempts import BACKOFF_LONGEST
+from penstock.scheduler.engine.attempts import MAX_BACKOFF
 from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.model.events import (
     AttemptLost,
@@ -10,7 +10,7 @@ from penstock.scheduler.model.events import (
     PolicyChosen,
     Tick,
 )
-from penstock.scheduler.model.snapshot import Course, steady
+from penstock.scheduler.model.snapshot import WidthPlan, steady
 from penstock.scheduler.model.study import StrategySpec, shards_of
 
 
@@ -198,7 +198,7 @@ def test_a_trial_that_goes_on_waits_for_its_courses_width_as_one_that_begins_doe
     run_epoch(at, seconds=5.0)
     [trial] = at.engine.state.trials.values()
     assert len(trial.members) == 3
-    at.engine.state.courses[trial.id] = Course(2, 3, 2)
+    at.engine.state.courses[trial.id] = WidthPlan(2, 3, 2)
     [one, two, _] = [Member(name, 0) for name in ("d0", "d1", "d2")]
     for known in at.engine.state.devices.values():
         known.fences[0] = 0
@@ -215,11 +215,11 @@ def test_what_is_free_is_kept_for_the_first_where_the_plan_is_patient():
     state.devices["d0"].fences[0] = 0
     free = [Member("d0", 0)]
     state.patient = True
-    assert not at.engine._dispatcher._place(list(free))
+    assert not at.engine._dispatcher._dispatch_waiting(list(free))
     assert state.ready[:2] == [first, second]
     # What it waits for would never come: one of the two devices has refused its study.
     state.studies[state.trials[first].study].refused["d1"] = "another processor"
-    assert at.engine._dispatcher._place(list(free))
+    assert at.engine._dispatcher._dispatch_waiting(list(free))
     assert first in state.ready
     assert second not in state.ready
 
@@ -230,4 +230,4 @@ def test_a_device_that_lost_a_thousand_segments_rests_as_long_as_any():
     [dispatch] = at.open.values()
     where = {"trial": dispatch.segment.trial, "fence": dispatch.segment.fence}
     at.send(AttemptLost(at=at.at, reason="its lease ran out", **where))
-    assert at.engine.state.devices["d0"].backoff_until == at.at + BACKOFF_LONGEST
+    assert at.engine.state.devices["d0"].backoff_until == at.at + MAX_BACKOFF

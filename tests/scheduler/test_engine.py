@@ -3,7 +3,7 @@
 import pytest
 from drive_world import World, check_invariants, device, spec
 from penstock.scheduler.engine.engine import Refused
-from penstock.scheduler.engine.planning import REPLAN_EACH, REPLAN_EVERY
+from penstock.scheduler.engine.planning import MAX_REPLAN_INTERVAL, REPLAN_INTERVAL_PER_TRIAL
 from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Release, Revoke
 from penstock.scheduler.model.events import (
     AttemptFailed,
@@ -316,11 +316,11 @@ def test_the_policy_orders_who_waits_and_is_called_more_rarely_for_many_trials(w
     running(world, n_trials=30, sampler="random")
     planned = world.engine.state.planned_at
     assert planned == 0.0
-    world.at = planned + 30 * REPLAN_EACH / 2
+    world.at = planned + 30 * REPLAN_INTERVAL_PER_TRIAL / 2
     world.submit(spec(id="s-2", name="s2", n_trials=3))
     world.join("cpu.a.1")
     assert world.engine.state.planned_at == planned
-    world.at = planned + REPLAN_EVERY
+    world.at = planned + MAX_REPLAN_INTERVAL
     world.join("cpu.a.2")
     assert world.engine.state.planned_at == world.at
 

@@ -34,12 +34,12 @@ from penstock.scheduler.model.events import (
     TrialTold,
     Undurable,
 )
-from penstock.scheduler.model.finished import Past, PastTrial
+from penstock.scheduler.model.finished import FinishedStudy, FinishedTrial
 from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.study import OVER, StrategySpec, StudyRecord, StudySpec, trial_id
 from penstock.scheduler.model.trial import AcceptedEpoch, Trial, TrialState
 from penstock.scheduler.policies.registry import POLICIES
-from penstock.scheduler.resources.drain_choice import choose, freeable
+from penstock.scheduler.resources.drain_choice import choose_devices, drainable
 
 NAMES = [f"cpu.a.{n}" for n in range(4)]
 PLANS = [
@@ -141,7 +141,7 @@ class EngineMachine(RuleBasedStateMachine):
             AcceptedEpoch(f"{name}-0000", n, 0.5, (), "h", "s", 1.0, "d", 0, 1, 1.0, members)
             for n in range(1, epochs + 1)
         )
-        past = PastTrial(
+        past = FinishedTrial(
             0, TrialState.COMPLETED, (("x", 1),), epochs, epochs, 0.5, members, 1.0, 2.0,
             epochs=accepted,
         )  # fmt: skip
@@ -165,12 +165,12 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), within=st.floats(0, 3))
     def free(self, data, within):
         state = self.world.engine.state
-        n = data.draw(st.integers(0, len(freeable(state))))
-        chosen = choose(state, n, at=self.world.at, within=within)
+        n = data.draw(st.integers(0, len(drainable(state))))
+        chosen = choose_devices(state, n, at=self.world.at, within=within)
         assert len(set(chosen)) == n
-        assert set(chosen) <= set(freeable(state))
-        busy = {name for name in freeable(state) if any(state.devices[name].fences)}
-        assert busy.isdisjoint(chosen) or set(freeable(state)) - busy <= set(chosen), "idle first"
+        assert set(chosen) <= set(drainable(state))
+        busy = {name for name in drainable(state) if any(state.devices[name].fences)}
+        assert busy.isdisjoint(chosen) or set(drainable(state)) - busy <= set(chosen), "idle first"
         if chosen:
             deadline = self.world.at + within
             self.send(DevicesTakenOut(at=self.world.at, devices=chosen, deadline=deadline))
@@ -348,7 +348,7 @@ class EngineMachine(RuleBasedStateMachine):
         past = None
         if name in self.world.engine.state.finished:
             mine = sorted(t.id for t in self.trials.values() if t.study == name)
-            past = Past(1.0, tuple(self.trials[each] for each in mine))
+            past = FinishedStudy(1.0, tuple(self.trials[each] for each in mine))
         known = self.specs.get(name, spec(id=name, name=name))
         study = replace(known, n_trials=to)
         self.send(StudyExtended(at=self.world.at, study=study, past=past))
@@ -380,7 +380,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.shown[name] = record.state
         for name, state in self.shown.items():
             if name in engine.state.devices:
-                assert state == engine.state.standing(name)
+                assert state == engine.state.device_status(name)
             else:
                 assert state == ("held" if name in engine.state.held else "left")
         assert engine.state.devices.keys() <= self.shown.keys()

@@ -14,7 +14,7 @@ from penstock.scheduler.model.events import (
     StudyPaused,
     StudyResumed,
 )
-from penstock.scheduler.model.finished import Past
+from penstock.scheduler.model.finished import FinishedStudy
 from penstock.scheduler.model.study import StrategySpec
 
 PLANS = {
@@ -49,7 +49,9 @@ class Kept(World):
 
     def past(self):
         trials = (self.trials[name] for name in sorted(self.trials))
-        return Past(0.0, tuple(replace(trial, parents=self.parents(trial)) for trial in trials))
+        return FinishedStudy(
+            0.0, tuple(replace(trial, parents=self.parents(trial)) for trial in trials)
+        )
 
     def parents(self, trial):
         made = (made for (name, _), made in self.durables.items() if name == trial.id)

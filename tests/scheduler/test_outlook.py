@@ -7,7 +7,7 @@ from drive_world import World, spec
 from penstock.scheduler.model.events import DevicesTakenOut, PolicyChosen, StudyPaused
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.outlook import outlook
-from penstock.scheduler.resources.drain_choice import choose
+from penstock.scheduler.resources.drain_choice import choose_devices
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_who_waits_stands_in_the_order_in_which_slots_are_given():
     world.submit(spec(n_trials=4, max_segment=1))
     world.submit(spec(id="s-2", name="t", n_trials=3, max_segment=1, priority=1))
     world.run_segment()
-    line = world.engine.line()
+    line = world.engine.queue()
     assert [name.rpartition("-")[0] for name in line] == ["s-2"] * 2 + ["s-1"] * 4
     seen = outlook(world.engine, world.at)
     assert [(w["study"], w["why"][:7]) for w in seen["waiting"]][:3] == [
@@ -98,7 +98,7 @@ def test_studies_take_turns_in_line_by_their_weights():
     world.submit(spec(n_trials=3))
     world.submit(spec(id="s-2", name="t", n_trials=8, weight=2.0))
     world.join("cpu.a.0", "cpu.b.0")
-    line = [name.rpartition("-")[0] for name in world.engine.line()]
+    line = [name.rpartition("-")[0] for name in world.engine.queue()]
     assert line[:6] == ["s-2", "s-1", "s-2", "s-2", "s-1", "s-2"]
 
 
@@ -113,5 +113,5 @@ def test_who_only_looks_changes_nothing_of_the_state(world):
     world.run_segment()
     before = repr(world.engine.state)
     outlook(world.engine, world.at)
-    choose(world.engine.state, 1, at=world.at, within=0.1)
+    choose_devices(world.engine.state, 1, at=world.at, within=0.1)
     assert repr(world.engine.state) == before

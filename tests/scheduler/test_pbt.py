@@ -48,7 +48,7 @@ def test_a_member_that_failed_is_compared_with_nobody():
     pbt = Pbt(n_trials=2, max_epochs=4, interval=2, quantile=0.5, seed=0)
     pbt.proposed(("a", "b"), exhausted=False)
     pbt.reached("a", 2, {2: 0.9})
-    assert pbt.left("a") == ()
+    assert pbt.abandoned("a") == ()
     assert pbt.reached("b", 2, {2: 0.1}) == (Entry("b", 4),)
 
 

@@ -12,7 +12,7 @@ from penstock.scheduler.model.events import PolicyChosen
 from penstock.scheduler.model.snapshot import Candidate, Snapshot
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.waterfill import waterfill
-from penstock.scheduler.strategies.promotion import promises_of
+from penstock.scheduler.strategies.promotion import promotion_probabilities
 
 LEVELS, ETA = (1, 3, 9), 3
 
@@ -22,11 +22,11 @@ def first_rung(n):
 
 
 def test_who_has_no_result_is_promoted_as_often_as_anybody():
-    assert promises_of({"a": {}, "b": {}}, LEVELS, ETA) == {"a": 1 / 3, "b": 1 / 3}
+    assert promotion_probabilities({"a": {}, "b": {}}, LEVELS, ETA) == {"a": 1 / 3, "b": 1 / 3}
 
 
 def test_a_better_rank_promises_more_and_a_third_is_promoted_in_all():
-    found = [*promises_of(first_rung(27), LEVELS, ETA).values()]
+    found = [*promotion_probabilities(first_rung(27), LEVELS, ETA).values()]
     assert found == sorted(found)
     assert found[0] < 0.05 < 0.6 < found[-1] < 1
     assert fmean(found) == pytest.approx(1 / 3, abs=0.02)
@@ -37,7 +37,7 @@ def test_a_rank_promises_the_more_the_better_ranks_have_held_so_far(order):
     """Eight of 27 went on to three epochs, with the same ranks there or the opposite ones."""
     before = first_rung(27)
     after = before | {f"t{k}": {1: k / 27, 3: order * k / 27} for k in range(18, 26)}
-    then, now = (promises_of(each, LEVELS, ETA)["t26"] for each in (before, after))
+    then, now = (promotion_probabilities(each, LEVELS, ETA)["t26"] for each in (before, after))
     assert now > then if order > 0 else now < then
 
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.scheduler.policies.segments import LONGEST, SHARE, segment_length
+from penstock.scheduler.policies.segments import MAX_OVERHEAD, MAX_SEGMENT_SECONDS, segment_length
 
 
 def test_an_unmeasured_trial_gets_one_epoch():
@@ -26,6 +26,6 @@ def test_a_segment_never_passes_the_target():
 def test_the_length_is_within_its_bounds(epoch, overhead, remaining, longest):
     n = segment_length(epoch, overhead, remaining, longest)
     assert 1 <= n <= min(remaining, longest)
-    assert n == 1 or n * epoch <= LONGEST + 1e-9
+    assert n == 1 or n * epoch <= MAX_SEGMENT_SECONDS + 1e-9
     # One epoch fewer would have cost too much.
-    assert n == 1 or overhead / ((n - 1) * epoch) > SHARE * 0.999
+    assert n == 1 or overhead / ((n - 1) * epoch) > MAX_OVERHEAD * 0.999

@@ -64,7 +64,7 @@ def test_a_trial_that_is_certain_to_be_among_the_best_goes_on_at_once():
     # One of these three goes on: the best of two might still be overtaken.
     assert halving.reached("b", 2, {2: 0.5}) == ()
     assert halving.reached("d", 2, {2: 0.6}) == ()
-    assert halving.left("f") == (Entry("d", 4),)
+    assert halving.abandoned("f") == (Entry("d", 4),)
     assert not halving.over
     halving.reached("d", 4, {4: 0.7})
     assert halving.over
@@ -82,7 +82,7 @@ def test_early_promotion_promotes_the_same_trials_in_any_order(marks, eta, chanc
     while running:
         entry = running.pop(chance.randrange(len(running)))
         if entry.trial in fails and entry.epochs == 1:
-            running += halving.left(entry.trial)
+            running += halving.abandoned(entry.trial)
             continue
         reached[entry.epochs].add(entry.trial)
         running += halving.reached(entry.trial, entry.epochs, {entry.epochs: score[entry.trial]})

@@ -86,7 +86,7 @@ def test_a_report_that_says_nonsense_of_its_claim_is_dropped(world, claimed):
 def test_a_histogram_is_cumulative_with_a_bucket_for_the_rest():
     histogram = Histogram()
     for seconds in (-1.0, 0.005, 0.006, 1e9):
-        histogram.saw(seconds)
+        histogram.observe(seconds)
     found = dict(histogram.cumulative())
     assert (found["0.005"], found["0.01"], found["1800"], found["+Inf"]) == (2, 3, 3, 4)
     assert len(found) == len(BOUNDS) + 1

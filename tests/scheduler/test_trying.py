@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from penstock.scheduler.model.snapshot import Candidate, Course, Snapshot
+from penstock.scheduler.model.snapshot import Candidate, Snapshot, WidthPlan
 from penstock.scheduler.policies.waterfill import waterfill
 
 #: As measured on 1 and 2 devices; beyond, with caution no faster, with hope much.
@@ -24,12 +24,12 @@ def planned(*running, devices=8, resize=0.1, waiting=()):
 
 def test_a_trial_is_given_twice_as_many_idle_devices_for_an_epoch():
     plan = planned(trial())
-    assert plan.courses["a"] == Course(2, 4, 1)
+    assert plan.courses["a"] == WidthPlan(2, 4, 1)
     assert plan.widths["a"] == 4
 
 
 def test_it_gets_no_more_than_are_idle():
-    assert planned(trial(), devices=3).courses["a"] == Course(2, 3, 1)
+    assert planned(trial(), devices=3).courses["a"] == WidthPlan(2, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_nobody_tries_while_others_wait():
 def test_what_was_tried_and_is_slower_is_left():
     """The epoch at 4 is measured: the standing course, which was for one epoch, is over."""
     measured = tuple((w, 0.7 if w == 4 else s) for w, s in HOPE)
-    at_four = trial(width=4, hope=measured, course=Course(2, 4, 1))
+    at_four = trial(width=4, hope=measured, course=WidthPlan(2, 4, 1))
     assert planned(replace(at_four, epoch=2)).widths["a"] == 2

@@ -21,7 +21,7 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial
 from penstock.scheduler.state.workloads import workload_of
 from penstock.scheduler.tuning.probing import PROPOSALS
-from penstock.scheduler.tuning.tuning import PROBE_SHARE, RECHECK, SILENT
+from penstock.scheduler.tuning.tuning import MAX_SILENT_PROBES, PROBE_SHARE, RECHECK_INTERVAL
 
 LOADERS = ((("loader_workers", 1),), (("loader_workers", 2),))
 ONE, LAST = (("threads", 1),), (("memory_format", "channels_last"),)
@@ -153,7 +153,7 @@ def test_joules_that_cost_time_win_by_their_weight_only():
 
 def test_windows_without_joules_decide_nothing_and_are_not_asked_for_for_ever():
     at = world(energy_weight=1.0)
-    for _ in range(SILENT + 1):
+    for _ in range(MAX_SILENT_PROBES + 1):
         trial(at)
         if now(at).probe:
             measure(at, CLEAR)
@@ -399,7 +399,7 @@ def test_bayesian_probing_asks_what_to_try_and_again_when_that_is_decided():
     at = world(probing="bayesian", knobs=("threads", "memory_format"))
     trial(at)
     assert now(at).probe == ()
-    [ask] = at.engine.sought()
+    [ask] = at.engine.config_asks()
     assert dict(ask.choices) == {"threads": (1,), "memory_format": ("channels_last",)}
     assert ask.seen == ()
     proposed(at, ask, ONE, BOTH)
@@ -410,7 +410,7 @@ def test_bayesian_probing_asks_what_to_try_and_again_when_that_is_decided():
     measure(at, {ONE: 0.7, BOTH: 1.2})
     trial(at)
     assert now(at).system == ONE
-    [again] = at.engine.sought()
+    [again] = at.engine.config_asks()
     assert dict(again.seen)[ONE] == pytest.approx(log(0.7))
     assert {config for config, _ in again.seen} == {ONE, BOTH}
     proposed(at, again, LAST)
@@ -422,7 +422,7 @@ def test_bayesian_probing_asks_what_to_try_and_again_when_that_is_decided():
 def test_an_answer_without_configurations_leaves_the_default():
     at = world(probing="bayesian", knobs=("threads",))
     for _ in range(8):
-        for ask in at.engine.sought():
+        for ask in at.engine.config_asks():
             proposed(at, ask)
         trial(at)
         assert (now(at).probe, now(at).system) == ((), ())
@@ -435,11 +435,11 @@ def test_windows_without_an_answer_are_not_asked_for_for_ever():
     for _ in range(20):
         asked += bool(now(at).probe)
         trial(at)
-    assert asked == SILENT
+    assert asked == MAX_SILENT_PROBES
     for _ in range(3):  # epochs that take longer allow more than twice as much
         trial(at, seconds=20.0)
         asked += bool(now(at).probe)
-    assert asked > SILENT
+    assert asked > MAX_SILENT_PROBES
 
 
 def test_what_is_thrown_away_stays_below_its_share():
@@ -459,7 +459,7 @@ def test_a_winner_that_is_slower_now_is_measured_anew():
     at = world(n_trials=80)
     trial(at)
     measure(at, CLEAR)
-    for _ in range(RECHECK + 2):
+    for _ in range(RECHECK_INTERVAL + 2):
         trial(at)
         if now(at).probe:
             break
@@ -603,7 +603,7 @@ def test_what_other_strategies_do_survives_the_ledger():
     at = world(probing="bayesian")
     trial(at)
     survives(at)
-    for ask in at.engine.sought():
+    for ask in at.engine.config_asks():
         proposed(at, ask, ONE, LOADERS[0])
     trial(at)
     assert now(at).probe

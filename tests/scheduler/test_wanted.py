@@ -8,7 +8,7 @@ import pytest
 from drive_world import World, spec
 from penstock.scheduler.model.events import DevicesTakenOut, StudyPaused
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.outlook.autoscale import devices_wanted
+from penstock.scheduler.outlook.autoscale import device_demand
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def world():
 
 def wanted(world, most=256):
     before = copy.deepcopy(world.engine.state)
-    found = devices_wanted(copy.deepcopy(world.engine.state), most)
+    found = device_demand(copy.deepcopy(world.engine.state), most)
     assert world.engine.state == before
     return found
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.scheduler.model.snapshot import Candidate, Course, Snapshot, steady
+from penstock.scheduler.model.snapshot import Candidate, Snapshot, WidthPlan, steady
 from penstock.scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
-from penstock.scheduler.policies.planner.candidates import PROGRESS, drafts
+from penstock.scheduler.policies.planner.candidates import PROGRESS, candidate_plans
 from penstock.scheduler.policies.planner.list_scheduling import forecast
-from penstock.scheduler.policies.planner.width_plan import Job, cheapest_course, curve_of
+from penstock.scheduler.policies.planner.width_plan import Job, cheapest_width_plan, curve_of
 from penstock.scheduler.policies.waterfill import waterfill
 
 #: 1, 1.8 and 2.4 times as fast on 1, 2 and 3 devices; four are slower than two (another node).
@@ -21,7 +21,7 @@ SHAPE = ((1, 1.0), (2, 1 / 1.8), (3, 1 / 2.4), (4, 1 / 1.5))
 def job(name="a", epochs=10, *, level=1.0, shape=SHAPE, devices=4, price=0.0, **at):
     there = {"boundary": 0.0, "held": 0, "last": 0} | at
     curve = curve_of(shape, devices, there["last"])
-    return Job(name, epochs, level=level, curve=curve, price=price, **there)
+    return Job(name, epochs, level=level, curve=curve, resize_cost=price, **there)
 
 
 def test_the_fluid_bound_of_one_trial_is_its_time_at_its_fastest_width():
@@ -47,33 +47,33 @@ def test_one_epoch_cannot_be_shared_between_two_widths():
 
 def test_a_width_that_is_slower_than_a_narrower_one_is_not_planned_with():
     assert curve_of(SHAPE, 4).widths == (1, 2, 3)
-    assert 4 in curve_of(SHAPE, 4, kept=4).factor
+    assert 4 in curve_of(SHAPE, 4, keep=4).factor
 
 
 def test_the_cheapest_course_is_narrow_where_there_is_time():
-    assert cheapest_course(job(), 10.0) == (10.0, steady(1))
+    assert cheapest_width_plan(job(), 10.0) == (10.0, steady(1))
 
 
 def test_with_less_time_a_part_of_the_epochs_is_run_wide():
     """Ten epochs within eight seconds: five on two devices (2.78 s) and five on one."""
-    area, course = cheapest_course(job(), 8.0)
-    assert course == Course(1, 2, 5)
+    area, course = cheapest_width_plan(job(), 8.0)
+    assert course == WidthPlan(1, 2, 5)
     assert area == pytest.approx(5 * 2 / 1.8 + 5)
 
 
 def test_a_resize_that_costs_more_than_it_saves_is_not_planned():
-    _, course = cheapest_course(job(price=3.0), 8.0)
+    _, course = cheapest_width_plan(job(price=3.0), 8.0)
     assert course == steady(2)
 
 
 def test_what_cannot_end_in_time_has_no_course():
-    assert cheapest_course(job(), 4.1) is None
+    assert cheapest_width_plan(job(), 4.1) is None
 
 
 def test_devices_that_become_free_widen_a_trial_at_the_end_of_its_epoch():
     """b ends at 2.5 s; a, at work since 0, is widened at 3 s and is then wide for four epochs."""
     jobs = [job("a", 7), job("b", 1, level=2.5, shape=((1, 1.0),))]
-    done = forecast(jobs, 2, [Course(1, 2, 4), steady(1)], [1.0, 0.0])
+    done = forecast(jobs, 2, [WidthPlan(1, 2, 4), steady(1)], [1.0, 0.0])
     assert done.widths == {"a": 1, "b": 1}
     assert done.makespan == pytest.approx(3 + 4 / 1.8)
 
@@ -93,7 +93,7 @@ def test_patience_keeps_what_becomes_free_for_who_waits_at_its_boundary():
     c = job("c", 1, level=2.0, shape=linear, devices=2)
     courses = [steady(2), steady(1), steady(1)]
     hasty = forecast([a, b, c], 2, courses, [0.0, 1.0, 2.0])
-    patient = forecast([a, b, c], 2, courses, [0.0, 1.0, 2.0], patient=True)
+    patient = forecast([a, b, c], 2, courses, [0.0, 1.0, 2.0], blocking=True)
     assert (hasty.makespan, hasty.widths["a"]) == (pytest.approx(26.0), 1)
     assert (patient.makespan, patient.widths["a"]) == (pytest.approx(25.0), 2)
 
@@ -102,7 +102,7 @@ def test_with_patience_others_at_their_boundaries_go_on_with_what_they_hold():
     linear = ((1, 1.0), (2, 0.5))
     a = job("a", 4, level=10.0, shape=linear, devices=2, boundary=1.0, held=1, last=1)
     b = job("b", 2, level=1.0, shape=linear, devices=2, boundary=1.0, held=1, last=1)
-    found = forecast([a, b], 2, [steady(2), Course(1, 2, 1)], [0.0, 1.0], patient=True)
+    found = forecast([a, b], 2, [steady(2), WidthPlan(1, 2, 1)], [0.0, 1.0], blocking=True)
     assert found.widths == {"a": 2, "b": 1}
     assert found.makespan == pytest.approx(1 + 2 + 4 * 5)
 
@@ -120,7 +120,7 @@ def test_drafts_get_better_and_none_beats_the_bound(works, devices, price):
         shape = tuple((width, width**-power) for width in range(1, 7))
         jobs.append(job(f"t{at}", epochs, level=level, shape=shape, devices=devices, price=price))
     bound = fluid_bound([(each.work, each.curve.hull) for each in jobs], devices)
-    ends = [draft.forecast.makespan for draft in drafts(jobs, devices)]
+    ends = [draft.forecast.makespan for draft in candidate_plans(jobs, devices)]
     assert ends == sorted(ends, reverse=True)
     assert ends[-1] >= bound * (1 - 1e-6)
     longest_first = sorted(jobs, key=lambda each: -each.epochs * each.level)
@@ -172,7 +172,7 @@ def test_the_standing_plan_is_kept_where_no_other_is_better():
     epochs = {"a": 9, "b": 11}
     waiting = tuple(candidate(name, n) for name, n in epochs.items())
     first = waterfill(Snapshot(0.0, waiting, 3, devices=3))
-    assert first.courses["a"] == Course(1, 2, 5)
+    assert first.courses["a"] == WidthPlan(1, 2, 5)
     running = tuple(
         candidate(name, n, width=first.widths[name], boundary=0.5, course=first.courses[name])
         for name, n in epochs.items()
@@ -209,7 +209,7 @@ def test_where_trials_go_on_alone_a_plan_is_for_an_early_mean_completion():
         Job(name, epochs, 0.0, 0, 0, 1.0, curve, 0.0)
         for name, epochs in (("long", 20), ("short", 2), ("shorter", 2))
     ]
-    *_, for_all = drafts(jobs, 2)
-    *_, for_each = drafts(jobs, 2, PROGRESS)
+    *_, for_all = candidate_plans(jobs, 2)
+    *_, for_each = candidate_plans(jobs, 2, PROGRESS)
     assert for_each.forecast.completion < for_all.forecast.completion
     assert for_each.forecast.makespan <= 1.2 * for_all.forecast.makespan

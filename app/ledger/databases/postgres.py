@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine, NullPool, QueuePool, create_engine
 
 from ....profiling.base.errors import UsageError
-from ....profiling.base.extras import lacking
+from ....profiling.base.extras import missing_extra
 from ....profiling.base.urls import hide_password
 from ...common.timeouts import within
 from . import base
@@ -35,7 +35,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.waiting import Ready
 except ImportError as absent:
-    raise UsageError(lacking("psycopg", "a ledger on PostgreSQL"), "ledger") from absent
+    raise UsageError(missing_extra("psycopg", "a ledger on PostgreSQL"), "ledger") from absent
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen

@@ -25,10 +25,10 @@ from .width_plan import Curve, curve_of
 #: Bisections of T: the bound is within 2**-30 of the truth.
 _STEPS = 30
 #: For a trial with more epochs than this the fluid demand is used: whole epochs hardly differ.
-_WHOLE = 9
+_MAX_WHOLE_EPOCHS = 9
 #: The most choices of widths kept while epochs are added one by one; further ones are thinned out,
 #: towards a lower bound.
-_FRONT = 256
+_MAX_FRONT = 256
 
 
 def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
@@ -40,17 +40,17 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
     if not work:
         return 0.0
     wide = max(len(hull.widths) for _, hull in work)
-    widths = np.array([[0.0, *_stretched(hull.widths, wide)] for _, hull in work])
-    speeds = np.array([[0.0, *_stretched(hull.speeds, wide)] for _, hull in work])
+    widths = np.array([[0.0, *_padded(hull.widths, wide)] for _, hull in work])
+    speeds = np.array([[0.0, *_padded(hull.speeds, wide)] for _, hull in work])
     epochs = np.array([epochs for epochs, _ in work])
     slopes = np.diff(widths) / np.where(np.diff(speeds) > 0, np.diff(speeds), 1.0)
     rows = np.arange(len(work))
 
     def needed(seconds: float) -> float:
         """The number of devices on average with which all work ends within ``seconds``."""
-        wanted = np.minimum(epochs / seconds, speeds[:, -1])
-        at = np.clip((speeds < wanted[:, None]).sum(axis=1) - 1, 0, wide - 1)
-        found = widths[rows, at] + slopes[rows, at] * (wanted - speeds[rows, at])
+        required = np.minimum(epochs / seconds, speeds[:, -1])
+        index = np.clip((speeds < required[:, None]).sum(axis=1) - 1, 0, wide - 1)
+        found = widths[rows, index] + slopes[rows, index] * (required - speeds[rows, index])
         return float(found.sum())
 
     low = float((epochs / speeds[:, -1]).max())
@@ -82,7 +82,7 @@ def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -
     def fits(limit: float) -> bool:
         area = 0.0
         for (epochs, level, shape), curve in zip(work, curves, strict=True):
-            area += level * _least(epochs, shape, curve, devices, limit / level)
+            area += level * _least_device_time(epochs, shape, curve, devices, limit / level)
         return area <= devices * limit * (1 + 1e-12)
 
     low = max(e * level * c.factors[-1] for (e, level, _), c in zip(work, curves, strict=True))
@@ -95,24 +95,27 @@ def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -
     return low
 
 
-def _least(epochs: int, shape: Shape, curve: Curve, devices: int, limit: float) -> float:
+def _least_device_time(
+    epochs: int, shape: Shape, curve: Curve, devices: int, limit: float
+) -> float:
     """Least device-time of ``epochs`` epochs within ``limit``, both in epochs on one device."""
     limit *= 1 + 1e-12
-    if epochs > _WHOLE:
+    if epochs > _MAX_WHOLE_EPOCHS:
         width = curve.hull.width_for(epochs / limit)
         # Below its narrowest width it would only wait.
         return width * limit
     times, areas = _front(epochs, shape, devices)
-    at = int(np.searchsorted(times, limit, side="right")) - 1
-    return float(areas[at]) if at >= 0 else float("inf")
+    index = int(np.searchsorted(times, limit, side="right")) - 1
+    return float(areas[index]) if index >= 0 else float("inf")
 
 
 @lru_cache(maxsize=4096)
 def _front(epochs: int, shape: Shape, devices: int) -> tuple[np.ndarray, np.ndarray]:
     """The least device-time of whole epochs against the time that they may take, times rising.
 
-    Epochs are added one by one. If more than ``_FRONT`` choices are left, adjacent ones are merged
-    into one that is as fast as the faster and as cheap as the cheaper, so the bound stays a bound.
+    Epochs are added one by one. If more than ``_MAX_FRONT`` choices are left, adjacent ones are
+    merged into one that is as fast as the faster and as cheap as the cheaper, so the bound stays a
+    bound.
     """
     curve = curve_of(shape, devices)
     factors = np.array(curve.factors)
@@ -121,7 +124,7 @@ def _front(epochs: int, shape: Shape, devices: int) -> tuple[np.ndarray, np.ndar
     for _ in range(epochs - 1):
         times = (total[0][:, None] + one[0][None, :]).ravel()
         areas = (total[1][:, None] + one[1][None, :]).ravel()
-        total = _thinned(*_pareto(times, areas))
+        total = _coarsened(*_pareto(times, areas))
     return total
 
 
@@ -133,12 +136,12 @@ def _pareto(times: np.ndarray, areas: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return times[kept], areas[kept]
 
 
-def _thinned(times: np.ndarray, areas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if len(times) <= _FRONT:
+def _coarsened(times: np.ndarray, areas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(times) <= _MAX_FRONT:
         return times, areas
-    edges = np.linspace(0, len(times), _FRONT + 1).astype(int)
-    return times[edges[:-1]], areas[edges[1:] - 1]
+    cuts = np.linspace(0, len(times), _MAX_FRONT + 1).astype(int)
+    return times[cuts[:-1]], areas[cuts[1:] - 1]
 
 
-def _stretched(values: Sequence[float], length: int) -> list[float]:
+def _padded(values: Sequence[float], length: int) -> list[float]:
     return [*values, *[values[-1]] * (length - len(values))]

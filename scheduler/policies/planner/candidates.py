@@ -5,7 +5,7 @@ plan* in whole epochs that ends by T, with the price of resizes: all of it at on
 at each of two adjacent breakpoints of its hull. Together the width plans demand some
 device-seconds, and list scheduling (``list_scheduling``) says when they really end: later than T if
 they do not fit together. So several targets and orders are tried, the lowest targets first, then
-some between the bound and the best candidate found. The goal (``Aim``) is an early end of all
+some between the bound and the best candidate found. The goal (``Goal``) is an early end of all
 trials, or also of each one.
 """
 
@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...model.snapshot import Course, steady
+from ...model.snapshot import WidthPlan, steady
 from .bounds import fluid_bound
 from .list_scheduling import Forecast, forecast
-from .width_plan import Job, cheapest_course
+from .width_plan import Job, cheapest_width_plan
 
 #: Targets, as multiples of the bound, that are tried until one of them holds.
 _TARGETS = (
@@ -27,17 +27,17 @@ _TARGETS = (
     *(1.8, 2.1, 2.5, 3.0, 4.0, 6.0, 10.0),
 )
 #: How many targets between the bound and the best plan are tried afterwards.
-_BETWEEN = 12
+_TARGETS_BETWEEN = 12
 #: Trials times forecasts for one plan: with many trials fewer plans are tried, and less is lost.
-_EFFORT = 2500
+_FORECAST_BUDGET = 2500
 #: The rules tried at every target over the bound.
-_FIRST = ("start, seated", "start", "longest", "start, patient")
+_RULES_ABOVE = ("start, seated", "start", "longest", "start, patient")
 #: The rules tried in turn at targets between the bound and the best plan.
-_THEN = ("start", "start, seated", "longest", "longest, seated", "largest")
+_RULES_BETWEEN = ("start", "start, seated", "longest", "longest, seated", "largest")
 #: How much the mean completion counts beside the makespan, if results decide what follows.
-_COMPLETION = 0.85
+_COMPLETION_WEIGHT = 0.85
 #: A plan that ends within this much of the bound is good enough.
-_NEAR = 1.002
+_CLOSE_ENOUGH = 1.002
 
 
 class Rule(NamedTuple):
@@ -46,48 +46,48 @@ class Rule(NamedTuple):
     The other fields are as in ``list_scheduling.forecast``.
     """
 
-    priority: Callable[[Job, Course, float], float]
-    seated: bool
-    patient: bool = False
+    priority: Callable[[Job, WidthPlan, float], float]
+    narrow_first: bool
+    blocking: bool = False
 
 
-def _duration(job: Job, course: Course) -> float:
+def _duration(job: Job, width_plan: WidthPlan) -> float:
     """Seconds that the width plan takes: its wide part, or all of it."""
-    if course.epochs:
-        return course.epochs * job.seconds(course.wide)
-    return job.epochs * job.seconds(course.narrow)
+    if width_plan.epochs:
+        return width_plan.epochs * job.seconds(width_plan.wide)
+    return job.epochs * job.seconds(width_plan.narrow)
 
 
-def _start(job: Job, course: Course, target: float) -> float:
+def _start(job: Job, width_plan: WidthPlan, target: float) -> float:
     """The latest start with which it ends in time. On a tie, a running job goes first."""
-    return target - _duration(job, course) - (1e-6 * target if job.held else 0.0)
+    return target - _duration(job, width_plan) - (1e-6 * target if job.held else 0.0)
 
 
-def _longest(job: Job, course: Course, target: float) -> float:
-    return -_duration(job, course)
+def _longest(job: Job, width_plan: WidthPlan, target: float) -> float:
+    return -_duration(job, width_plan)
 
 
-def _shortest(job: Job, course: Course, target: float) -> float:
+def _shortest(job: Job, width_plan: WidthPlan, target: float) -> float:
     """Smith's rule: it minimises the weighted mean completion of jobs that run one at a time."""
-    return _duration(job, course) / job.weight
+    return _duration(job, width_plan) / job.weight
 
 
-def _largest(job: Job, course: Course, target: float) -> float:
-    return -_duration(job, course) * course.wide
+def _largest(job: Job, width_plan: WidthPlan, target: float) -> float:
+    return -_duration(job, width_plan) * width_plan.wide
 
 
 RULES = {
-    "start": Rule(_start, seated=False),
-    "start, seated": Rule(_start, seated=True),
-    "start, patient": Rule(_start, seated=False, patient=True),
-    "longest": Rule(_longest, seated=False),
-    "longest, seated": Rule(_longest, seated=True),
-    "largest": Rule(_largest, seated=False),
-    "shortest": Rule(_shortest, seated=False),
+    "start": Rule(_start, narrow_first=False),
+    "start, seated": Rule(_start, narrow_first=True),
+    "start, patient": Rule(_start, narrow_first=False, blocking=True),
+    "longest": Rule(_longest, narrow_first=False),
+    "longest, seated": Rule(_longest, narrow_first=True),
+    "largest": Rule(_largest, narrow_first=False),
+    "shortest": Rule(_shortest, narrow_first=False),
 }
 
 
-class Aim(NamedTuple):
+class Goal(NamedTuple):
     """What is minimised: the makespan, or partly (``completion``) the mean completion.
 
     ``rules`` are tried at every target over the bound.
@@ -105,95 +105,105 @@ class Aim(NamedTuple):
         return cost / (1.0 - self.completion)
 
 
-MAKESPAN = Aim(0.0, _FIRST)
-PROGRESS = Aim(_COMPLETION, (*_FIRST, "shortest"))
+MAKESPAN = Goal(0.0, _RULES_ABOVE)
+PROGRESS = Goal(_COMPLETION_WEIGHT, (*_RULES_ABOVE, "shortest"))
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CandidatePlan:
     """A candidate plan: width plans and rule, and what the forecast gives."""
 
-    courses: tuple[Course, ...]
+    width_plans: tuple[WidthPlan, ...]
     rule: str
     target: float
     forecast: Forecast
 
 
-def drafts(
-    jobs: Sequence[Job], devices: int, aim: Aim = MAKESPAN, best: float = math.inf
-) -> Iterator[Draft]:
-    """Plans of ``jobs`` that cost less than ``best`` (seconds), each less than the one before.
+def candidate_plans(
+    jobs: Sequence[Job], devices: int, goal: Goal = MAKESPAN, best_cost: float = math.inf
+) -> Iterator[CandidatePlan]:
+    """Plans of ``jobs`` that cost less than ``best_cost`` (seconds), each less than the one before.
 
     The first plans keep every job at its present width, or give it its narrowest.
     """
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
-    as_they_are = [steady(job.held or job.curve.widths[0]) for job in jobs]
+    unchanged = [steady(job.held or job.curve.widths[0]) for job in jobs]
     # Jobs with equal weight take turns: with the shortest first, some might never begin (PBT).
-    unequal = aim.completion and len({job.weight for job in jobs}) > 1
-    for rule in ("longest", "shortest") if unequal else ("longest",):
-        plain = draft_of(jobs, devices, as_they_are, rule, bound)
-        if plain is not None and aim.cost(plain.forecast) < best * (1 - 1e-9):
-            best = aim.cost(plain.forecast)
-            yield plain
+    weighted = goal.completion and len({job.weight for job in jobs}) > 1
+    for rule in ("longest", "shortest") if weighted else ("longest",):
+        initial = candidate_plan(jobs, devices, unchanged, rule, bound)
+        if initial is not None and goal.cost(initial.forecast) < best_cost * (1 - 1e-9):
+            best_cost = goal.cost(initial.forecast)
+            yield initial
     if all(len(job.curve.widths) == 1 for job in jobs):
         return
-    tries = max(3, min(4 * (len(_TARGETS) + _BETWEEN), _EFFORT // len(jobs)))
+    forecasts_left = max(
+        3, min(4 * (len(_TARGETS) + _TARGETS_BETWEEN), _FORECAST_BUDGET // len(jobs))
+    )
 
-    def tried(target: float, rules: Sequence[str]) -> Iterator[Draft]:
-        nonlocal best, tries
-        courses = _courses(jobs, devices, target)
-        for rule in rules if courses else ():
-            tries -= 1
-            limit = aim.limit(best) * (1 - 1e-9)
-            draft = draft_of(jobs, devices, courses, rule, target, limit=limit)
-            if draft is not None and aim.cost(draft.forecast) < best * (1 - 1e-9):
-                best = aim.cost(draft.forecast)
-                yield draft
+    def improvements(target: float, rules: Sequence[str]) -> Iterator[CandidatePlan]:
+        nonlocal best_cost, forecasts_left
+        width_plans = _cheapest_plans(jobs, devices, target)
+        for rule in rules if width_plans else ():
+            forecasts_left -= 1
+            limit = goal.limit(best_cost) * (1 - 1e-9)
+            plan = candidate_plan(jobs, devices, width_plans, rule, target, limit=limit)
+            if plan is not None and goal.cost(plan.forecast) < best_cost * (1 - 1e-9):
+                best_cost = goal.cost(plan.forecast)
+                yield plan
 
-    for over in _TARGETS:
-        if tries <= 0 or bound * over > aim.limit(best):
+    for factor in _TARGETS:
+        if forecasts_left <= 0 or bound * factor > goal.limit(best_cost):
             break
-        yield from tried(bound * over, aim.rules)
-    for k in range(1, _BETWEEN + 1):
-        if tries <= 0 or best <= bound * _NEAR:
+        yield from improvements(bound * factor, goal.rules)
+    for k in range(1, _TARGETS_BETWEEN + 1):
+        if forecasts_left <= 0 or best_cost <= bound * _CLOSE_ENOUGH:
             break
-        target = bound + (best - bound) * k / (_BETWEEN + 1)
-        yield from tried(target, (_THEN[k % len(_THEN)],))
+        target = bound + (best_cost - bound) * k / (_TARGETS_BETWEEN + 1)
+        yield from improvements(target, (_RULES_BETWEEN[k % len(_RULES_BETWEEN)],))
 
 
-def draft_of(
+def candidate_plan(
     jobs: Sequence[Job],
     devices: int,
-    courses: Sequence[Course],
+    width_plans: Sequence[WidthPlan],
     rule: str,
     target: float,
     *,
     limit: float = math.inf,
-) -> Draft | None:
-    """A plan with these ``courses``; None if they cannot all run and end before ``limit``."""
-    priority, seated, patient = RULES[rule]
-    priorities = [priority(job, course, target) for job, course in zip(jobs, courses, strict=True)]
+) -> CandidatePlan | None:
+    """A plan with these ``width_plans``; None if they cannot all run and end before ``limit``."""
+    priority, narrow_first, blocking = RULES[rule]
+    priorities = [
+        priority(job, width_plan, target) for job, width_plan in zip(jobs, width_plans, strict=True)
+    ]
     found = forecast(
-        jobs, devices, courses, priorities, seated=seated, patient=patient, limit=limit
+        jobs,
+        devices,
+        width_plans,
+        priorities,
+        narrow_first=narrow_first,
+        blocking=blocking,
+        limit=limit,
     )
-    return None if found is None else Draft(tuple(courses), rule, target, found)
+    return None if found is None else CandidatePlan(tuple(width_plans), rule, target, found)
 
 
-def _courses(jobs: Sequence[Job], devices: int, target: float) -> tuple[Course, ...]:
+def _cheapest_plans(jobs: Sequence[Job], devices: int, target: float) -> tuple[WidthPlan, ...]:
     """The cheapest width plans that end by ``target``.
 
     Empty if a job cannot end by then, or if together they need too many device-seconds.
     """
     area = sum(job.boundary * job.held for job in jobs)
-    most = devices * target * (1 + 1e-9)
+    budget = devices * target * (1 + 1e-9)
     found = []
     for job in jobs:
-        cheapest = cheapest_course(job, target)
-        if cheapest is None:
+        found_plan = cheapest_width_plan(job, target)
+        if found_plan is None:
             return ()
-        area += cheapest[0]
-        if area > most:
+        area += found_plan[0]
+        if area > budget:
             return ()
-        found.append(cheapest[1])
+        found.append(found_plan[1])
     return tuple(found)

@@ -13,53 +13,66 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...model.snapshot import Candidate, Course
+from ...model.snapshot import Candidate, WidthPlan
 from .list_scheduling import Forecast
-from .widen import LONG_ENOUGH
+from .widen import MIN_EPOCH_SECONDS
 from .width_plan import Job
 
 #: The fewest epochs that a trial must have left.
-FEWEST = 3
+MIN_EPOCHS_LEFT = 3
 
 
-def width_to_try(
-    candidates: Sequence[Candidate], jobs: Sequence[Job], devices: int, planned: Forecast
-) -> tuple[str, Course] | None:
+def exploration(
+    candidates: Sequence[Candidate], jobs: Sequence[Job], devices: int, forecast: Forecast
+) -> tuple[str, WidthPlan] | None:
     """The trial that is to explore, and its width plan; None if there is none.
 
-    ``planned`` is the forecast of the plan, which may leave devices idle.
+    ``forecast`` is the forecast of the plan, which may leave devices idle.
     """
-    spare = devices - sum(max(job.held, planned.widths[job.trial]) for job in jobs)
-    if planned.late or spare <= 0 or any(map(_tries, candidates)):
+    idle = devices - sum(max(job.held, forecast.widths[job.trial]) for job in jobs)
+    if forecast.late or idle <= 0 or any(map(_is_exploring, candidates)):
         return None
-    found: list[tuple[float, str, Course]] = []
-    for each, job in zip(candidates, jobs, strict=True):
-        width = planned.widths[job.trial]
-        wide = min(2 * width, each.widest, width + spare)
-        if _pays(each, job, width, wide):
-            found.append((job.epochs * job.seconds(width), job.trial, Course(width, wide, 1)))
+    found: list[tuple[float, str, WidthPlan]] = []
+    for candidate, job in zip(candidates, jobs, strict=True):
+        width = forecast.widths[job.trial]
+        wider = min(2 * width, candidate.widest, width + idle)
+        if _is_worthwhile(candidate, job, width, wider):
+            found.append((job.epochs * job.seconds(width), job.trial, WidthPlan(width, wider, 1)))
     if not found:
         return None
-    _, trial, course = max(found)
-    return trial, course
+    _, trial, width_plan = max(found)
+    return trial, width_plan
 
 
-def _tries(each: Candidate) -> bool:
+def _is_exploring(candidate: Candidate) -> bool:
     """Whether it is exploring now: its current epoch is at a width that was never measured."""
-    return each.epoch > 0 and each.boundary > 0 and _unknown(each, each.width)
+    return (
+        candidate.epoch > 0
+        and candidate.boundary > 0
+        and _is_unmeasured(candidate, candidate.width)
+    )
 
 
-def _unknown(each: Candidate, width: int) -> bool:
-    return bool(each.hope) and each.hope[width - 1][1] < each.shape[width - 1][1]
+def _is_unmeasured(candidate: Candidate, width: int) -> bool:
+    return bool(candidate.hope) and candidate.hope[width - 1][1] < candidate.shape[width - 1][1]
 
 
-def _pays(each: Candidate, job: Job, width: int, wide: int) -> bool:
-    """Whether one epoch on ``wide`` devices instead of ``width`` is worth the risk."""
-    if wide <= width or job.epochs < FEWEST or each.epoch == 0 or not _unknown(each, wide):
+def _is_worthwhile(candidate: Candidate, job: Job, width: int, wider: int) -> bool:
+    """Whether one epoch on ``wider`` devices instead of ``width`` is worth the risk."""
+    if (
+        wider <= width
+        or job.epochs < MIN_EPOCHS_LEFT
+        or candidate.epoch == 0
+        or not _is_unmeasured(candidate, wider)
+    ):
         return False
-    if each.level is None or each.level < LONG_ENOUGH or _unknown(each, width):
+    if (
+        candidate.level is None
+        or candidate.level < MIN_EPOCH_SECONDS
+        or _is_unmeasured(candidate, width)
+    ):
         return False
-    now = each.shape[width - 1][1]
-    gain = job.epochs * (1 - each.hope[wide - 1][1] / now)
-    loss = max(0.0, each.shape[wide - 1][1] / now - 1)
-    return (gain - loss) * job.seconds(width) > 2 * job.price
+    now = candidate.shape[width - 1][1]
+    gain = job.epochs * (1 - candidate.hope[wider - 1][1] / now)
+    loss = max(0.0, candidate.shape[wider - 1][1] / now - 1)
+    return (gain - loss) * job.seconds(width) > 2 * job.resize_cost

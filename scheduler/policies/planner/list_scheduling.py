@@ -18,11 +18,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...model.snapshot import Course
+from ...model.snapshot import WidthPlan
 from .width_plan import Job
 
 #: Times closer than this are equal (seconds).
-_TOGETHER = 1e-9
+_TIME_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Run:
     #: The job.
     job: Job
     #: Its width plan.
-    course: Course
+    width_plan: WidthPlan
     #: Epochs left after the boundary.
     left: int
     #: How many devices it holds.
@@ -77,11 +77,11 @@ class _Schedule:
     #: When the last job ended so far.
     makespan: float = 0.0
     #: The weighted sum of the ends so far.
-    ends: float = 0.0
+    weighted_ends: float = 0.0
     #: The last end that is foreseen.
-    latest: float = 0.0
-    #: Jobs whose next look for more devices is yet to be put on the heap.
-    narrow: list[int] = field(default_factory=list)
+    latest_end: float = 0.0
+    #: Jobs whose next request for devices is yet to be put on the heap.
+    unscheduled: list[int] = field(default_factory=list)
     #: Waiting trials that do not begin at once.
     late: set[str] = field(default_factory=set)
 
@@ -89,65 +89,69 @@ class _Schedule:
 def forecast(
     jobs: Sequence[Job],
     devices: int,
-    courses: Sequence[Course],
+    width_plans: Sequence[WidthPlan],
     priorities: Sequence[float],
     *,
-    seated: bool = False,
-    patient: bool = False,
+    narrow_first: bool = False,
+    blocking: bool = False,
     limit: float = math.inf,
 ) -> Forecast | None:
-    """Run ``jobs`` on ``devices`` under ``courses``. A small priority goes first.
+    """Run ``jobs`` on ``devices`` under ``width_plans``. A small priority goes first.
 
-    ``seated``: at the beginning every width plan with two widths gets its narrow width before other
-    jobs get anything, since it has no time to wait. ``patient``: free devices are kept for the
-    first job that cannot have its narrow width yet. This includes a running job, which then waits
-    at its boundary.
+    ``narrow_first``: at the beginning every width plan with two widths gets its narrow width before
+    other jobs get anything, since it has no time to wait. ``blocking``: free devices are kept for
+    the first job that cannot have its narrow width yet. This includes a running job, which then
+    waits at its boundary.
 
     The result is None if a job waits for ever, because its narrow width is more than there are
     devices, or if not all jobs end before ``limit`` (seconds from now).
     """
     runs = [
-        _Run(job, course, job.epochs, job.held, job.last, course.epochs == 0)
-        for job, course in zip(jobs, courses, strict=True)
+        _Run(job, width_plan, job.epochs, job.held, job.last, width_plan.epochs == 0)
+        for job, width_plan in zip(jobs, width_plans, strict=True)
     ]
     ranks = [0] * len(jobs)
-    for place, at in enumerate(sorted(range(len(jobs)), key=priorities.__getitem__)):
-        ranks[at] = place
-    line = _Schedule(
+    for rank, index in enumerate(sorted(range(len(jobs)), key=priorities.__getitem__)):
+        ranks[index] = rank
+    schedule = _Schedule(
         devices - sum(job.held for job in jobs),
         runs,
         ranks,
-        [(job.boundary, at, False) for at, job in enumerate(jobs) if job.held or not job.epochs],
+        [
+            (job.boundary, index, False)
+            for index, job in enumerate(jobs)
+            if job.held or not job.epochs
+        ],
     )
-    heapq.heapify(line.heap)
-    fresh = [at for at, job in enumerate(jobs) if job.epochs and not job.held]
+    heapq.heapify(schedule.heap)
+    unstarted = [index for index, job in enumerate(jobs) if job.epochs and not job.held]
     waiting: list[int] = []  # by priority, the first job last
-    while line.heap or fresh:
-        now = 0.0 if fresh else line.heap[0][0]
-        asking = fresh + _arrive(line, now)
-        fresh = []
-        if len(asking) > 1:
-            asking.sort(key=ranks.__getitem__, reverse=True)
-        if seated:
-            for at in reversed(asking):
-                _seat(line, runs[at])
-            seated = False
-        if asking or (waiting and line.free):
-            waiting = _hand_out(line, now, asking, waiting, patient=patient)
-        if now <= _TOGETHER:
-            line.late = {runs[at].job.trial for at in waiting}
-        if now >= limit or line.latest >= limit:
+    while schedule.heap or unstarted:
+        now = 0.0 if unstarted else schedule.heap[0][0]
+        requesting = unstarted + _advance(schedule, now)
+        unstarted = []
+        if len(requesting) > 1:
+            requesting.sort(key=ranks.__getitem__, reverse=True)
+        if narrow_first:
+            for index in reversed(requesting):
+                _reserve_narrow(schedule, runs[index])
+            narrow_first = False
+        if requesting or (waiting and schedule.free):
+            waiting = _allocate(schedule, now, requesting, waiting, blocking=blocking)
+        if now <= _TIME_TOLERANCE:
+            schedule.late = {runs[index].job.trial for index in waiting}
+        if now >= limit or schedule.latest_end >= limit:
             return None
-        if line.narrow:
-            _look_again(line)
+        if schedule.unscheduled:
+            _push_next_requests(schedule)
     if waiting:
         return None
-    completion = line.ends / math.fsum(job.weight for job in jobs)
-    return Forecast(line.makespan, completion, line.widths, line.late)
+    completion = schedule.weighted_ends / math.fsum(job.weight for job in jobs)
+    return Forecast(schedule.makespan, completion, schedule.widths, schedule.late)
 
 
-def _hand_out(
-    line: _Schedule, now: float, asking: list[int], waiting: list[int], *, patient: bool
+def _allocate(
+    schedule: _Schedule, now: float, requesting: list[int], waiting: list[int], *, blocking: bool
 ) -> list[int]:
     """Give free devices to jobs at a boundary and to waiting jobs; returns the jobs that still
     wait.
@@ -155,125 +159,134 @@ def _hand_out(
     Both lists are by priority, the first job last. Waiting jobs hold nothing, so they need not be
     asked without free devices.
     """
-    runs, ranks, passed = line.runs, line.ranks, []
-    while asking or (waiting and line.free):
-        from_waiting = waiting and line.free > 0
-        if asking and (not from_waiting or ranks[asking[-1]] < ranks[waiting[-1]]):
-            at = asking.pop()
+    runs, ranks, denied = schedule.runs, schedule.ranks, []
+    while requesting or (waiting and schedule.free):
+        from_waiting = waiting and schedule.free > 0
+        if requesting and (not from_waiting or ranks[requesting[-1]] < ranks[waiting[-1]]):
+            index = requesting.pop()
         else:
-            at = waiting.pop()
-        if not (line.free or runs[at].held) or not _ask(line, at, now, patient=patient):
-            passed.append(at)
-            if patient:
-                line.free += runs[at].held
-                runs[at].held = 0
-                passed += _go_on(line, now, asking)
+            index = waiting.pop()
+        if not (schedule.free or runs[index].held) or not _request(
+            schedule, index, now, blocking=blocking
+        ):
+            denied.append(index)
+            if blocking:
+                schedule.free += runs[index].held
+                runs[index].held = 0
+                denied += _continue_running(schedule, now, requesting)
                 break
-    if passed and waiting and ranks[passed[-1]] > ranks[waiting[-1]]:
-        return sorted(waiting + passed, key=ranks.__getitem__, reverse=True)
-    return waiting + passed[::-1]
+    if denied and waiting and ranks[denied[-1]] > ranks[waiting[-1]]:
+        return sorted(waiting + denied, key=ranks.__getitem__, reverse=True)
+    return waiting + denied[::-1]
 
 
-def _go_on(line: _Schedule, now: float, asking: list[int]) -> list[int]:
-    """Have the asking jobs continue with what they hold; returns those that hold nothing, by
+def _continue_running(schedule: _Schedule, now: float, requesting: list[int]) -> list[int]:
+    """Have the requesting jobs continue with what they hold; returns those that hold nothing, by
     priority.
     """
-    free, line.free = line.free, 0
-    idle = [at for at in reversed(asking) if not _ask(line, at, now, patient=False)]
-    line.free = free
+    free, schedule.free = schedule.free, 0
+    idle = [
+        index
+        for index in reversed(requesting)
+        if not _request(schedule, index, now, blocking=False)
+    ]
+    schedule.free = free
     return idle
 
 
-def _arrive(line: _Schedule, now: float) -> list[int]:
+def _advance(schedule: _Schedule, now: float) -> list[int]:
     """Take in what happens at ``now``: jobs that end free their devices; returns jobs at a
     boundary.
     """
-    heap, runs, asking = line.heap, line.runs, []
-    while heap and heap[0][0] <= now + _TOGETHER:
-        _, at, ends = heapq.heappop(heap)
-        run = runs[at]
+    heap, runs, requesting = schedule.heap, schedule.runs, []
+    while heap and heap[0][0] <= now + _TIME_TOLERANCE:
+        _, index, ends = heapq.heappop(heap)
+        run = runs[index]
         if run.since is not None:
             run.left -= round((now - run.since) / run.job.seconds(run.held))
             run.since = None
         if ends or run.left <= 0:
-            line.widths.setdefault(run.job.trial, run.held)
-            line.free += run.held
-            line.makespan = now
-            line.ends += run.job.weight * now
+            schedule.widths.setdefault(run.job.trial, run.held)
+            schedule.free += run.held
+            schedule.makespan = now
+            schedule.weighted_ends += run.job.weight * now
             continue
-        kept = min(run.held, run.course.narrow)
-        line.free += run.held - kept
+        kept = min(run.held, run.width_plan.narrow)
+        schedule.free += run.held - kept
         run.held = kept
-        asking.append(at)
-    return asking
+        requesting.append(index)
+    return requesting
 
 
-def _seat(line: _Schedule, run: _Run) -> None:
-    lacking = run.course.narrow - run.held
-    if run.course.epochs and 0 < lacking <= line.free:
-        line.free -= lacking
-        run.held += lacking
+def _reserve_narrow(schedule: _Schedule, run: _Run) -> None:
+    missing = run.width_plan.narrow - run.held
+    if run.width_plan.epochs and 0 < missing <= schedule.free:
+        schedule.free -= missing
+        run.held += missing
 
 
-def _ask(line: _Schedule, at: int, now: float, *, patient: bool) -> bool:
+def _request(schedule: _Schedule, index: int, now: float, *, blocking: bool) -> bool:
     """Give a job the free devices that it wants; False if it waits for its narrow width."""
-    run = line.runs[at]
-    job, course = run.job, run.course
-    if not run.past_wide and course.wide - run.held <= line.free:
-        _widen(line, at, now)
+    run = schedule.runs[index]
+    job, width_plan = run.job, run.width_plan
+    if not run.past_wide and width_plan.wide - run.held <= schedule.free:
+        _widen(schedule, index, now)
         return True
-    if course.narrow - run.held <= line.free:
-        line.free -= course.narrow - run.held
-        run.held = course.narrow
-        line.widths.setdefault(job.trial, run.held)
-        begin = now + job.switch(run.held, run.last)
+    if width_plan.narrow - run.held <= schedule.free:
+        schedule.free -= width_plan.narrow - run.held
+        run.held = width_plan.narrow
+        schedule.widths.setdefault(job.trial, run.held)
+        begin = now + job.switch_cost(run.held, run.last)
         run.last = run.held
         if run.past_wide:
             end = begin + run.left * job.seconds(run.held)
-            line.latest = max(line.latest, end)
-            heapq.heappush(line.heap, (end, at, True))
+            schedule.latest_end = max(schedule.latest_end, end)
+            heapq.heappush(schedule.heap, (end, index, True))
         else:
             run.since = begin
-            line.narrow.append(at)
+            schedule.unscheduled.append(index)
         return True
-    if patient or not run.held:
+    if blocking or not run.held:
         return False
     # It holds less than its narrow width, and continues with what it has.
-    line.widths.setdefault(job.trial, run.held)
+    schedule.widths.setdefault(job.trial, run.held)
     run.since = now
-    line.narrow.append(at)
+    schedule.unscheduled.append(index)
     return True
 
 
-def _widen(line: _Schedule, at: int, now: float) -> None:
-    run = line.runs[at]
-    job, course = run.job, run.course
-    epochs = min(course.epochs, run.left)
-    if run.last == course.narrow and run.left - epochs <= 1:
+def _widen(schedule: _Schedule, index: int, now: float) -> None:
+    run = schedule.runs[index]
+    job, width_plan = run.job, run.width_plan
+    epochs = min(width_plan.epochs, run.left)
+    if run.last == width_plan.narrow and run.left - epochs <= 1:
         epochs = run.left  # going back for one epoch is not worth it
-    line.free -= course.wide - run.held
-    run.held = course.wide
-    line.widths.setdefault(job.trial, run.held)
-    end = now + job.switch(run.held, run.last) + epochs * job.seconds(run.held)
+    schedule.free -= width_plan.wide - run.held
+    run.held = width_plan.wide
+    schedule.widths.setdefault(job.trial, run.held)
+    end = now + job.switch_cost(run.held, run.last) + epochs * job.seconds(run.held)
     run.last = run.held
     run.past_wide = True
     run.left -= epochs
     # What is left after that takes at least the time of its fastest epochs.
-    line.latest = max(line.latest, end + run.left * job.fastest)
-    heapq.heappush(line.heap, (end, at, run.left == 0))
+    schedule.latest_end = max(schedule.latest_end, end + run.left * job.fastest)
+    heapq.heappush(schedule.heap, (end, index, run.left == 0))
 
 
-def _look_again(line: _Schedule) -> None:
-    """Put the next look of jobs that want more on the heap: their first boundary after the next
-    event.
+def _push_next_requests(schedule: _Schedule) -> None:
+    """Put the next request of jobs that want more on the heap: at their first boundary after the
+    next event.
     """
-    upcoming = line.heap[0][0] if line.heap else math.inf
-    for at in line.narrow:
-        run = line.runs[at]
+    next_event = schedule.heap[0][0] if schedule.heap else math.inf
+    for index in schedule.unscheduled:
+        run = schedule.runs[index]
         assert run.since is not None
-        each = run.job.seconds(run.held)
+        epoch_seconds = run.job.seconds(run.held)
         epochs = run.left
-        if upcoming < math.inf:
-            epochs = min(epochs, max(1, math.ceil((upcoming - run.since) / each - _TOGETHER)))
-        heapq.heappush(line.heap, (run.since + epochs * each, at, False))
-    line.narrow.clear()
+        if next_event < math.inf:
+            epochs = min(
+                epochs,
+                max(1, math.ceil((next_event - run.since) / epoch_seconds - _TIME_TOLERANCE)),
+            )
+        heapq.heappush(schedule.heap, (run.since + epochs * epoch_seconds, index, False))
+    schedule.unscheduled.clear()

@@ -12,40 +12,45 @@ from ...model.snapshot import Candidate, Snapshot
 
 #: A wider gang is not tried for shorter epochs than this (seconds): a resize was measured to take
 #: 17 to 100 ms, depending on the size of the state (docs/measured.md).
-LONG_ENOUGH = 0.2
+MIN_EPOCH_SECONDS = 0.2
 #: A width is kept if its epochs take at most this part of those of the next smaller measured width.
-FASTER = 0.95
+MAX_TIME_RATIO = 0.95
 
 
-def spread(snapshot: Snapshot) -> dict[str, int]:
+def widen_equally(snapshot: Snapshot) -> dict[str, int]:
     """The width of every trial that may use more than one device."""
-    both = sorted((*snapshot.running, *snapshot.waiting), key=lambda each: (each.since, each.trial))
-    elastic = [each for each in both if each.widest > 1]
-    widths = {each.trial: 1 for each in elastic}
-    spare = snapshot.free_devices - len(snapshot.waiting)
-    spare += sum(each.width - 1 for each in snapshot.running)
-    growing = [each for each in elastic if _may_grow(each)]
-    while spare > 0 and growing:
-        for each in growing[:spare]:
-            widths[each.trial] += 1
-            spare -= 1
-        growing = [each for each in growing if widths[each.trial] < each.widest]
-    return {each.trial: _worth(each, widths[each.trial]) for each in elastic}
+    candidates = sorted(
+        (*snapshot.running, *snapshot.waiting),
+        key=lambda candidate: (candidate.since, candidate.trial),
+    )
+    elastic = [candidate for candidate in candidates if candidate.widest > 1]
+    widths = {candidate.trial: 1 for candidate in elastic}
+    idle = snapshot.free_devices - len(snapshot.waiting)
+    idle += sum(candidate.width - 1 for candidate in snapshot.running)
+    growing = [candidate for candidate in elastic if _may_grow(candidate)]
+    while idle > 0 and growing:
+        for candidate in growing[:idle]:
+            widths[candidate.trial] += 1
+            idle -= 1
+        growing = [candidate for candidate in growing if widths[candidate.trial] < candidate.widest]
+    return {
+        candidate.trial: _best_measured(candidate, widths[candidate.trial]) for candidate in elastic
+    }
 
 
-def _may_grow(each: Candidate) -> bool:
-    if each.width > 1:
+def _may_grow(candidate: Candidate) -> bool:
+    if candidate.width > 1:
         return True
-    return each.epoch_seconds is not None and each.epoch_seconds >= LONG_ENOUGH
+    return candidate.epoch_seconds is not None and candidate.epoch_seconds >= MIN_EPOCH_SECONDS
 
 
-def _worth(each: Candidate, width: int) -> int:
+def _best_measured(candidate: Candidate, width: int) -> int:
     """The best measured width up to ``width``, or ``width`` itself if it was not measured."""
-    speeds = {known: seconds for known, seconds in each.speeds if known <= width}
+    speeds = {measured: seconds for measured, seconds in candidate.speeds if measured <= width}
     if width not in speeds:
         return width
     best = min(speeds)
-    for known in sorted(speeds):
-        if speeds[known] <= FASTER * speeds[best]:
-            best = known
+    for measured in sorted(speeds):
+        if speeds[measured] <= MAX_TIME_RATIO * speeds[best]:
+            best = measured
     return best

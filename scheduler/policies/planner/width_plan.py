@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from ....profiling.costs.hull import Hull, hull
 from ....profiling.costs.throughput import Shape
-from ...model.snapshot import Course, steady
+from ...model.snapshot import WidthPlan, steady
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Curve:
     factors: tuple[float, ...]
     #: For each index in ``widths``, the index, at or after it, of the width with the fewest
     #: device-seconds an epoch.
-    thrifty: tuple[int, ...]
+    most_efficient: tuple[int, ...]
     #: The widths at the breakpoints of the hull.
     breakpoints: tuple[int, ...]
     #: The concave hull of the speeds.
@@ -33,37 +33,39 @@ class Curve:
 
 
 @lru_cache(maxsize=1024)
-def curve_of(shape: Shape, devices: int, kept: int = 0) -> Curve:
+def curve_of(shape: Shape, devices: int, keep: int = 0) -> Curve:
     """The curve of ``shape`` on at most ``devices`` devices.
 
-    The width ``kept`` is included even if a narrower one is faster, since a trial has it already.
+    The width ``keep`` is included even if a narrower one is faster, since a trial has it already.
     """
     widths: list[int] = []
     factors: list[float] = []
     factor: dict[int, float] = {}
-    for width, each in shape:
+    for width, factor_at in shape:
         if width > devices:
             break
-        if not factors or each < factors[-1]:
+        if not factors or factor_at < factors[-1]:
             widths.append(width)
-            factors.append(each)
-            factor[width] = each
-        elif width == kept:
-            factor[width] = each
-    if kept not in factor and kept:
-        factor[kept] = factors[-1]
-    thrifty = [len(widths) - 1]
-    for at in range(len(widths) - 2, -1, -1):
-        best = thrifty[-1]
-        better = widths[at] * factors[at] <= widths[best] * factors[best]
-        thrifty.append(at if better else best)
-    edges = hull((width, 1 / each) for width, each in zip(widths, factors, strict=True))
+            factors.append(factor_at)
+            factor[width] = factor_at
+        elif width == keep:
+            factor[width] = factor_at
+    if keep not in factor and keep:
+        factor[keep] = factors[-1]
+    most_efficient = [len(widths) - 1]
+    for index in range(len(widths) - 2, -1, -1):
+        best = most_efficient[-1]
+        better = widths[index] * factors[index] <= widths[best] * factors[best]
+        most_efficient.append(index if better else best)
+    breakpoints = hull(
+        (width, 1 / factor_at) for width, factor_at in zip(widths, factors, strict=True)
+    )
     return Curve(
         tuple(widths),
         tuple(factors),
-        tuple(reversed(thrifty)),
-        tuple(map(int, edges.widths)),
-        edges,
+        tuple(reversed(most_efficient)),
+        tuple(map(int, breakpoints.widths)),
+        breakpoints,
         factor,
     )
 
@@ -87,7 +89,7 @@ class Job:
     #: How an epoch's time depends on the width.
     curve: Curve
     #: Seconds that a resize costs.
-    price: float
+    resize_cost: float
     #: How much its end counts in the mean completion.
     weight: float = 1.0
 
@@ -95,9 +97,9 @@ class Job:
         """Seconds of an epoch on ``width`` devices."""
         return self.level * self.curve.factor[width]
 
-    def switch(self, width: int, before: int) -> float:
+    def switch_cost(self, width: int, before: int) -> float:
         """Seconds that it costs to go on at ``width`` after ``before``; a start costs nothing."""
-        return self.price if before not in (0, width) else 0.0
+        return self.resize_cost if before not in (0, width) else 0.0
 
     @property
     def fastest(self) -> float:
@@ -111,7 +113,7 @@ class Job:
         return self.level * self.epochs + begun
 
 
-def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
+def cheapest_width_plan(job: Job, target: float) -> tuple[float, WidthPlan] | None:
     """The least device-seconds with which ``job`` ends within ``target`` seconds, and the width
     plan.
 
@@ -122,43 +124,43 @@ def cheapest_course(job: Job, target: float) -> tuple[float, Course] | None:
     if job.epochs == 0:
         return (0.0, steady(job.held)) if limit >= 0 else None
     first = job.curve.widths[0]
-    if job.last in (0, first) and job.curve.thrifty[0] == 0:
-        taken = job.epochs * job.seconds(first)
-        if taken <= limit:  # true of most jobs; nothing is cheaper
-            return first * taken, steady(first)
-    best: tuple[float, Course] | None = None
+    if job.last in (0, first) and job.curve.most_efficient[0] == 0:
+        duration = job.epochs * job.seconds(first)
+        if duration <= limit:  # true of most jobs; nothing is cheaper
+            return first * duration, steady(first)
+    best: tuple[float, WidthPlan] | None = None
     if job.last in job.curve.factor and job.epochs * job.seconds(job.last) <= limit:
         best = (job.last * job.epochs * job.seconds(job.last), steady(job.last))
-    for width in _fitting(job, limit):
-        taken = job.epochs * job.seconds(width) + job.switch(width, job.last)
-        if taken <= limit and (best is None or width * taken < best[0] * (1 - 1e-9)):
-            best = (width * taken, steady(width))
-    edges = job.curve.breakpoints
-    wanted = job.epochs * job.level / limit if limit > 0 else math.inf
-    at = bisect_left(job.curve.hull.speeds, wanted)
-    for over in (at, at + 1):  # with the price, the next pair may be needed
-        if not 0 < over < len(edges):
+    for width in _feasible_widths(job, limit):
+        duration = job.epochs * job.seconds(width) + job.switch_cost(width, job.last)
+        if duration <= limit and (best is None or width * duration < best[0] * (1 - 1e-9)):
+            best = (width * duration, steady(width))
+    breakpoints = job.curve.breakpoints
+    required_speed = job.epochs * job.level / limit if limit > 0 else math.inf
+    index = bisect_left(job.curve.hull.speeds, required_speed)
+    for upper in (index, index + 1):  # with the price, the next pair may be needed
+        if not 0 < upper < len(breakpoints):
             continue
-        narrow, wide = edges[over - 1], edges[over]
+        narrow, wide = breakpoints[upper - 1], breakpoints[upper]
         slow, fast = job.seconds(narrow), job.seconds(wide)
-        price = job.price * (1 if job.last in (0, narrow, wide) else 2)
-        epochs = math.ceil((job.epochs * slow + price - limit) / (slow - fast))
+        resize_cost = job.resize_cost * (1 if job.last in (0, narrow, wide) else 2)
+        epochs = math.ceil((job.epochs * slow + resize_cost - limit) / (slow - fast))
         if 0 < epochs < job.epochs:
-            area = epochs * fast * wide + ((job.epochs - epochs) * slow + price) * narrow
+            area = epochs * fast * wide + ((job.epochs - epochs) * slow + resize_cost) * narrow
             if best is None or area < best[0] * (1 - 1e-9):
-                best = (area, Course(narrow, wide, epochs))
+                best = (area, WidthPlan(narrow, wide, epochs))
             break
     return best
 
 
-def _fitting(job: Job, limit: float) -> tuple[int, ...]:
+def _feasible_widths(job: Job, limit: float) -> tuple[int, ...]:
     """The thriftiest widths that end within ``limit``, without and with the price of a resize."""
     found = []
-    falling = job.curve.factors
-    for left in (limit, limit - job.price) if job.price and job.last else (limit,):
-        most = left / (job.epochs * job.level)
+    factors = job.curve.factors
+    for available in (limit, limit - job.resize_cost) if job.resize_cost and job.last else (limit,):
+        max_factor = available / (job.epochs * job.level)
         # The first width that is fast enough; the factors fall.
-        at = bisect_left(falling, -most, key=lambda each: -each)
-        if at < len(falling):
-            found.append(job.curve.widths[job.curve.thrifty[at]])
+        index = bisect_left(factors, -max_factor, key=lambda each: -each)
+        if index < len(factors):
+            found.append(job.curve.widths[job.curve.most_efficient[index]])
     return tuple(found)
