@@ -17,6 +17,9 @@ from ...scheduler.model.study import Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
 from ...tasks.process.messages import Forged
 
+#: Seconds that a worker that was told to stop may take to end an epoch (then its agent ends it).
+DRAIN_GRACE = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...scheduler.engine.planning import POLICY_BACKOFF
+from ...scheduler.model.snapshot import POLICY_BACKOFF
 
 
 def count(n: int, noun: str) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ...scheduler.model.events import AttemptLost, DeviceDraining, DeviceJoined, DeviceLeft, Event
 from ...scheduler.state.state import Attempt, EngineState
+from ..common.ports import DRAIN_GRACE
 
 if TYPE_CHECKING:
     from ..common.ports import AttemptSeen, Survey
@@ -30,10 +31,8 @@ if TYPE_CHECKING:
 PUBLISH_TIMEOUT = 0.2
 #: Seconds in which the report of an attempt that is done must have been read.
 REPORT_TIMEOUT = 10.0
-#: Seconds that a worker that was told to stop may take to end an epoch (then its agent ends it).
-DRAIN_GRACE = 30.0
-#: The same if the end of what it runs is not in sight: no epoch of it was ever measured, an epoch
-#: takes longer than the grace, or this epoch has taken twice the usual time.
+#: ``DRAIN_GRACE`` if the end of what it runs is not in sight: no epoch of it was ever measured, an
+#: epoch takes longer than the grace, or this epoch has taken twice the usual time.
 ENDLESS_GRACE = 2.0
 ENDLESS = "its worker was told to stop, and the end of what ran there was not in sight"
 #: Why a device left that had announced that it takes no more segments.

@@ -36,12 +36,12 @@ from ...profiling.devices.device import Device
 from ...tasks.process.identity import listen
 from ..broker import connection, presence, protocol, server
 from ..broker import installation as store
+from ..common.ports import DRAIN_GRACE
 from ..host import locks, logs
 from ..host.devices import devices_of, metered
 from ..host.launcher import end_strays
 from ..host.logs import LogKeeper
 from ..host.settings import Settings
-from ..runner.reaper import DRAIN_GRACE
 from ..worker.keeper import AGENT_VARIABLE
 from .supervisor import Reviver
 

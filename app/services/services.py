@@ -29,10 +29,10 @@ from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
 from ..broker import installation, presence, server
 from ..broker.ownership import check_free, served_by
+from ..common.ports import DRAIN_GRACE
 from ..host import locks
 from ..host.devices import devices_of
 from ..host.settings import PREFIX, Settings
-from ..runner.reaper import DRAIN_GRACE
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..runner.reaper import DRAIN_GRACE
+from ..common.ports import DRAIN_GRACE
 
 if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord

@@ -17,9 +17,9 @@ from rich.text import Text
 
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import config_text
-from ...scheduler.engine.planning import POLICY_BACKOFF
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
+from ...scheduler.model.snapshot import POLICY_BACKOFF
 from ..common.text import duration, instead, number
 from .progress import final_metrics, origins
 from .system_configurations import tried

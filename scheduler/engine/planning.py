@@ -22,7 +22,7 @@ from typing import cast
 
 from ..model.decisions import AskPlan, Member
 from ..model.events import PolicyChosen
-from ..model.snapshot import Candidate, Plan, Snapshot, find_fault, steady
+from ..model.snapshot import POLICY_BACKOFF, Candidate, Plan, Snapshot, find_fault, steady
 from ..model.study import shards_of
 from ..model.trial import Trial
 from ..policies.registry import find_policy, is_plugin
@@ -37,9 +37,6 @@ MAX_REPLAN_INTERVAL = 1.0
 
 #: Time between two plans for each trial (seconds): few trials are planned in less time.
 REPLAN_INTERVAL_PER_TRIAL = 0.02
-
-#: After a user's policy failed, it is not asked for so long (seconds).
-POLICY_BACKOFF = 60.0
 
 #: The largest part of its epoch that a new trial waits for a plan.
 MAX_WAIT_SHARE = 0.1

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from ...profiling.costs.throughput import Shape
 
+#: After a user's policy failed, it is not asked for so long (seconds).
+POLICY_BACKOFF = 60.0
+
 
 class WidthPlan(NamedTuple):
     """A width plan: ``epochs`` epochs on ``wide`` devices, and the rest on ``narrow`` ones.

@@ -22,9 +22,8 @@ from penstock.app.runner.runner import Runner
 from penstock.app.views.plan import plan_view
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.engine.planning import POLICY_BACKOFF
 from penstock.scheduler.model.events import Planned, PolicyChosen, PolicyFailed
-from penstock.scheduler.model.snapshot import Candidate, Snapshot
+from penstock.scheduler.model.snapshot import POLICY_BACKOFF, Candidate, Snapshot
 from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
 
