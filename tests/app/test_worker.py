@@ -616,7 +616,7 @@ def test_a_killed_idle_trainer_is_replaced_and_costs_no_trial(own):
     own.reports(1)
     (trainer,) = trainers(own)
     trainer.kill()
-    wait_for(lambda: trainers(own) and trainers(own)[0].pid != trainer.pid)
+    wait_for(lambda: {each.pid for each in trainers(own)} - {trainer.pid})
     own.send("st-0001")
     assert own.reports(1)[0].body["kind"] == "epoch"
 
