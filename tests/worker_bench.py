@@ -106,7 +106,7 @@ class Bench:
 @contextmanager
 def bench(home: Path, *, slots: int = 1, lease_ms: int = 1000):
     """A bench without a worker yet; everything that it started is gone afterwards."""
-    settings = Settings(home=home, lease_ms=lease_ms)
+    settings = Settings(home=home, lease_ms=lease_ms, preload="nothing")
     settings.ensure_home()
     server.start(settings)
     transport = RedisTransport(server.broker_url(settings), KEY, lease_ms=lease_ms)
