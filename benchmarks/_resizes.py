@@ -27,6 +27,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ._studies import installation
+from .random_widths import RANDOM_WIDTHS
 
 STEPS = 3
 BATCH = 32
@@ -89,7 +90,7 @@ def resizes(mb: float, wanted: int, colds: int) -> dict[str, float]:
     Then ``colds`` short trials, whose first wide epoch finds a trainer that never had them.
     """
     spans: dict[str, list[float]] = defaultdict(list)
-    os.environ["PENSTOCK_POLICY"] = "shuffle"
+    os.environ["PENSTOCK_POLICY"] = RANDOM_WIDTHS
     try:
         with installation("cpu:2x1") as settings:
             # Half of the epochs are at another width than the one before.

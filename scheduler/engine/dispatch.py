@@ -120,7 +120,7 @@ class Dispatcher:
                 free[:] = [place for place in free if self._state.is_free(place.device)]
                 continue
             members = self._members(trial, fits, self._planning.width(study, trial))
-            if not members and (self._state.shuffle or are_kept_for(self._state, trial)):
+            if not members and are_kept_for(self._state, trial):
                 break  # first in line: devices are kept for it until they are enough
             if not members:
                 continue
@@ -134,9 +134,8 @@ class Dispatcher:
     def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
         """``width`` of the free slots, or as many as there are.
 
-        Devices that have the trial's state in memory come first. With a shuffled plan the result is
-        empty if there are too few. With a width plan, a trial begins at its wide or narrow width,
-        or not at all.
+        Devices that have the trial's state in memory come first. With a width plan, a trial begins
+        at its wide or narrow width, or not at all.
         """
         whole = [slot for slot in free if slot.slot == 0 and self._state.is_free(slot.device)]
         course = self._state.courses.get(trial.id)
@@ -146,14 +145,12 @@ class Dispatcher:
                 if self._state.shared_at is None:
                     return ()
                 width = max(1, len(whole))  # other studies would take the devices it waits for
-        if width > 1 and (len(whole) >= width or (len(whole) > 1 and not self._state.shuffle)):
+        if width > 1 and len(whole) > 1:
             warm = [member.device for member in trial.members]
             names = [slot.device for slot in whole]
             first = [name for name in warm if name in names]
             chosen = [*first, *(name for name in names if name not in first)][:width]
             return tuple(Member(name, 0) for name in chosen)
-        if width > 1 and self._state.shuffle:
-            return ()
         return (self._slot(trial, free),)
 
     def _slot(self, trial: Trial, free: list[Member]) -> Member:
@@ -179,8 +176,6 @@ class Dispatcher:
         wide = sum(len(a.segment.members) - 1 for a in self._state.attempts.values())
         self._proposals.pull(wide - len(self._core.ready()))
         self._planning.replan(free)
-        if self._state.shuffle:
-            return  # every segment is one epoch already
         for fence, attempt in self._state.attempts.items():
             trial = self._state.trials[attempt.segment.trial]
             if attempt.cut or trial.epoch + 1 >= attempt.segment.last:

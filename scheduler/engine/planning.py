@@ -15,7 +15,6 @@ seconds.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -109,7 +108,7 @@ class Planning:
         for (study, _), plan in zip(snapshots, plans, strict=True):
             state.widths |= {name: n for name, n in plan.widths.items() if name in state.trials}
             state.courses |= {name: c for name, c in plan.courses.items() if name in state.trials}
-            state.shuffle, state.patient = plan.shuffle, plan.patient
+            state.patient = plan.patient
             holder = state.studies.get(study, state)
             holder.rule, holder.deadline = plan.rule, plan.deadline
 
@@ -191,11 +190,6 @@ class Planning:
         widest = self._widest(study, trial)
         if widest == 1:
             return 1
-        if self._state.shuffle:
-            usable = sum(self._state.usable(name) for name in self._state.devices)
-            names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
-            drawn = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
-            return 1 + drawn % max(1, min(widest, usable - len(study.refused)))
         if trial.losses > 1:
             return 1  # on one device it continues even if its members cannot reach each other
         return min(widest, self._state.widths.get(trial.id, 1))
@@ -222,8 +216,6 @@ class Planning:
 
     def epochs_at(self, trial: Trial, width: int) -> int:
         """For how many epochs at most the plan has ``trial`` run on ``width`` devices."""
-        if self._state.shuffle:
-            return 1
         course = self._state.courses.get(trial.id)
         if course is not None and course.epochs and width == course.wide:
             return course.epochs
