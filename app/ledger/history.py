@@ -18,8 +18,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from sqlalchemy import Row, Select, Table, select
 
 from ...profiling.base.errors import UsageError
-from ...profiling.knobs.knobs import SystemConfig
-from ...profiling.similarity.history import HistoryEntry, Knob, check, source_of, trimmed
+from ...profiling.knobs.knobs import SystemConfig, Value
+from ...profiling.similarity.history import HistoryEntry, check, source_of, trimmed
 from ...scheduler.model.decisions import Remember
 from ..common.versioned_file import Body, Kind, read_own, to_text, wrong
 from .databases.tables import HISTORY
@@ -42,7 +42,7 @@ class EntryBody(_Body):
     machine: str
     source: str
     profile: dict[str, float]
-    config: dict[str, Knob]
+    config: dict[str, Value]
     speedup: float
     joules: float | None
     windows: int

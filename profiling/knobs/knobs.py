@@ -193,6 +193,6 @@ def merged(*configs: SystemConfig) -> SystemConfig:
     return tuple(sorted({name: value for config in configs for name, value in config}.items()))
 
 
-def words(config: Sequence[tuple[str, Value | float]]) -> str:
+def words(config: SystemConfig) -> str:
     """``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"
