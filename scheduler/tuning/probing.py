@@ -18,7 +18,7 @@ from math import prod
 from typing import cast
 
 from ...profiling.knobs.knobs import Spot, arms, choices
-from ...profiling.knobs.racing import Race
+from ...profiling.knobs.racing import PROBING, Race
 from ...profiling.similarity.history import machine_class
 from ..model.decisions import AskConfigs, Member, Remember
 from ..model.events import ConfigsProposed
@@ -74,10 +74,11 @@ class Probing:
         """Enter what the study tries by itself: nothing if it only reuses earlier results."""
         if spec.system != "tune":
             return
-        if spec.probing == "bayesian":
+        strategy = PROBING[spec.probing]
+        if strategy.asks:
             self._seek(key, tuned, spec, spot)
         elif not (tuned.exact.arms or tuned.others.arms):
-            if spec.probing == "grid":
+            if strategy.by_epoch:
                 tuned.enter(arms(spot, tuned.kinds, spec.knobs))
                 return
             tuned.exact.enter(arms(spot, ("exact",), spec.knobs))
@@ -173,6 +174,7 @@ class Probing:
 
 def _kinds(spec: StudySpec) -> tuple[str, ...]:
     """The kinds of knobs that may be turned for the study."""
-    if spec.system != "tune" or (spec.probing == "grid" and spec.exactness == "bitwise"):
+    by_epoch = PROBING[spec.probing].by_epoch
+    if spec.system != "tune" or (by_epoch and spec.exactness == "bitwise"):
         return ("exact",)
     return ("exact", "rounding", *(("numerics",) if spec.exactness == "statistical" else ()))

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from ...profiling.knobs.knobs import SystemConfig, merged, part
-from ...profiling.knobs.racing import Race
+from ...profiling.knobs.racing import PROBING, Race
 from ..model.decisions import Consult, Member, Remember
 from ..model.events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
 from ..model.study import StudySpec
@@ -106,9 +106,10 @@ class Tuning:
         else:
             kept = part(trial.system, "rounding", "numerics")
             trial.system = merged(tuned.exact.chosen, kept)
-        whole = spec.probing == "grid" and self._probing.by_epoch(spec, trial, spot, len(members))
+        by_epoch = PROBING[spec.probing].by_epoch
+        whole = by_epoch and self._probing.by_epoch(spec, trial, spot, len(members))
         profile = tuned.profiled < PROFILES and fresh and not trial.system and len(members) == 1
-        if spec.probing == "grid":
+        if by_epoch:
             return SegmentTuning(trial.system, profile=profile, whole=whole)
         if not fresh or len(members) > 1 or self._probing.busy(tuned):
             return SegmentTuning(trial.system, profile=profile)
@@ -216,11 +217,12 @@ class Tuning:
             return
         _, tuned = self._probing.tuned(study.spec, trial, self._probing.spot(trial.members[0]))
         tuned.trained += seconds
+        by_epoch = PROBING[study.spec.probing].by_epoch
         if trial.suspect:
             self._convict(study, trial, tuned)
-            if study.spec.probing != "grid" and tuned.probing == trial.id:
+            if tuned.probing == trial.id and not by_epoch:
                 tuned.probing = ""
-        elif tuned.probing == trial.id and study.spec.probing == "grid":
+        elif tuned.probing == trial.id and by_epoch:
             self._probing.saw_epoch(study.spec, trial, tuned, seconds)
         elif tuned.probing == trial.id:
             # Its first epoch has ended. Measurements arrive before that or not at all.
