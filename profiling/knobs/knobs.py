@@ -56,6 +56,8 @@ class Knob:
     named: bool = False
     #: Whether it saves energy, never time.
     saves: bool = False
+    #: Whether it never ran on hardware that has it, but only against stand-ins.
+    untried: bool = False
 
 
 def _fewer_threads(spot: Spot) -> tuple[Value, ...]:
@@ -91,14 +93,30 @@ KNOBS = {
         Knob("threads", "rounding", "the slot's cores", _fewer_threads),
         Knob("memory_format", "rounding", "contiguous", lambda _: ("channels_last",)),
         Knob("loader_workers", "exact", "0: examples are read by the trainer", _workers),
-        Knob("pin_memory", "exact", "off", _on_cuda(True)),
+        Knob("pin_memory", "exact", "off", _on_cuda(True), untried=True),
         Knob("affinity", "exact", "any core of the slot", _one_core, named=True),
-        Knob("cpu_frequency", "exact", "the system's", _percent("cpu"), named=True, saves=True),
-        Knob("gpu_power", "exact", "the driver's", _percent("cuda"), named=True, saves=True),
+        Knob(
+            "cpu_frequency",
+            "exact",
+            "the system's",
+            _percent("cpu"),
+            named=True,
+            saves=True,
+            untried=True,
+        ),
+        Knob(
+            "gpu_power",
+            "exact",
+            "the driver's",
+            _percent("cuda"),
+            named=True,
+            saves=True,
+            untried=True,
+        ),
         Knob("compile", "rounding", "off", lambda _: (True,), named=True),
         Knob("autocast", "numerics", "off", lambda _: ("bfloat16",), named=True),
         Knob("micro_batch", "numerics", "1: the whole batch", lambda _: (2, 4), named=True),
-        Knob("tf32", "numerics", "off", _on_cuda(True), named=True),
+        Knob("tf32", "numerics", "off", _on_cuda(True), named=True, untried=True),
     )
 }
 
