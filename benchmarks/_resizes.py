@@ -93,8 +93,8 @@ def resizes(mb: float, wanted: int, colds: int) -> dict[str, float]:
     os.environ["PENSTOCK_POLICY"] = RANDOM_WIDTHS
     try:
         with installation("cpu:2x1") as settings:
-            # Half of the epochs are at another width than the one before.
-            _run(settings, mb, 2 * wanted + wanted // 4 + 10, spans)
+            while len(spans["resize"]) < wanted:
+                _run(settings, mb, 2 * wanted, spans)
             for _ in range(colds):
                 _run(settings, mb, 6, cold := defaultdict(list))
                 spans["cold"] += cold["cold"]

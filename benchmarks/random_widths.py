@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 
-from penstock.scheduler.model.snapshot import Course, Plan, Snapshot
+from penstock.scheduler.model.snapshot import Candidate, Course, Plan, Snapshot
 
 #: What ``PENSTOCK_POLICY`` says. The scheduler imports it where ``benchmarks`` is no package.
 RANDOM_WIDTHS = "penstock.benchmarks.random_widths:random_widths"
@@ -21,14 +21,16 @@ def random_widths(snapshot: Snapshot) -> Plan:
     """Waiting trials in a random order, all trials at random widths. Equal questions draw alike."""
     rng = random.Random(repr(snapshot.at))
 
-    def course(widest: int) -> Course:
-        most = max(1, min(widest, snapshot.devices))
-        return Course(narrow=rng.randint(1, most), wide=rng.randint(1, most), epochs=1)
+    def course(trial: Candidate, *, without: int) -> Course:
+        widths = range(1, 1 + max(1, min(trial.widest, snapshot.devices)))
+        others = [width for width in widths if width != without] or widths
+        return Course(narrow=rng.choice(widths), wide=rng.choice(others), epochs=1)
 
-    courses = {each.trial: course(each.widest) for each in snapshot.running}
+    # At the width that it has, a trial would go on to the end of its segment, which may be long.
+    courses = {each.trial: course(each, without=each.width) for each in snapshot.running}
     order = rng.sample(snapshot.waiting, len(snapshot.waiting))
     for place, each in enumerate(order):
-        drawn = course(each.widest)
+        drawn = course(each, without=0)
         # Devices are kept for the first in line, as long as others' ends lead to another plan.
         keeps = place == 0 and snapshot.running
         courses[each.trial] = drawn._replace(narrow=drawn.wide if keeps else 1)
