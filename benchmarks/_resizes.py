@@ -85,19 +85,16 @@ def hidden(mb: float) -> int:
 
 
 def resizes(mb: float, wanted: int, colds: int) -> dict[str, float]:
-    """At least ``wanted`` resizes of a warm trial between one and two devices (milliseconds).
+    """At least ``wanted`` resizes of warm trials between one and two devices (milliseconds).
 
-    Then ``colds`` short trials, whose first wide epoch finds a trainer that never had them.
+    At least ``colds`` wide epochs find a trainer that never had the trial.
     """
     spans: dict[str, list[float]] = defaultdict(list)
     os.environ["PENSTOCK_POLICY"] = RANDOM_WIDTHS
     try:
         with installation("cpu:2x1") as settings:
-            while len(spans["resize"]) < wanted:
-                _run(settings, mb, 2 * wanted, spans)
-            for _ in range(colds):
-                _run(settings, mb, 6, cold := defaultdict(list))
-                spans["cold"] += cold["cold"]
+            while len(spans["resize"]) < wanted or len(spans["cold"]) < colds:
+                _run(settings, mb, wanted, spans)
     finally:
         del os.environ["PENSTOCK_POLICY"]
     label = f"{mb:g}"
