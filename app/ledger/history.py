@@ -59,7 +59,7 @@ class HistoryFile(_Body):
     entries: list[EntryBody]
 
 
-def read_history(rows: Rows, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
     """The entries of one class of machine, or all, oldest first."""
     query = select(HISTORY).order_by(HISTORY.c.at, HISTORY.c.id)
     if machine is not None:

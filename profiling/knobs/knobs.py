@@ -83,8 +83,8 @@ def _percent(kind: str) -> Callable[[Spot], tuple[Value, ...]]:
     return lambda spot: (80, 60) if spot.kind == kind and spot.alone else ()
 
 
-def _on_cuda(value: Value) -> Callable[[Spot], tuple[Value, ...]]:
-    return lambda spot: (value,) if spot.kind == "cuda" else ()
+def _on_cuda(spot: Spot) -> tuple[Value, ...]:
+    return (True,) if spot.kind == "cuda" else ()
 
 
 KNOBS = {
@@ -93,7 +93,7 @@ KNOBS = {
         Knob("threads", "rounding", "the slot's cores", _fewer_threads),
         Knob("memory_format", "rounding", "contiguous", lambda _: ("channels_last",)),
         Knob("loader_workers", "exact", "0: examples are read by the trainer", _workers),
-        Knob("pin_memory", "exact", "off", _on_cuda(True), untried=True),
+        Knob("pin_memory", "exact", "off", _on_cuda, untried=True),
         Knob("affinity", "exact", "any core of the slot", _one_core, named=True),
         Knob(
             "cpu_frequency",
@@ -116,7 +116,7 @@ KNOBS = {
         Knob("compile", "rounding", "off", lambda _: (True,), named=True),
         Knob("autocast", "numerics", "off", lambda _: ("bfloat16",), named=True),
         Knob("micro_batch", "numerics", "1: the whole batch", lambda _: (2, 4), named=True),
-        Knob("tf32", "numerics", "off", _on_cuda(True), named=True, untried=True),
+        Knob("tf32", "numerics", "off", _on_cuda, named=True, untried=True),
     )
 }
 
