@@ -3,8 +3,8 @@
     PENSTOCK_POLICY=penstock.benchmarks.random_widths:random_widths
 
 Results must not depend on where trials run, so tests and benchmarks of exactness run under it. Each
-plan draws, for each trial, on how many devices it trains its next epoch, and on how many it then
-goes on until the next plan. The end of that epoch is what asks for a plan.
+plan draws, for each trial, on how many devices it trains its next epoch. The end of that epoch is
+what asks for the next plan.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ RANDOM_WIDTHS = "penstock.benchmarks.random_widths:random_widths"
 def random_widths(snapshot: Snapshot) -> Plan:
     """Waiting trials in a random order, all trials at random widths. Equal questions draw alike."""
     rng = random.Random(repr(snapshot.at))
+    courses = {}
 
-    def course(trial: Candidate, *, without: int) -> Course:
+    def other(trial: Candidate, than: int) -> int:
         widths = range(1, 1 + max(1, min(trial.widest, snapshot.devices)))
-        others = [width for width in widths if width != without] or widths
-        return Course(narrow=rng.choice(widths), wide=rng.choice(others), epochs=1)
+        return rng.choice([width for width in widths if width != than] or widths)
 
-    # At the width that it has, a trial would go on to the end of its segment, which may be long.
-    courses = {each.trial: course(each, without=each.width) for each in snapshot.running}
+    # What runs gets another width: at the one that it has it would go on to the end of its segment,
+    # which may be long. Devices are kept for it, and for the first in line, as long as others run:
+    # their ends lead to another plan. Else a trial that waits begins with what is free.
     order = rng.sample(snapshot.waiting, len(snapshot.waiting))
-    for place, each in enumerate(order):
-        drawn = course(each, without=0)
-        # Devices are kept for the first in line, as long as others' ends lead to another plan.
-        keeps = place == 0 and snapshot.running
-        courses[each.trial] = drawn._replace(narrow=drawn.wide if keeps else 1)
-    widths = {trial: drawn.wide for trial, drawn in courses.items()}
+    kept = [*snapshot.running, *(order[:1] if snapshot.running else ())]
+    for each in kept:
+        wide = other(each, each.width)
+        courses[each.trial] = Course(narrow=wide, wide=wide, epochs=1)
+    for each in order:
+        courses.setdefault(each.trial, Course(narrow=1, wide=other(each, 1), epochs=1))
+    widths = {trial: course.wide for trial, course in courses.items()}
     return Plan(tuple(each.trial for each in order), widths, patient=True, courses=courses)
