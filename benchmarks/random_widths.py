@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 
-from penstock.scheduler.model.snapshot import Candidate, Course, Plan, Snapshot
+from penstock.scheduler.model.snapshot import Course, Plan, Snapshot
 
 #: What ``PENSTOCK_POLICY`` says. The scheduler imports it where ``benchmarks`` is no package.
 RANDOM_WIDTHS = "penstock.benchmarks.random_widths:random_widths"
@@ -22,19 +22,18 @@ def random_widths(snapshot: Snapshot) -> Plan:
     rng = random.Random(repr(snapshot.at))
     courses = {}
 
-    def other(trial: Candidate, than: int) -> int:
-        widths = range(1, 1 + max(1, min(trial.widest, snapshot.devices)))
-        return rng.choice([width for width in widths if width != than] or widths)
-
-    # What runs gets another width: at the one that it has it would go on to the end of its segment,
-    # which may be long. Devices are kept for it, and for the first in line, as long as others run:
-    # their ends lead to another plan. Else a trial that waits begins with what is free.
+    # Each gets another width than it has or had: at that one, what runs would go on to the end of
+    # its segment, which may be long. While any runs, all wait until their devices are free: its end
+    # leads to another plan. Else who waits begins on one device, where too few are free.
+    for each in snapshot.running + snapshot.waiting:
+        widths = range(1, 1 + max(1, min(each.widest, snapshot.devices)))
+        wide = rng.choice([width for width in widths if width != each.width] or widths)
+        narrow = wide if snapshot.running else 1
+        courses[each.trial] = Course(narrow=narrow, wide=wide, epochs=1)
     order = rng.sample(snapshot.waiting, len(snapshot.waiting))
-    kept = [*snapshot.running, *(order[:1] if snapshot.running else ())]
-    for each in kept:
-        wide = other(each, each.width)
-        courses[each.trial] = Course(narrow=wide, wide=wide, epochs=1)
-    for each in order:
-        courses.setdefault(each.trial, Course(narrow=1, wide=other(each, 1), epochs=1))
-    widths = {trial: course.wide for trial, course in courses.items()}
-    return Plan(tuple(each.trial for each in order), widths, patient=True, courses=courses)
+    return Plan(
+        tuple(each.trial for each in order),
+        {trial: course.wide for trial, course in courses.items()},
+        patient=True,
+        courses=courses,
+    )
