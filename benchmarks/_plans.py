@@ -1,8 +1,8 @@
 """Random plans on real Celery workers: trials resized after every epoch while trainers are killed.
 
-A plan is a trial of a study under the ``shuffle`` policy, on two nodes of two devices each: its
-widths, its moves and, since trainers are killed at random, its replays come as they come. The same
-studies then run undisturbed, every trial on one device, and each epoch's bits are compared.
+A plan is a trial of a study at ``random_widths``, on two nodes of two devices each: its widths,
+its moves and, since trainers are killed at random, its replays come as they come. The same studies
+then run undisturbed, every trial on one device, and each epoch's bits are compared.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from penstock.app.services import services
 from ._gangs import MODELS, OPTIMIZERS, SHARDS
 from ._sites import LOOK, Stuck, joined, start_agent
 from ._studies import installation
+from .random_widths import RANDOM_WIDTHS
 
 EPOCHS = 3
 #: Seconds in which a second node must have joined.
@@ -40,7 +41,7 @@ Bits = dict[tuple[str, int, int], tuple[str, dict[str, float]]]
 
 def plans(copies: int, seed: int) -> dict[str, Any]:
     """``copies`` plans of each model and optimiser; how many came out otherwise."""
-    with policy("shuffle"), installation("cpu:2x1") as settings:
+    with policy(RANDOM_WIDTHS), installation("cpu:2x1") as settings:
         services.ensure_up(settings, "cpu:2x1")
         with second_node(settings), killing(settings, seed) as killed:
             found, widths = _run(settings, copies)

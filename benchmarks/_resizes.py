@@ -27,6 +27,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from ._studies import installation
+from .random_widths import RANDOM_WIDTHS
 
 STEPS = 3
 BATCH = 32
@@ -84,19 +85,16 @@ def hidden(mb: float) -> int:
 
 
 def resizes(mb: float, wanted: int, colds: int) -> dict[str, float]:
-    """At least ``wanted`` resizes of a warm trial between one and two devices (milliseconds).
+    """At least ``wanted`` resizes of warm trials between one and two devices (milliseconds).
 
-    Then ``colds`` short trials, whose first wide epoch finds a trainer that never had them.
+    At least ``colds`` wide epochs find a trainer that never had the trial.
     """
     spans: dict[str, list[float]] = defaultdict(list)
-    os.environ["PENSTOCK_POLICY"] = "shuffle"
+    os.environ["PENSTOCK_POLICY"] = RANDOM_WIDTHS
     try:
         with installation("cpu:2x1") as settings:
-            # Half of the epochs are at another width than the one before.
-            _run(settings, mb, 2 * wanted + wanted // 4 + 10, spans)
-            for _ in range(colds):
-                _run(settings, mb, 6, cold := defaultdict(list))
-                spans["cold"] += cold["cold"]
+            while len(spans["resize"]) < wanted or len(spans["cold"]) < colds:
+                _run(settings, mb, wanted, spans)
     finally:
         del os.environ["PENSTOCK_POLICY"]
     label = f"{mb:g}"

@@ -38,6 +38,7 @@ from penstock.scheduler.model.study import StrategySpec
 from ._crossing import Crossing
 from ._digits import SPACE, DigitsNet
 from ._postgres import Server
+from .random_widths import RANDOM_WIDTHS
 
 #: Seconds between two looks at the ledger.
 LOOK = 0.02
@@ -171,7 +172,7 @@ class Nodes(GangSite):
     def __init__(self, folder: Path) -> None:
         store = {"store": f"file://{folder / 'disk' / 'checkpoints'}"}
         devices = f"cpu:{min(2, len(os.sched_getaffinity(0)))}x1"
-        plain = {"devices": devices, "policy": "shuffle"}
+        plain = {"devices": devices, "policy": RANDOM_WIDTHS}
         super().__init__(folder / "a", node="a", **plain, **store)
         crossing = folder / "b.sock"
         url = f"redis+socket://{crossing}"

@@ -26,7 +26,7 @@ from statistics import median
 import torch
 from penstock import tasks
 from penstock.profiling.counters.capabilities import capabilities
-from penstock.tasks.system.operators import operator_mix
+from penstock.tasks.system.operators import operator_calls
 from penstock.tasks.system.profiler import Profiler
 from torch import nn
 
@@ -119,12 +119,12 @@ def sample_seconds(calls: int) -> float:
     return median(spent)
 
 
-def mix_seconds(training: Training) -> tuple[float, float]:
+def calls_seconds(training: Training) -> tuple[float, float]:
     """CPU seconds of the first profiled step, and the median of later ones."""
     spent = []
     for _ in range(8):
         before = time.process_time()
-        operator_mix(training.step)
+        operator_calls(training.step)
         spent.append(time.process_time() - before)
     return spent[0], median(spent[1:])
 
@@ -143,7 +143,7 @@ def main() -> None:
     often = interval(ratios(training, int(0.5 / wall) + 1, 20 if given.quick else 80, hurried))
     plain = interval(ratios(training, int(2.0 / wall) + 1, 3 if given.quick else 10, profiled))
     sample = sample_seconds(200 if given.quick else 1000)
-    first_mix, mix = mix_seconds(training)
+    first_calls, calls = calls_seconds(training)
     can = capabilities()
     kinds = ("", ".low", ".high")
     figures = {
@@ -152,8 +152,8 @@ def main() -> None:
         "counter_overhead.direct": sample,
         "sample_us": sample * 1e6,
         "step_ms": training.block(100)[0] * 1e3,
-        "operator_mix_first_ms": first_mix * 1e3,
-        "operator_mix_ms": mix * 1e3,
+        "operator_calls_first_ms": first_calls * 1e3,
+        "operator_calls_ms": calls * 1e3,
         "counters": sum(one.measured for one in can),
         "counters_absent": sum(not one.measured for one in can),
         "load.before": load,

@@ -25,8 +25,10 @@ import torch
 from penstock.profiling.similarity.history import HistoryEntry, Profile, digest
 from penstock.profiling.similarity.profile import profile_of
 from penstock.profiling.similarity.service import Similarity
-from penstock.tasks.system.operators import operator_calls, operator_mix
+from penstock.tasks.system.operators import FAMILIES, operator_calls
+from penstock.tasks.system.operators import family as family_of
 from penstock.tasks.system.profiler import Profiler
+from torch.autograd.profiler import profile as profiled
 
 from ._families import Family, families
 
@@ -36,6 +38,17 @@ STEPS, CPU_SECONDS, WARM = 5, 0.3, 1
 Window = tuple[str, int, Profile]
 #: Given the history's windows, whether a profile is known.
 Service = Callable[[Sequence[Window]], Callable[[Profile], bool]]
+
+
+def operator_mix(step: Callable[[], object]) -> dict[str, float]:
+    """Shares of a step's time by family of operators: self times, wall clock."""
+    with profiled() as seen:
+        step()
+    shares = dict.fromkeys((*FAMILIES, "other"), 0.0)
+    for event in seen.key_averages():
+        shares[family_of(event.key)] += event.self_cpu_time_total
+    whole = sum(shares.values())
+    return {name: spent / whole for name, spent in shares.items()}
 
 
 def take(family: Family, profiler: Profiler, trial: int) -> Profile:

@@ -26,6 +26,7 @@ from penstock.app.services import services
 from ._live import DEVICES, Ran, Workload, bound, costs, foretold, run, workloads
 from ._plans import policy
 from ._studies import installation
+from .random_widths import RANDOM_WIDTHS
 
 #: On how many devices a trial may be: as in ``benchmarks.placement``, the first two stay narrow.
 POLICIES = {"fifo": 1, "longest_first": 1, "dynamic_fluid": 2, "waterfill": 2}
@@ -92,7 +93,7 @@ def main() -> None:
     chosen = workloads(options.quick)
     load, began = os.getloadavg()[0], time.monotonic()
     print(f"load before {load:.1f}")
-    calibration = one("shuffle", chosen, DEVICES)
+    calibration = one(RANDOM_WIDTHS, chosen, DEVICES)
     runs: dict[str, dict[str, list[Ran]]] = {s: defaultdict(list) for s in chosen}
     for turn in range(1 if options.quick else 3):
         # In turns and back: a machine that gets slower does so for all of them.

@@ -26,6 +26,7 @@ from ._data import mnist_is_here
 from ._digits import SPACE, DigitsNet
 from ._plans import killing, policy, second_node
 from ._studies import installation
+from .random_widths import RANDOM_WIDTHS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import mnist_lenet
@@ -88,7 +89,7 @@ def main() -> None:
     chosen = studies(*((3, 3) if options.quick else (9, 9)))
     load, began = os.getloadavg()[0], time.monotonic()
     widths: Counter[int] = Counter()
-    with policy("shuffle"), installation("cpu:2x1") as settings:
+    with policy(RANDOM_WIDTHS), installation("cpu:2x1") as settings:
         services.ensure_up(settings, settings.devices)
         with second_node(settings), killing(settings, options.seed) as killed:
             disturbed = {n: table(settings, n, study, widths) for n, study in chosen.items()}

@@ -7,14 +7,16 @@ from collections.abc import Callable
 
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
-from penstock.scheduler.model.decisions import Ask, Decision, Dispatch, Finish
+from penstock.scheduler.model.decisions import Ask, AskPlan, Decision, Dispatch, Finish
 from penstock.scheduler.model.events import (
     DeviceJoined,
     EpochReported,
     Event,
+    Planned,
     Proposed,
     StudySubmitted,
 )
+from penstock.scheduler.model.snapshot import Policy
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec, forks
 from penstock.scheduler.model.trial import FINAL, TrialState
 from penstock.scheduler.resources.slots import free_slots
@@ -42,9 +44,17 @@ def spec(strategy: StrategySpec | None = None, **fields) -> StudySpec:
 
 
 class World:
-    """An engine with its answers: asks are answered at once, segments wait in ``open``."""
+    """An engine with its answers: asks are answered at once, segments wait in ``open``.
 
-    def __init__(self, score: Score = lambda number, epoch: float(number)) -> None:
+    ``policy`` is what answers for a policy of the user's.
+    """
+
+    def __init__(
+        self,
+        score: Score = lambda number, epoch: float(number),
+        policy: Policy | None = None,
+    ) -> None:
+        self.policy = policy
         self.engine = Engine()
         self.journal: list[Event] = []
         self.trace: list[Decision] = []
@@ -61,6 +71,9 @@ class World:
                 self.open[decision.segment.fence] = decision
             if isinstance(decision, Ask):
                 self.propose(decision)
+            if isinstance(decision, AskPlan):
+                plans = tuple(self.policy(snapshot) for _, snapshot in decision.snapshots)
+                self.send(Planned(at=self.at, cause=decision.id, plans=plans))
         self.open = {f: d for f, d in self.open.items() if f in self.engine.state.attempts}
         return decisions
 

@@ -173,7 +173,6 @@ def returning_study(rng: random.Random, number: int) -> dict[str, Any]:
 THEMES = {
     "strategies": Theme(any_study, sequences=24),
     "gangs": Theme(wide_study, policies=tuple(POLICIES), devices=5, sequences=24),
-    "shuffle": Theme(wide_study, policies=("shuffle",), devices=4, sequences=6),
     "packing": Theme(
         narrow_study,
         {"train": 120.0, "leave": 0.2, "drain": 0.2, "end_early": 0.2},

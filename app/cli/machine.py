@@ -66,7 +66,7 @@ def gc(
         bool, typer.Option("--dry-run", help="Only say what there is, and how much.")
     ] = False,
 ) -> None:
-    """Delete checkpoints that no ledger row names, and empty the logs older than a week."""
+    """Delete checkpoints that no ledger row names, and empty logs older than PENSTOCK_LOG_AGE."""
     from ..services.garbage import find, size_of
 
     freed, files = 0, 0

@@ -31,7 +31,7 @@ def simulate(
     ],
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="POLICY", help="May be given several times; else all but shuffle."),
+        typer.Option(metavar="POLICY", help="May be given several times; else all."),
     ] = None,
     known: Annotated[
         bool,
@@ -57,8 +57,9 @@ def simulate(
 
     Nothing is trained, and no time passes but the planning's.
     """
+    from ...scheduler.policies.registry import POLICIES
     from ..runner import answers
-    from ..simulation.experiment import COMPARED, run, simulated_devices
+    from ..simulation.experiment import run, simulated_devices
     from ..simulation.table import Progress, simulation_view
 
     there = simulated_devices(devices)
@@ -66,7 +67,7 @@ def simulate(
     # What a policy of the user's did instead of a plan is told beside its figures, once.
     logging.getLogger(answers.__name__).addHandler(logging.NullHandler())
     with Progress() as progress:
-        simulation = run(found, there, tuple(policy or COMPARED), known=known, tell=progress.tell)
+        simulation = run(found, there, tuple(policy or POLICIES), known=known, tell=progress.tell)
     if report is not None:
         from ..simulation.page import write_simulation
 

@@ -136,7 +136,7 @@ class LogKeeper(threading.Thread):
         super().__init__(name="log-keeper", daemon=True)
         self._folder = settings.logs
         self._limit = settings.log_limit
-        self._age = settings.log_age * 86_400.0
+        self._age = settings.log_age_s
         self._over = threading.Event()
         self._sizes: dict[str, int] = {}
         self._ages_due = self._fast_until = 0.0

@@ -145,6 +145,11 @@ class Settings(BaseSettings):
     )
 
     @property
+    def log_age_s(self) -> float:
+        """``log_age`` in seconds."""
+        return self.log_age * 86_400.0
+
+    @property
     def ledger_url(self) -> str:
         return self.ledger or f"sqlite:///{self.home / 'ledger.db'}"
 

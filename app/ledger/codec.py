@@ -2,8 +2,9 @@
 
 Every kind of event has one pydantic adapter over its frozen dataclass, so the classes themselves
 say what a body holds. The rules of change: a new field needs a default, then old bodies still
-decode; a field is never renamed or given another meaning, the event gets a new kind instead. A body
-with a field that this version does not know was written by a newer one, and is an error: dropping
+decode; a field is never renamed or given another meaning, the event gets a new kind instead. A
+field that is gone is still read where it says what is now always so (``GONE``). A body with any
+other field that this version does not know was written by a newer one, and is an error: dropping
 the field would replay another history than the one that happened.
 
 Numbers keep their type (``1``, ``1.0`` and ``true`` stay apart), and infinities and NaN are written
@@ -17,7 +18,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...scheduler.model import events
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
 VERSION = 10
+
+#: Fields that older versions wrote, and the only value of each that can still be read.
+GONE = {"shuffle": False}
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -189,10 +193,33 @@ _ADAPTERS = _Adapters()
 
 
 def _load(cls: type[Any], text: str) -> Any:
-    value = _ADAPTERS[cls].validate_json(text)
+    try:
+        value = _ADAPTERS[cls].validate_json(text)
+    except ValidationError as error:
+        value = _ADAPTERS[cls].validate_json(_without_gone(text, error))
     if value is None:
         raise ValueError("the body is null")
     return value
+
+
+def _without_gone(text: str, error: ValidationError) -> str:
+    """``text`` without the fields that are gone. Raises ``error`` if anything else is wrong."""
+    places = [each["loc"] for each in error.errors() if _is_gone(each)]
+    if len(places) < error.error_count():
+        raise error
+    body = json.loads(text)
+    for *path, field in places:
+        holder = body
+        for step in path:
+            holder = holder[step]
+        del holder[field]
+    return json.dumps(body)
+
+
+def _is_gone(problem: ErrorDetails) -> bool:
+    field = problem["loc"][-1] if problem["loc"] else None
+    unknown = problem["type"] == "unexpected_keyword_argument"
+    return unknown and field in GONE and problem["input"] is GONE[field]
 
 
 def _dump(value: Any) -> str:

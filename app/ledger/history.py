@@ -18,8 +18,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from sqlalchemy import Row, Select, Table, select
 
 from ...profiling.base.errors import UsageError
-from ...profiling.knobs.knobs import SystemConfig
-from ...profiling.similarity.history import HistoryEntry, KnobValue, check, source_of, trimmed
+from ...profiling.knobs.knobs import SystemConfig, Value
+from ...profiling.similarity.history import HistoryEntry, check, source_of, trimmed
 from ...scheduler.model.decisions import Remember
 from ..common.versioned_file import Body, Kind, read_own, to_text, wrong
 from .databases.tables import HISTORY
@@ -42,7 +42,7 @@ class EntryBody(_Body):
     machine: str
     source: str
     profile: dict[str, float]
-    config: dict[str, KnobValue]
+    config: dict[str, Value]
     speedup: float
     joules: float | None
     windows: int
@@ -59,7 +59,7 @@ class HistoryFile(_Body):
     entries: list[EntryBody]
 
 
-def read_history(rows: Rows, machine: str | None = None) -> tuple[HistoryEntry, ...]:
+def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
     """The entries of one class of machine, or all, oldest first."""
     query = select(HISTORY).order_by(HISTORY.c.at, HISTORY.c.id)
     if machine is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...profiling.base.errors import IllegalTransition, LedgerRefused
+from ...profiling.base.errors import IllegalTransition, LedgerRefused, UsageError
 from ...scheduler.engine.engine import Engine, Refused
 from .codec import state_from_json
 
@@ -29,7 +29,7 @@ def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
     for seq, event in ledger.replay(engine.state.seq):
         try:
             engine.handle(event)
-        except (Refused, IllegalTransition) as error:
+        except (Refused, IllegalTransition, UsageError) as error:  # the last: a policy that is gone
             raise LedgerRefused(
                 f"event {seq} of the ledger does not fit this version of Penstock: {error}. "
                 "Use the version that wrote it, or start with another PENSTOCK_HOME"

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ...profiling.knobs.knobs import SystemConfig, config_text
-from ...profiling.knobs.racing import bound_alpha
+from ...profiling.knobs.racing import PROBING, bound_alpha
 from ...profiling.similarity.history import machine_class, source_of
 from ...scheduler.model.events import AttemptFailed, Profiled, WindowsMeasured
 from ..common.text import count, duration
@@ -56,7 +56,7 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     windows = [event for _, event in reader.of_trials(spec.id, WindowsMeasured)]
     profiles = [event for _, event in reader.of_trials(spec.id, Profiled)]
     failures = [event for _, event in reader.of_trials(spec.id, AttemptFailed)]
-    by_epoch = spec.system == "tune" and spec.probing == "grid"
+    by_epoch = spec.system == "tune" and PROBING[spec.probing].by_epoch
     epochs = reader.epochs(spec.id)
     if by_epoch:
         windows += tried_by_epoch(epochs)

@@ -113,7 +113,6 @@ class Runner:
         survey_every: float = SURVEY_EVERY,
         discard: Callable[[Sequence[str]], None] = lambda uris: None,
         policies: Policies | None = None,
-        advisor: Advisor | None = None,
     ) -> None:
         """``discard`` deletes checkpoints by their URIs, soon and in the background."""
         self.engine = engine
@@ -123,7 +122,7 @@ class Runner:
         self._transport = transport
         self._samplers = samplers
         self._policies = policies or PluginHost()
-        self._advisor = advisor or Advisor()
+        self._advisor = Advisor()
         self._clock = clock
         self._reaper = Reaper(claim_timeout)
         self._survey_every = survey_every

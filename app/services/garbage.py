@@ -1,9 +1,10 @@
 """Finds and deletes files that nobody needs, for ``penstock gc``.
 
-These are checkpoints that no row of the ledger names, and logs that nobody has written to for a
-week. Of studies that are over the ledger keeps only ``keep_checkpoints`` states, so all others have
-no row. A checkpoint that a worker has written but not yet reported has no row either. So while any
-study is not over, only files older than a day count, as in the janitor's sweep.
+These are checkpoints that no row of the ledger names, and logs that nobody has written to for as
+long as the setting ``log_age`` says. Of studies that are over the ledger keeps only
+``keep_checkpoints`` states, so all others have no row. A checkpoint that a worker has written but
+not yet reported has no row either. So while any study is not over, only files older than a day
+count, as in the janitor's sweep.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from ..host.settings import Settings
 from ..ledger.reader import Reader
 from .janitor import SWEEP_AGE, delete, unnamed
 
-#: The age in seconds from which a log is old.
-LOG_AGE = 7 * 86_400.0
 REST_AGE = 60.0
 
 
@@ -60,7 +59,7 @@ def find(settings: Settings) -> Iterator[Garbage]:
     for log in sorted(settings.logs.glob("*.log")):
         with suppress(FileNotFoundError):  # it vanished after it was listed
             seen = log.lstat()
-            old = seen.st_mtime < time.time() - LOG_AGE
+            old = seen.st_mtime < time.time() - settings.log_age_s
             if stat.S_ISREG(seen.st_mode) and seen.st_size and old:
                 yield Garbage(str(log), seen.st_size, is_log=True)
 

@@ -29,8 +29,6 @@ from ..runner.policy_host import check_policy
 from .simulator import simulate
 from .workload import KnownCosts, SimulatedTraining, Workload
 
-#: The policies compared by default. ``shuffle`` exists only for tests of exactness.
-COMPARED = tuple(name for name in POLICIES if name != "shuffle")
 MOST_DEVICES = 100_000
 _ALLOWED = (
     f"cpu:<devices>x<cores> or gpu:<devices>, each with *<slots> if wanted, at most {MOST_DEVICES}"
@@ -173,7 +171,7 @@ def simulated_devices(spec: str) -> tuple[Device, ...]:
 def run(
     workload: Workload,
     devices: Sequence[Device],
-    policies: Sequence[str] = COMPARED,
+    policies: Sequence[str] = tuple(POLICIES),
     *,
     known: bool = False,
     tell: Callable[[str, float, int], None] = lambda policy, now, epochs: None,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...profiling.base.errors import UsageError
+from ...profiling.knobs.racing import PROBING
 from ..common.validation import finite
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ def check_energy_weight(weight: object, mode: str, probing: str) -> float:
         raise UsageError.refuse(FIELD, weight, ALLOWED)
     if found and mode == "off":
         raise UsageError.refuse(FIELD, weight, '0 where mode="off": nothing is chosen')
-    if found and probing == "grid":
-        raise UsageError.refuse(FIELD, weight, '0 where probing="grid", the paper\'s')
+    if found and PROBING[probing].by_epoch:
+        raise UsageError.refuse(FIELD, weight, f'0 where probing="{probing}", the paper\'s')
     return found
 
 

@@ -27,7 +27,6 @@ from ..base.errors import UsageError
 from ..devices.nvml import start_nvml
 from .zeus import zeus_meters
 
-POWERCAP = Path("/sys/class/powercap")
 #: More watts than any CPU package, and any GPU, draws: a counter that grew faster is not believed.
 MAX_PACKAGE_WATTS = 1000.0
 MAX_GPU_WATTS = 5000.0
@@ -240,7 +239,7 @@ def open_meters(
     now: float,
     gpus: Iterable[str] = (),
     *,
-    powercap: Path | None = POWERCAP,
+    powercap: Path | None,
     start: Callable[[], Any] = start_nvml,
 ) -> tuple[list[Meter], dict[str, str]]:
     """The meters that can be read, and why others cannot (name: reason).

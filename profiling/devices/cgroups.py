@@ -32,7 +32,7 @@ class GroupLimits:
     cores: frozenset[int] = frozenset()
 
 
-def read_limits(root: Path = Path("/")) -> GroupLimits:
+def read_limits(root: Path) -> GroupLimits:
     """The limits of this process. ``root`` is where ``proc`` and the mounts are (for tests)."""
     memory, cpus, cores = list[int](), list[float](), list[frozenset[int]]()
     for folder in _groups(root, "memory"):

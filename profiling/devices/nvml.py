@@ -1,7 +1,6 @@
 """The only access to NVIDIA's management library (NVML).
 
-The ``Nvml`` protocol asks what GPUs a machine has. ``SystemNvml`` asks the driver, ``FakeNvml``
-answers from a list (for tests, and for trying out plans on a machine without GPUs), and ``NoNvml``
+The ``Nvml`` protocol asks what GPUs a machine has. ``SystemNvml`` asks the driver, and ``NoNvml``
 says why there are none.
 """
 
@@ -27,32 +26,6 @@ class Nvml(Protocol):
     def memory(self, index: int) -> int:
         """The total memory in bytes."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class FakeGpu:
-    uuid: str
-    name: str = "Fake GPU"
-    memory: int = 16 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class FakeNvml:
-    """GPUs that do not exist."""
-
-    gpus: tuple[FakeGpu, ...]
-
-    def count(self) -> int:
-        return len(self.gpus)
-
-    def uuid(self, index: int) -> str:
-        return self.gpus[index].uuid
-
-    def name(self, index: int) -> str:
-        return self.gpus[index].name
-
-    def memory(self, index: int) -> int:
-        return self.gpus[index].memory
 
 
 @dataclass(frozen=True, slots=True)

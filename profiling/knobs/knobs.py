@@ -56,6 +56,8 @@ class Knob:
     named: bool = False
     #: Whether it saves energy, never time.
     saves: bool = False
+    #: Whether it never ran on hardware that has it, but only against stand-ins.
+    untried: bool = False
 
 
 def _fewer_threads(slot_class: SlotClass) -> tuple[Value, ...]:
@@ -85,8 +87,8 @@ def _percent(kind: str) -> Callable[[SlotClass], tuple[Value, ...]]:
     return lambda slot_class: (80, 60) if slot_class.kind == kind and slot_class.alone else ()
 
 
-def _on_cuda(value: Value) -> Callable[[SlotClass], tuple[Value, ...]]:
-    return lambda slot_class: (value,) if slot_class.kind == "cuda" else ()
+def _on_cuda(slot_class: SlotClass) -> tuple[Value, ...]:
+    return (True,) if slot_class.kind == "cuda" else ()
 
 
 KNOBS = {
@@ -95,14 +97,30 @@ KNOBS = {
         Knob("threads", "rounding", "the slot's cores", _fewer_threads),
         Knob("memory_format", "rounding", "contiguous", lambda _: ("channels_last",)),
         Knob("loader_workers", "exact", "0: examples are read by the trainer", _workers),
-        Knob("pin_memory", "exact", "off", _on_cuda(True)),
+        Knob("pin_memory", "exact", "off", _on_cuda, untried=True),
         Knob("affinity", "exact", "any core of the slot", _one_core, named=True),
-        Knob("cpu_frequency", "exact", "the system's", _percent("cpu"), named=True, saves=True),
-        Knob("gpu_power", "exact", "the driver's", _percent("cuda"), named=True, saves=True),
+        Knob(
+            "cpu_frequency",
+            "exact",
+            "the system's",
+            _percent("cpu"),
+            named=True,
+            saves=True,
+            untried=True,
+        ),
+        Knob(
+            "gpu_power",
+            "exact",
+            "the driver's",
+            _percent("cuda"),
+            named=True,
+            saves=True,
+            untried=True,
+        ),
         Knob("compile", "rounding", "off", lambda _: (True,), named=True),
         Knob("autocast", "numerics", "off", lambda _: ("bfloat16",), named=True),
         Knob("micro_batch", "numerics", "1: the whole batch", lambda _: (2, 4), named=True),
-        Knob("tf32", "numerics", "off", _on_cuda(True), named=True),
+        Knob("tf32", "numerics", "off", _on_cuda, named=True, untried=True),
     )
 }
 
@@ -203,6 +221,6 @@ def merged(*configs: SystemConfig) -> SystemConfig:
     return tuple(sorted({name: value for config in configs for name, value in config}.items()))
 
 
-def config_text(config: Sequence[tuple[str, Value | float]]) -> str:
+def config_text(config: SystemConfig) -> str:
     """``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"

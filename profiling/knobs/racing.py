@@ -54,12 +54,24 @@ def bound_alpha(arms: int) -> float:
     return ALPHA / (looks * max(1, arms))
 
 
-#: Probing strategies by name. ``bayesian`` races what a model proposes, a few arms at a time.
-PROBING: dict[str, Callable[[Sequence[Arm]], SystemConfig | None]] = {
-    "race": by_confidence,
-    "bandit": by_halving,
-    "bayesian": by_confidence,
-    "grid": by_epochs,
+@dataclass(frozen=True, slots=True)
+class ProbingStrategy:
+    """What is tried at once, how it is measured, and how it is judged."""
+
+    #: The rule.
+    judge: Callable[[Sequence[Arm]], SystemConfig | None]
+    #: Whether a model is asked for a few arms at a time; else all are entered at once.
+    asks: bool = False
+    #: Whether an arm is tried for a whole epoch of a trial, else in windows of steps.
+    by_epoch: bool = False
+
+
+#: Probing strategies by name.
+PROBING = {
+    "race": ProbingStrategy(by_confidence),
+    "bandit": ProbingStrategy(by_halving),
+    "bayesian": ProbingStrategy(by_confidence, asks=True),
+    "grid": ProbingStrategy(by_epochs, by_epoch=True),
 }
 
 
@@ -72,7 +84,7 @@ def check_probing(name: object) -> str:
 
 @dataclass(slots=True)
 class Race:
-    """The arms of one workload, judged by ``PROBING[probing]``.
+    """The arms of one workload, judged as the strategy ``PROBING[probing]`` says.
 
     ``over``: nothing is left to learn. ``chosen`` is the winner's configuration; () if the default
     is not beaten. ``proposals`` counts how many times a model was asked for arms.
@@ -117,6 +129,6 @@ class Race:
 
     def judge(self) -> None:
         """Put out the arms that cannot win any more, and end the race if it is decided."""
-        winner = PROBING[self.probing](self.arms)
+        winner = PROBING[self.probing].judge(self.arms)
         if winner is not None:
             self.over, self.chosen = True, winner

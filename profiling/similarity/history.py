@@ -20,11 +20,9 @@ from dataclasses import dataclass
 
 from ..base.errors import UsageError
 from ..devices.device import Device
-from ..knobs.knobs import KNOBS, possible
+from ..knobs.knobs import KNOBS, SystemConfig, possible
 
 Profile = tuple[tuple[str, float], ...]
-KnobValue = str | int | float | bool
-Config = tuple[tuple[str, KnobValue], ...]
 
 #: The most entries kept of one workload, of one study, and of one class of machine.
 MAX_PER_WORKLOAD, MAX_PER_SOURCE, MAX_PER_MACHINE = 32, 256, 2048
@@ -50,7 +48,7 @@ class HistoryEntry:
     #: absent.
     profile: Profile
     #: The knobs that differ from the default; () is the default itself.
-    config: Config
+    config: SystemConfig
     #: Trials an hour, relative to the default.
     speedup: float
     #: Energy a trial, relative to the default; None if not measured.

@@ -30,10 +30,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base.errors import UsageError
-from ..knobs.knobs import config_text
+from ..knobs.knobs import SystemConfig, config_text
 from .clusters import KMEANS, check_method, cluster
 from .features import Rows, Scales, impossible, medians, plausible_rows, principal, rows_of, scales
-from .history import Config, HistoryEntry, Profile
+from .history import HistoryEntry, Profile
 
 #: A window of a known workload is called unknown with at most this probability.
 ALPHA = 0.1
@@ -87,7 +87,7 @@ class Nearest:
     #: The nearest workloads, the nearest first.
     neighbours: tuple[Neighbour, ...] = ()
     #: What to run it with; () is the default, None if it is unknown.
-    config: Config | None = None
+    config: SystemConfig | None = None
     #: Speed under ``config``, relative to the default.
     expected_speedup: float = 1.0
 
@@ -216,9 +216,9 @@ class Similarity:
             if distance <= threshold
             or (answer.cluster is not None and self.clusters.get(workload) == answer.cluster)
         }
-        logs: defaultdict[Config, float] = defaultdict(float)
-        weights: defaultdict[Config, float] = defaultdict(float)
-        failed: set[Config] = set()
+        logs: defaultdict[SystemConfig, float] = defaultdict(float)
+        weights: defaultdict[SystemConfig, float] = defaultdict(float)
+        failed: set[SystemConfig] = set()
         for workload, distance in pool.items():
             closeness = 1.0 / (1.0 + (distance / max(threshold, 1e-9)) ** 2)
             for entry in self._entries[workload]:

@@ -122,9 +122,7 @@ class Dispatcher:
                 free[:] = [slot for slot in free if self._state.is_free(slot.device)]
                 continue
             members = self._members(trial, joinable, self._planning.width(study, trial))
-            if not members and (
-                self._state.shuffle or devices_are_reserved_for(self._state, trial)
-            ):
+            if not members and devices_are_reserved_for(self._state, trial):
                 break  # first in the queue: devices are kept for it until they are enough
             if not members:
                 continue
@@ -138,9 +136,8 @@ class Dispatcher:
     def _members(self, trial: Trial, free: list[Member], width: int) -> tuple[Member, ...]:
         """``width`` of the free slots, or as many as there are.
 
-        Devices that have the trial's state in memory come first. With a shuffled plan the result is
-        empty if there are too few. With a width plan, a trial begins at its wide or narrow width,
-        or not at all.
+        Devices that have the trial's state in memory come first. With a width plan, a trial begins
+        at its wide or narrow width, or not at all.
         """
         empty = [slot for slot in free if slot.slot == 0 and self._state.is_free(slot.device)]
         width_plan = self._state.courses.get(trial.id)
@@ -150,14 +147,12 @@ class Dispatcher:
                 if self._state.shared_at is None:
                     return ()
                 width = max(1, len(empty))  # other studies would take the devices it waits for
-        if width > 1 and (len(empty) >= width or (len(empty) > 1 and not self._state.shuffle)):
+        if width > 1 and len(empty) > 1:
             warm = [member.device for member in trial.members]
             names = [slot.device for slot in empty]
             first = [name for name in warm if name in names]
             chosen = [*first, *(name for name in names if name not in first)][:width]
             return tuple(Member(name, 0) for name in chosen)
-        if width > 1 and self._state.shuffle:
-            return ()
         return (self._slot(trial, free),)
 
     def _slot(self, trial: Trial, free: list[Member]) -> Member:
@@ -183,8 +178,6 @@ class Dispatcher:
         wide = sum(len(a.segment.members) - 1 for a in self._state.attempts.values())
         self._proposals.pull(wide - len(self._core.ready()))
         self._planning.replan(free)
-        if self._state.shuffle:
-            return  # every segment is one epoch already
         for fence, attempt in self._state.attempts.items():
             trial = self._state.trials[attempt.segment.trial]
             if attempt.cut or trial.epoch + 1 >= attempt.segment.last:

@@ -195,15 +195,13 @@ class Epochs:
             and not attempt.leaves
             and self._may_continue_on(study, members)
             and self._planning.width(study, trial) == len(members)
-            and not self._state.shuffle
             and not self._shares.should_yield(study, trial, len(members))
             # If the estimates changed, its width may be wrong.
             and not (self._state.dirty and len(members) > 1)
         ):
             self._dispatcher.dispatch(study, trial, members)
             return
-        # With random widths, narrow trials must not overtake a wide one for ever.
-        self._proposals.wait(trial, first=not self._state.shuffle)
+        self._proposals.wait(trial, first=True)
         self._dispatcher.fill()
 
     def _may_continue_on(self, study: StudyState, members: tuple[Member, ...]) -> bool:

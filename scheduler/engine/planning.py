@@ -16,7 +16,6 @@ previous plan. A policy that fails, or whose plan is impossible, is not asked ag
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -107,7 +106,7 @@ class Planning:
         for (study, _), plan in zip(snapshots, plans, strict=True):
             state.widths |= {name: n for name, n in plan.widths.items() if name in state.trials}
             state.courses |= {name: c for name, c in plan.courses.items() if name in state.trials}
-            state.shuffle, state.patient = plan.shuffle, plan.patient
+            state.patient = plan.patient
             holder = state.studies.get(study, state)
             holder.rule, holder.deadline = plan.rule, plan.deadline
 
@@ -202,11 +201,6 @@ class Planning:
         widest = self._max_width(study, trial)
         if widest == 1:
             return 1
-        if self._state.shuffle:
-            usable = sum(self._state.usable(name) for name in self._state.devices)
-            names = f"{trial.id} {trial.epoch} {trial.losses + trial.failures}"
-            sampled = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big")
-            return 1 + sampled % max(1, min(widest, usable - len(study.refused)))
         if trial.losses > 1:
             return 1  # on one device it continues even if its members cannot reach each other
         return min(widest, self._state.widths.get(trial.id, 1))
@@ -233,8 +227,6 @@ class Planning:
 
     def max_epochs_at(self, trial: Trial, width: int) -> int:
         """For how many epochs at most the plan has ``trial`` run on ``width`` devices."""
-        if self._state.shuffle:
-            return 1
         width_plan = self._state.courses.get(trial.id)
         if width_plan is not None and width_plan.epochs and width == width_plan.wide:
             return width_plan.epochs

@@ -122,8 +122,6 @@ class Plan:
     #: On how many devices a trial runs from its next epoch on; 1 if absent. It gets as many of them
     #: as are free.
     widths: dict[str, int] = field(default_factory=dict)
-    #: Draw new widths for every epoch instead. A trial then waits until all its devices are free.
-    shuffle: bool = False
     #: Keep what becomes free for the first waiting trial until it can have its narrow width.
     patient: bool = False
     #: Width plans, by trial.

@@ -7,7 +7,6 @@ from ..model.snapshot import Policy
 from .fifo import fifo
 from .fluid import dynamic_fluid, static_fluid
 from .longest_first import longest_first
-from .shuffle import shuffle
 from .waterfill import waterfill
 
 POLICIES: dict[str, Policy] = {
@@ -16,7 +15,6 @@ POLICIES: dict[str, Policy] = {
     "static_fluid": static_fluid,
     "dynamic_fluid": dynamic_fluid,
     "waterfill": waterfill,
-    "shuffle": shuffle,
 }
 
 

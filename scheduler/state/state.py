@@ -217,8 +217,6 @@ class EngineState:
     ready: list[str] = field(default_factory=list)
     #: The width that the standing plan gives each trial; 1 if absent.
     widths: dict[str, int] = field(default_factory=dict)
-    #: ``Plan.shuffle`` of the standing plan.
-    shuffle: bool = False
     #: ``Plan.patient`` of the standing plan.
     patient: bool = False
     #: The standing plan's width plans, by trial.

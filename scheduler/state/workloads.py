@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import log2
 
 from ...profiling.knobs.knobs import KnobValues, SystemConfig, merged, part
-from ...profiling.knobs.racing import Race
+from ...profiling.knobs.racing import PROBING, Race
 from ..model.decisions import AskConfigs, Consult
 from ..model.study import Metrics, StudySpec, shards_of
 from ..model.trial import Trial
@@ -76,13 +76,13 @@ class WorkloadTuning:
         """Enter configurations into the races, the exact part of each apart from the rest.
 
         Values that are not among the choices are left out, since a history may come from elsewhere.
-        In the grid of the PipeTune paper configurations stay whole, if all kinds of knobs may be
-        turned between two epochs.
+        Where an epoch has one configuration as a whole, so do the races, if all kinds of knobs may
+        be turned between two epochs.
         """
         allowed = dict(self.choices)
         for proposed in configs:
             config = tuple(pair for pair in proposed if pair[1] in allowed.get(pair[0], ()))
-            if self.others.probing == "grid" and len(self.kinds) > 1:
+            if PROBING[self.others.probing].by_epoch and len(self.kinds) > 1:
                 self.others.enter([part(config, *self.kinds)])
             else:
                 self.exact.enter([part(config, "exact")])

@@ -18,7 +18,7 @@ from math import prod
 from typing import cast
 
 from ...profiling.knobs.knobs import SlotClass, knob_values, system_configs
-from ...profiling.knobs.racing import Race
+from ...profiling.knobs.racing import PROBING, Race
 from ...profiling.similarity.history import machine_class
 from ..model.decisions import AskConfigs, Member, Remember
 from ..model.events import ConfigsProposed
@@ -81,10 +81,11 @@ class Probing:
         """Enter what the study tries by itself: nothing if it only reuses earlier results."""
         if spec.system != "tune":
             return
-        if spec.probing == "bayesian":
+        strategy = PROBING[spec.probing]
+        if strategy.asks:
             self._ask_for_configs(key, workload, spec, slot_class)
         elif not (workload.exact.arms or workload.others.arms):
-            if spec.probing == "grid":
+            if strategy.by_epoch:
                 workload.enter(system_configs(slot_class, workload.kinds, spec.knobs))
                 return
             workload.exact.enter(system_configs(slot_class, ("exact",), spec.knobs))
@@ -190,6 +191,7 @@ class Probing:
 
 def _kinds(spec: StudySpec) -> tuple[str, ...]:
     """The kinds of knobs that may be turned for the study."""
-    if spec.system != "tune" or (spec.probing == "grid" and spec.exactness == "bitwise"):
+    by_epoch = PROBING[spec.probing].by_epoch
+    if spec.system != "tune" or (by_epoch and spec.exactness == "bitwise"):
         return ("exact",)
     return ("exact", "rounding", *(("numerics",) if spec.exactness == "statistical" else ()))

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from ...profiling.knobs.knobs import SystemConfig, merged, part
-from ...profiling.knobs.racing import Race
+from ...profiling.knobs.racing import PROBING, Race
 from ..model.decisions import Consult, Member, Remember
 from ..model.events import Advised, AttemptFailed, Profiled, Window, WindowsMeasured
 from ..model.study import StudySpec
@@ -108,16 +108,15 @@ class Tuning:
         else:
             kept = part(trial.system, "rounding", "numerics")
             trial.system = merged(workload.exact.chosen, kept)
-        whole = spec.probing == "grid" and self._probing.probes_by_epoch(
-            spec, trial, slot_class, len(members)
-        )
+        by_epoch = PROBING[spec.probing].by_epoch
+        whole = by_epoch and self._probing.probes_by_epoch(spec, trial, slot_class, len(members))
         profile = (
             workload.profiled < MAX_PROFILES
             and untrained
             and not trial.system
             and len(members) == 1
         )
-        if spec.probing == "grid":
+        if by_epoch:
             return SegmentTuning(trial.system, profile=profile, whole=whole)
         if not untrained or len(members) > 1 or self._probing.busy(workload):
             return SegmentTuning(trial.system, profile=profile)
@@ -236,11 +235,12 @@ class Tuning:
             study.spec, trial, self._probing.slot_class(trial.members[0])
         )
         workload.trained += seconds
+        by_epoch = PROBING[study.spec.probing].by_epoch
         if trial.suspect:
             self._confirm_suspect(study, trial, workload)
-            if study.spec.probing != "grid" and workload.probing == trial.id:
+            if workload.probing == trial.id and not by_epoch:
                 workload.probing = ""
-        elif workload.probing == trial.id and study.spec.probing == "grid":
+        elif workload.probing == trial.id and by_epoch:
             self._probing.observe_epoch(study.spec, trial, workload, seconds)
         elif workload.probing == trial.id:
             # Its first epoch has ended. Measurements arrive before that or not at all.

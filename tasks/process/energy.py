@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +23,8 @@ SHORTEST = 0.2
 class Metering:
     """Joules between two moments. Safe to call from any thread."""
 
-    def __init__(
-        self, energy: Energy | None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, energy: Energy | None) -> None:
         self._energy = energy
-        self._clock = clock
         self._lock = threading.Lock()
 
     @classmethod
@@ -48,7 +44,7 @@ class Metering:
         if self._energy is None:
             return None
         with self._lock:
-            return self._energy.sample(self._clock())
+            return self._energy.sample(time.monotonic())
 
     def since(self, begin: Mark | None) -> float | None:
         """Joules of this process from ``begin`` until now. None where they are not known."""
@@ -62,7 +58,7 @@ class Metering:
         """From now on, ``trials`` trials run on this device."""
         if self._energy is not None:
             with self._lock:
-                self._energy.share(trials, self._clock())
+                self._energy.share(trials, time.monotonic())
 
     def _run(self) -> None:
         while True:

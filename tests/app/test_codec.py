@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.app.ledger import codec
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.scheduler.model import events
+from penstock.scheduler.model.snapshot import Plan
 from penstock.scheduler.model.study import Code, StudySpec
 
 SPEC = StudySpec(
@@ -88,6 +89,19 @@ def test_an_unknown_field_is_an_error_that_names_field_kind_and_version():
     ) as refused:
         codec.decode(kind, with_fields(text, lumens=3.0))
     assert "unexpected" in str(refused.value).lower()
+
+
+def test_a_field_that_is_gone_is_read_where_it_said_what_is_now_always_so():
+    kind, text = codec.encode(events.Planned(at=1.0, cause="d-1", plans=(Plan(("s-0001",)),)))
+    [plan] = json.loads(text)["plans"]
+
+    def with_old(**old):
+        return codec.decode(kind, with_fields(text, plans=[plan | old]))
+
+    assert with_old(shuffle=False) == codec.decode(kind, text)
+    for other in ({"shuffle": True}, {"shuffle": 0}, {"shuffle": False, "lumens": None}):
+        with pytest.raises(BackendError, match="Unexpected keyword"):
+            with_old(**other)
 
 
 def test_an_unknown_kind_is_an_error_that_says_who_wrote_it():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
+from pathlib import Path
 
+import penstock
 import pytest
 from penstock.app.broker import installation, presence, protocol, server
 from penstock.app.broker.transport import RedisTransport
@@ -15,6 +18,7 @@ from penstock.app.services import services
 from penstock.app.services.scheduler_process import Scheduler
 from penstock.app.services.services import Service
 from penstock.app.status.doctor import diagnose
+from penstock.profiling.knobs.knobs import KNOBS
 from study_ledger import make_study, study_spec
 
 
@@ -49,6 +53,16 @@ def test_what_can_be_measured_is_said_and_why_the_rest_cannot(tmp_path):
         assert "without cycles" in kernel.what or "task_clock" in kernel.what
     if "not measured" in found["energy"].what:
         assert "RAPL" in found["energy"].what or "intel-rapl" in found["energy"].what
+
+
+def test_knobs_that_never_ran_on_such_hardware_are_named_here_and_in_the_docs(tmp_path):
+    found = findings(load(home=tmp_path / "home", devices="cpu:1x1"))["knobs"]
+    said = found.what.partition("never run on such hardware: ")[2].split(", ")
+    page = (Path(penstock.__file__).parent / "docs" / "system.md").read_text()
+    rows = re.findall(r"^\| `(\w+)`( \*)? \| (?:exact|rounding|numerics) \|", page, re.MULTILINE)
+    assert {name for name, _ in rows} == KNOBS.keys()
+    assert {name for name, marked in rows if marked} == set(said)
+    assert {"cpu_frequency", "gpu_power", "tf32"} <= set(said)
 
 
 def test_a_broker_that_refuses_its_user_something_is_a_finding(settings):

@@ -10,7 +10,6 @@ from penstock.app.broker.installation import installation_key
 from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.services import garbage
 from penstock.app.services.garbage import find, size_of
 from penstock.profiling.base.errors import BackendError, UsageError
 from penstock.scheduler.model.decisions import Parent
@@ -82,8 +81,9 @@ def test_a_link_that_user_code_put_beside_the_logs_is_not_followed(settings, tmp
 
 def test_logs_that_nobody_writes_to_are_emptied_and_stay_open_for_who_may(settings):
     commit(settings, "complete", "u")
-    quiet = aged(settings.logs / "trainer-a.log", garbage.LOG_AGE + 60)
-    busy = aged(settings.logs / "trainer-b.log", garbage.LOG_AGE - 60)
+    settings = load(home=settings.home, log_age=0.5)
+    quiet = aged(settings.logs / "trainer-a.log", 43_200 + 60)
+    busy = aged(settings.logs / "trainer-b.log", 43_200 - 60)
     with quiet.open("ab") as writer:
         [found] = find(settings)
         found.remove()

@@ -8,6 +8,7 @@ import pytest
 from drive_world import spec
 from penstock.app.simulation.simulator import simulate
 from penstock.app.spec.space import parse_space
+from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import EpochReported, StudySubmitted
@@ -16,6 +17,8 @@ from penstock.scheduler.policies.registry import POLICIES
 from penstock.scheduler.resources.slots import devices_are_reserved_for, free_slots
 from penstock.scheduler.strategies.base import STRATEGIES
 
+#: A user's own is among them, which is asked in a process of its own.
+PLANS = (*POLICIES, RANDOM_WIDTHS)
 WIDTHS = (1, 2, 4)
 DEVICES = (1, 3, 4)
 #: Whose results do not depend on the order in which epochs end.
@@ -30,14 +33,12 @@ def rows() -> list[tuple[str, str, int, int]]:
     """
     return [
         (strategy, policy, WIDTHS[(s + p) % 3], DEVICES[(s + 2 * p + (s + p) // 3) % 3])
-        for (s, strategy), (p, policy) in itertools.product(
-            enumerate(STRATEGIES), enumerate(POLICIES)
-        )
+        for (s, strategy), (p, policy) in itertools.product(enumerate(STRATEGIES), enumerate(PLANS))
     ]
 
 
 def test_all_pairs_are_covered():
-    factors = (STRATEGIES, tuple(POLICIES), WIDTHS, DEVICES)
+    factors = (STRATEGIES, PLANS, WIDTHS, DEVICES)
     for a, b in itertools.combinations(range(4), 2):
         seen = {(row[a], row[b]) for row in rows()}
         assert seen == set(itertools.product(factors[a], factors[b]))
@@ -102,7 +103,7 @@ def test_a_study_ends_without_a_device_idle_beside_ready_work(
     for event, following in itertools.pairwise(done.trace):
         again.handle(event)
         state = again.state
-        if isinstance(event, StudySubmitted) or state.shuffle or not state.ready:
+        if isinstance(event, StudySubmitted) or not state.ready:
             continue
         free = len(free_slots(state))
         # One whose course has begun wide waits for as many devices as its course says.
@@ -117,4 +118,5 @@ def test_a_study_ends_without_a_device_idle_beside_ready_work(
             assert state.dirty, f"{free} devices are idle after {event}"
             idle += free * (following.at - event.at)
     assert idle <= 0.01 * devices * done.makespan
-    assert kept <= 0.02 * devices * done.makespan
+    # Random widths are as bad a plan as can be.
+    assert kept <= 0.02 * devices * done.makespan or policy == RANDOM_WIDTHS

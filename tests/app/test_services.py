@@ -202,9 +202,9 @@ def test_a_setting_that_running_services_would_not_hear_of_is_refused(settings, 
     ensure_up(settings, services=STAND_INS)
     same = load(home=settings.home, devices="cpu:1x1", policy="waterfill", idle_stop=3.0)
     ensure_up(same, services=STAND_INS)
-    other = load(home=settings.home, devices="cpu:1x1", policy="shuffle")
+    other = load(home=settings.home, devices="cpu:1x1", policy="fifo")
     with pytest.raises(
-        UsageError, match="PENSTOCK_POLICY = 'shuffle' is refused: allowed is waterfill"
+        UsageError, match="PENSTOCK_POLICY = 'fifo' is refused: allowed is waterfill"
     ):
         ensure_up(other, services=STAND_INS)
     take_down(settings, grace=1)

@@ -13,6 +13,7 @@ import textwrap
 
 import pytest
 from installation import CORES, Installation
+from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from powercap import burning
 
 pytestmark = pytest.mark.integration
@@ -103,7 +104,9 @@ def test_joules_go_from_the_meter_into_ledger_best_export_and_report(tmp_path):
 @pytest.mark.skipif(CORES < 2, reason="a gang of two needs as many cores")
 def test_a_gang_has_the_joules_of_all_its_members(tmp_path):
     with burning(tmp_path / "powercap", WATTS) as folder:
-        site = Installation(tmp_path / "home", devices="cpu:2x1", policy="shuffle", powercap=folder)
+        site = Installation(
+            tmp_path / "home", devices="cpu:2x1", policy=RANDOM_WIDTHS, powercap=folder
+        )
         try:
             site.penstock("run", script(tmp_path, 0, width=2), timeout=120)
             wide = [row for row in site.reader.epochs(site.reader.study("net").id) if row.width > 1]

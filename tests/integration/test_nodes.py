@@ -15,6 +15,7 @@ from contextlib import ExitStack
 import pytest
 from installation import Installation, serving, working
 from network import network
+from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from penstock.scheduler.model.events import AttemptLost
 
 pytestmark = pytest.mark.integration
@@ -172,7 +173,7 @@ def nodes(tmp_path_factory):
         url = undo.enter_context(net.broker("head"))
         nodes = Nodes(tmp_path_factory.mktemp("nodes"), net, url, undo)
         undo.callback(nodes.close)
-        nodes.lead("shuffle")
+        nodes.lead(RANDOM_WIDTHS)
         nodes.head.until(lambda: serving(nodes.head), 60, "the head serves")
         alone = {SHORT: nodes.submit(2, SHORT, width=1), LONG: nodes.submit(1, LONG, width=1)}
         nodes.expected = {epochs: nodes.bits(study) for epochs, study in alone.items()}

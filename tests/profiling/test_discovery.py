@@ -8,7 +8,7 @@ import pytest
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices import discovery
 from penstock.profiling.devices.discovery import Gpu, Machine, discover, find_devices
-from penstock.profiling.devices.nvml import FakeGpu, FakeNvml, NoNvml
+from penstock.profiling.devices.nvml import NoNvml
 
 GIB = 1 << 30
 CPU = Machine("host", (0, 1, 2, 5), 8 * GIB, ())
@@ -16,6 +16,22 @@ GPU = Machine(
     "host", (0, 1, 2, 3), 8 * GIB,
     (Gpu("GPU-aaaaaaaa-1", "H200", 141 * GIB), Gpu("GPU-bbbbbbbb-2", "H200", 141 * GIB)),
 )  # fmt: skip
+
+
+class TwoGpus:
+    """A driver's answers."""
+
+    def count(self):
+        return 2
+
+    def uuid(self, index):
+        return ("GPU-aa", "GPU-ab")[index]
+
+    def name(self, index):
+        return "H200"
+
+    def memory(self, index):
+        return 141 * GIB
 
 
 def cores(spec, machine=CPU):
@@ -104,8 +120,7 @@ def test_this_machine_is_what_this_process_may_use():
     ],
 )
 def test_gpus_hidden_from_cuda_are_not_there(visible, seen):
-    fake = FakeNvml((FakeGpu("GPU-aa"), FakeGpu("GPU-ab")))
-    assert [gpu.uuid for gpu in discover(fake, visible=visible).gpus] == seen
+    assert [gpu.uuid for gpu in discover(TwoGpus(), visible=visible).gpus] == seen
 
 
 def test_what_a_control_group_leaves_is_all_there_is(monkeypatch):

@@ -1,17 +1,9 @@
-"""The seam over NVML: the fake answers as the driver does, and no driver means no GPUs."""
+"""The seam over NVML: the driver answers, and no driver means no GPUs."""
 
 from __future__ import annotations
 
 import pytest
-from penstock.profiling.devices.nvml import FakeGpu, FakeNvml, NoNvml, open_nvml
-
-
-def test_the_fake_answers_what_it_was_given():
-    fake = FakeNvml((FakeGpu("GPU-a"), FakeGpu("GPU-b", "H200", 1 << 37)))
-    assert fake.count() == 2
-    assert (fake.uuid(1), fake.name(1), fake.memory(1)) == ("GPU-b", "H200", 1 << 37)
-    with pytest.raises(IndexError):
-        fake.uuid(2)
+from penstock.profiling.devices.nvml import NoNvml, open_nvml
 
 
 def test_without_a_driver_there_are_no_gpus_and_a_reason():

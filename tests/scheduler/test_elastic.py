@@ -1,6 +1,7 @@
 """Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
 
 from drive_world import World, check_invariants, device, spec
+from penstock.benchmarks.random_widths import RANDOM_WIDTHS, random_widths
 from penstock.scheduler.engine.attempts import MAX_BACKOFF
 from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.model.events import (
@@ -136,11 +137,11 @@ def test_the_first_member_is_one_that_has_the_state():
             assert dispatch.holder == "h", "the segment does not know who holds the state"
 
 
-def test_shuffled_widths_differ_and_every_study_still_ends():
-    at = World()
-    at.send(PolicyChosen(at=0.0, policy="shuffle"))
+def test_random_widths_differ_and_every_study_still_ends():
+    at = World(policy=random_widths)
+    at.send(PolicyChosen(at=0.0, policy=RANDOM_WIDTHS))
     at.join("d0", "d1", "d2", "d3")
-    at.submit(elastic(n_trials=5, epochs=9))
+    at.submit(elastic(n_trials=5, epochs=30))
     seen = set()
     while at.open:
         seen.update(widths(at))

@@ -59,7 +59,6 @@ WRITERS = {
     "policy": {"planning"},
     "widths": {"planning"},
     "courses": {"planning", "proposals"},
-    "shuffle": {"planning"},
     "patient": {"planning"},
     "plan_error": {"planning"},
     "plan_asked": {"planning"},

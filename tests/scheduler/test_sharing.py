@@ -126,17 +126,6 @@ def test_weights_hold_for_trials_on_several_devices(policy):
     assert had("a", until) + had("b", until) >= 6 * until * 0.9
 
 
-@pytest.mark.parametrize("weight", [2.0, 4.0])
-def test_devices_that_stand_idle_do_not_favour_the_greater_weight(weight):
-    """Under ``shuffle`` a trial waits for all the devices of its width, which are kept for it."""
-    wide = {"n_trials": 20, "max_width": 4, "shards": 4, "epochs": 12}
-    studies = [study("a", weight=weight, **wide), study("b", **wide)]
-    ends, had = run("shuffle", 6, studies, {"a": 20.0, "b": 20.0})
-    until = min(ends.values()) * 0.9
-    assert had("a", until) + had("b", until) < 6 * until * 0.9, "none was idle"
-    assert had("a", until) / had("b", until) == pytest.approx(weight, rel=0.05)
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_lower_priority_gets_nothing_but_what_the_higher_leaves(policy):
     studies = [study("low", n_trials=8), study("high", n_trials=8, priority=1, weight=0.1)]
