@@ -28,7 +28,7 @@ from .server import broker_url
 #: Seconds after which an unanswered command is sent again.
 RESEND_AFTER = 2.0
 #: Seconds until a client gives up. A scheduler that is just starting answers much earlier.
-PATIENCE = 30.0
+ANSWER_TIMEOUT = 30.0
 #: Seconds between two looks for an installation, or for a broker that does not answer.
 _LOOK_AGAIN = 0.05
 
@@ -36,10 +36,10 @@ _LOOK_AGAIN = 0.05
 class Client:
     """Sends commands over the broker of ``settings``. Connects on first use, and may be kept."""
 
-    def __init__(self, settings: Settings, *, patience: float = PATIENCE) -> None:
+    def __init__(self, settings: Settings, *, timeout: float = ANSWER_TIMEOUT) -> None:
         self._url = broker_url(settings)
         self._redis = connection.connect(self._url)
-        self._patience = patience
+        self._timeout = timeout
         self._dropped = Dropped()
 
     def submit(self, spec: StudySpec, enqueued: Sequence[Params] = ()) -> None:
@@ -138,7 +138,7 @@ class Client:
         command = uuid.uuid4().hex
         text = dumps({"id": command, "kind": kind, **body})
         begun = time.monotonic()
-        deadline = begun + self._patience
+        deadline = begun + self._timeout
         silence, sent = "", False
         while (left := deadline - time.monotonic()) > 0:
             answer, silence, lies_there = self._try(command, text, min(left, RESEND_AFTER))
@@ -148,7 +148,7 @@ class Client:
             if (words := self._refusal(time.monotonic() - begun)) is not None:
                 raise BackendError(f"{kind}: the scheduler cannot serve: {words}")
         raise BackendError(
-            f"{kind}: {silence} (for {self._patience:g} s): `penstock doctor` looks for the reason"
+            f"{kind}: {silence} (for {self._timeout:g} s): `penstock doctor` looks for the reason"
             + (_yet_to_come(body) if sent else "")
         )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Seconds, for all steps together, after which a store counts as not answering. Loading the store's
 #: library may take some of them.
-ANSWER_LIMIT = 20.0
+STORE_TIMEOUT = 20.0
 
 
 def installation_key(settings: Settings) -> bytes:
@@ -71,7 +71,7 @@ def mark(url: str, key: bytes) -> None:
 def check(url: str, key: bytes) -> None:
     """Check that the store at ``url`` has the installation's mark and can be written and read.
 
-    Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
+    Raises BackendError with the reason, within ``STORE_TIMEOUT`` seconds.
     """
 
     def attempt() -> bool:
@@ -82,7 +82,7 @@ def check(url: str, key: bytes) -> None:
         return marked
 
     try:
-        marked = within(ANSWER_LIMIT, "store-check", attempt)
+        marked = within(STORE_TIMEOUT, "store-check", attempt)
     except Exception as error:  # anything the store's library may raise
         raise unusable(url, error) from error
     if not marked:
@@ -97,7 +97,7 @@ def probe(url: str) -> bool:
     """Check that the store at ``url`` can be written and read. Returns whether its folder exists.
 
     If it does not, the nearest existing folder above it is tried, in which it will be made. Nothing
-    is left behind. Raises BackendError with the reason, within ``ANSWER_LIMIT`` seconds.
+    is left behind. Raises BackendError with the reason, within ``STORE_TIMEOUT`` seconds.
     """
 
     def attempt() -> bool:
@@ -115,7 +115,7 @@ def probe(url: str) -> bool:
         return folder == root
 
     try:
-        return within(ANSWER_LIMIT, "store-probe", attempt)
+        return within(STORE_TIMEOUT, "store-probe", attempt)
     except Exception as error:  # anything the store's library may raise
         raise unusable(url, error) from error
 

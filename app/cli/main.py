@@ -161,7 +161,7 @@ def list_studies(as_json: Json = False) -> None:
 @app.command(rich_help_panel=STUDIES)
 def status(name: Name = None, as_json: Json = False) -> None:
     """Show how a study stands, with its failures in full."""
-    from ..status.listing import standing_facts, standing_view
+    from ..status.listing import status_facts, status_view
     from ..status.lookout import Lookout
 
     settings = settings_of()
@@ -171,8 +171,8 @@ def status(name: Name = None, as_json: Json = False) -> None:
     present(
         study,
         as_json,
-        lambda s: standing_view(reader, s, settings, waits),
-        lambda s: standing_facts(reader, s, waits),
+        lambda s: status_view(reader, s, settings, waits),
+        lambda s: status_facts(reader, s, waits),
     )
 
 
@@ -187,8 +187,8 @@ def story(
     from ..views.story import find_trial, render, tell
 
     reader = reader_of()
-    told = tell(reader, *find_trial(reader, trial))
-    present(told, as_json, render, asdict)
+    found = tell(reader, *find_trial(reader, trial))
+    present(found, as_json, render, asdict)
 
 
 @app.command(rich_help_panel=STUDIES)

@@ -1,4 +1,4 @@
-"""What all commands share: settings, readers, clients; errors as exit codes; JSON or a picture."""
+"""What all commands share: settings, readers, clients; errors as exit codes; JSON or a table."""
 
 from __future__ import annotations
 
@@ -104,17 +104,17 @@ class Commands(TyperGroup):
 
     def make_context(self, *given: Any, **more: Any) -> Any:
         """Read the options before the command."""
-        with _told():
+        with _errors_as_exit_codes():
             return super().make_context(*given, **more)
 
     def invoke(self, ctx: Any) -> Any:
         """Read the command's own options, and run it."""
-        with _told():
+        with _errors_as_exit_codes():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _errors_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except PenstockError as error:

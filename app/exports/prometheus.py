@@ -43,7 +43,7 @@ from ..ledger.restore import follow, restore
 log = logging.getLogger(__name__)
 
 #: Seconds within which the broker must give the lengths of its queues.
-BROKER_LIMIT = 2.0
+BROKER_TIMEOUT = 2.0
 
 
 class Server(Protocol):
@@ -144,7 +144,7 @@ class Collector:
         try:
             url = server.broker_url(self._settings)
             with (
-                server.connect(self._settings, limit=BROKER_LIMIT) as client,
+                server.connect(self._settings, limit=BROKER_TIMEOUT) as client,
                 connection.answering(url),
             ):
                 dropped = counted(client, url)

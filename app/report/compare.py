@@ -21,7 +21,7 @@ from ..common.atomic_file import write_whole
 from ..common.text import duration, label, number
 from ..ledger.codec import spec_from_json
 from ..spec.space import parameter
-from ..views.progress import Standing, final_metrics, reached, standing
+from ..views.progress import StudyProgress, final_metrics, reached, study_progress
 from . import figures
 from .charts import STUDIES
 from .html import NOTHING
@@ -46,7 +46,7 @@ class Compared:
     trials: Sequence[TrialRow]
     #: All its accepted epochs, in order.
     epochs: Sequence[EpochRow]
-    stand: Standing
+    progress: StudyProgress
     #: Its colour in the charts.
     colour: str
 
@@ -63,9 +63,9 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
     for place, row in enumerate(rows):
         trials, epochs = reader.trials(row.id), reader.epochs(row.id)
         spec = spec_from_json(row.spec_json)
-        stand = standing(row, spec.strategy, trials, epochs)
+        progress = study_progress(row, spec.strategy, trials, epochs)
         colour = STUDIES[place % len(STUDIES)]
-        studies.append(Compared(row, spec, trials, epochs, stand, colour))
+        studies.append(Compared(row, spec, trials, epochs, progress, colour))
     write_whole(path, render(studies, datetime.now(UTC)), "report")
     return path
 
@@ -128,16 +128,16 @@ def _progress(of: Compared) -> list[tuple[int, float, float]]:
 
 
 def _results(of: Compared) -> dict[str, str]:
-    study, stand = of.study, of.stand
+    study, progress = of.study, of.progress
     end = study.finished_at
     states = ", ".join(
-        f"{stand.counts[state]} {state}" for state in TrialState if stand.counts[state]
+        f"{progress.counts[state]} {state}" for state in TrialState if progress.counts[state]
     )
     return {
         "Status": escape(study.status),
         "Trials": escape(states),
-        "Epochs": str(stand.epochs),
-        "Training": duration(stand.busy),
+        "Epochs": str(progress.epochs),
+        "Training": duration(progress.busy),
         "On the clock": "not over" if end is None else duration(end - study.created_at),
         "Submitted": moment(study.created_at),
     }
@@ -171,7 +171,7 @@ def _settings(spec: StudySpec) -> dict[str, str]:
 
 
 def _best(of: Compared) -> dict[str, str]:
-    best = of.stand.best
+    best = of.progress.best
     if best is None:
         return {}
     params = {escape(name): escape(number(value)) for name, value in best.params.items()}

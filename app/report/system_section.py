@@ -32,7 +32,7 @@ class SystemSection:
 
 
 #: The section's charts, each with its caption.
-PICTURES = {
+CAPTIONS = {
     "system_bought": "Steps an hour under each configuration over those under the default.",
     "system_batch": "The same against the batch size.",
     "system_heat": "What was counted in each profiled epoch; a row by its largest value.",
@@ -44,9 +44,9 @@ PICTURES = {
 def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     """One line about the system configurations that trials ran with."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
-    told = [f"{words(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()]
+    parts = [f"{words(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()]
     how = f"{spec.system} by {spec.probing}" if spec.system == "tune" else spec.system
-    return f"{how}: {'; '.join(told) or 'no trial yet'}"
+    return f"{how}: {'; '.join(parts) or 'no trial yet'}"
 
 
 def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> SystemSection:
@@ -86,7 +86,7 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
             " of the study is left to pay for more windows, it stays undecided, and the default."
         )
     shown = "".join(
-        f'<p>{PICTURES[name]}</p><div class="chart" data-figure="{name}"></div>'
+        f'<p>{CAPTIONS[name]}</p><div class="chart" data-figure="{name}"></div>'
         for name, chart in charts.items()
         if chart
     )

@@ -150,8 +150,8 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._ask(ask)
-        for sought in self.engine.sought():
-            self._keep(sought)
+        for decision in self.engine.sought():
+            self._keep(decision)
         self._turn.consults += self.engine.consults()
         self._plan()
         self._write(())

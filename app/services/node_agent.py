@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 NAME = "agent"
 #: Seconds that the agent waits for a broker that is being revived before it gives up.
-BROKER_LIMIT = 5.0
+BROKER_TIMEOUT = 5.0
 #: Seconds that a scheduler may be away while workers drain. A scheduler that was stopped at the
 #: same time is back by then, if a survivor revives it.
 UNSERVED_GRACE = 4.0
@@ -91,7 +91,7 @@ class Served:
         return f"device-{self.device.name}"
 
 
-class Told(Exception):
+class StopRequested(Exception):
     """The agent was told to stop while it was still joining."""
 
 
@@ -126,7 +126,7 @@ class Agent:
     def run(self) -> int:
         try:
             client = self._reach_broker()
-        except Told:
+        except StopRequested:
             return 0
         self._claim_name(client)
         self._end_strays()  # an earlier agent and its workers may have been killed
@@ -134,10 +134,10 @@ class Agent:
             self._join(client)
             names = ", ".join(served.device.name for served in self._served)
             log.info("serving %s", names)
-            while not self._told(self._next_due()):
+            while not self._stop_requested(self._next_due()):
                 self._supervise(client)
             self._drain(client)
-        except Told:
+        except StopRequested:
             return 0
         finally:
             for served in self._served:
@@ -155,7 +155,7 @@ class Agent:
         store.check(installation.store, installation.key)
 
     def _reach_broker(self) -> redis.Redis:
-        deadline = time.monotonic() + BROKER_LIMIT
+        deadline = time.monotonic() + BROKER_TIMEOUT
         while True:
             left = deadline - time.monotonic()
             try:
@@ -203,15 +203,15 @@ class Agent:
         idle = [served.due for served in self._served if served.process is None]
         return max(0.0, min(idle) - time.monotonic()) if idle else 3600.0
 
-    def _told(self, timeout: float) -> bool:
+    def _stop_requested(self, timeout: float) -> bool:
         """Wait for a signal, a worker's end or ``timeout`` seconds; True if it was a signal."""
         ends = [served.ended for served in self._served if served.process is not None]
         ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
         return self._wake in ready and bool(os.read(self._wake, 1))
 
     def _pause(self, seconds: float) -> None:
-        if self._told(seconds):
-            raise Told
+        if self._stop_requested(seconds):
+            raise StopRequested
 
     def _supervise(self, client: redis.Redis) -> None:
         now = time.monotonic()
@@ -316,7 +316,7 @@ class Agent:
         seen = time.monotonic()
         deadline = seen + DRAIN_GRACE
         while self._running() and (left := deadline - time.monotonic()) > 0:
-            if self._told(min(left, SERVED_LOOK)):
+            if self._stop_requested(min(left, SERVED_LOOK)):
                 log.info("told again: not waiting")
                 return
             now = time.monotonic()

@@ -65,7 +65,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredState:
     """What should run. ``at`` is when a client last asked for it (seconds since 1970).
 
     ``stays`` means that ``penstock up`` asked for it, so idleness does not end it.
@@ -102,7 +102,7 @@ def ensure_up(
     *,
     stays: bool = False,
     services: Sequence[Service] | None = None,
-) -> Wanted:
+) -> DesiredState:
     """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
 
     ``devices`` None keeps the devices that are up, or else takes those of the settings.
@@ -119,12 +119,12 @@ def ensure_up(
         database_at(settings.ledger).check()
     _tell_of_change(settings)
     with locks.hold(settings.run, CHANGE, wait=True):
-        before = wanted(settings)
+        before = desired_state(settings)
         _check_same(settings)
         if not locks.is_running(settings.run, "scheduler"):
             _check_policy(settings.policy)
         spec = _devices(settings, devices, before)
-        wish = Wanted(
+        desired = DesiredState(
             devices=spec,
             services=tuple(services) if services is not None else roster(spec),
             at=time.time(),
@@ -136,10 +136,10 @@ def ensure_up(
             with server.connect(settings) as client:
                 if services is None:
                     check_free(settings, client)
-        _write(settings, wish)
-        for service in wish.services:
+        _write(settings, desired)
+        for service in desired.services:
             spawn(settings, service)
-    return wish
+    return desired
 
 
 def _tell_of_change(settings: Settings) -> None:
@@ -177,7 +177,7 @@ def is_served_by_others(settings: Settings) -> bool:
     if settings.broker is None:
         return False
     with server.connect(settings) as client:
-        if wanted(settings) is None:
+        if desired_state(settings) is None:
             return presence.is_served(client, settings.broker)
         return served_by(settings, client) is not None
 
@@ -215,10 +215,10 @@ def _check_same(settings: Settings) -> None:
             )
 
 
-def wanted(settings: Settings) -> Wanted | None:
+def desired_state(settings: Settings) -> DesiredState | None:
     """What should run in this state folder; None if nothing should."""
     try:
-        return _wanted().validate_json(_file(settings).read_bytes())
+        return _adapter().validate_json(_file(settings).read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -228,8 +228,8 @@ def wanted(settings: Settings) -> Wanted | None:
 
 
 @cache
-def _wanted() -> TypeAdapter[Wanted]:
-    return TypeAdapter(Wanted)
+def _adapter() -> TypeAdapter[DesiredState]:
+    return TypeAdapter(DesiredState)
 
 
 def statuses(settings: Settings) -> tuple[Status, ...]:
@@ -253,12 +253,12 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
         _file(settings).unlink(missing_ok=True)
         ended = [
             name
-            for name, patience in (
+            for name, timeout in (
                 ("agent", grace),
                 ("scheduler", SCHEDULER_GRACE),
                 ("flower", FLOWER_GRACE),
             )
-            if locks.stop(settings.run, name, grace=patience)
+            if locks.stop(settings.run, name, grace=timeout)
         ]
         return ended + _stop_broker(settings)
 
@@ -270,12 +270,12 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
     Services that were asked to stay, or that Penstock did not start, stay.
     """
     with locks.hold(settings.run, CHANGE, wait=True):
-        wish = wanted(settings)
+        desired = desired_state(settings)
         # A clock set back must not keep services up for ever.
         now = time.time()
-        if wish is None or wish.stays:
+        if desired is None or desired.stays:
             return False
-        if now - max(idle_since, min(wish.at, now)) < settings.idle_stop:
+        if now - max(idle_since, min(desired.at, now)) < settings.idle_stop:
             return False
         _file(settings).unlink(missing_ok=True)
         locks.stop(settings.run, "agent", grace=AGENT_GRACE)
@@ -283,11 +283,11 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
         return True
 
 
-def _devices(settings: Settings, asked: str | None, before: Wanted | None) -> str:
+def _devices(settings: Settings, asked: str | None, before: DesiredState | None) -> str:
     if asked is None and "devices" in settings.model_fields_set:
         asked = settings.devices
-    standing = before.devices if before is not None else settings.devices
-    spec = standing if asked is None else asked
+    current = before.devices if before is not None else settings.devices
+    spec = current if asked is None else asked
     devices_of(settings, spec)
     if before is not None and spec != before.devices and locks.is_running(settings.run, "agent"):
         raise UsageError.refuse(
@@ -319,7 +319,7 @@ def _file(settings: Settings) -> Path:
     return settings.run / "up.json"
 
 
-def _write(settings: Settings, wish: Wanted) -> None:
+def _write(settings: Settings, desired: DesiredState) -> None:
     draft = _file(settings).with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(wish)))
+    draft.write_text(json.dumps(asdict(desired)))
     draft.replace(_file(settings))

@@ -65,10 +65,10 @@ class Reviver(threading.Thread):
                 log.warning("a service could not be revived: %s", error)
 
     def _look(self) -> None:
-        wish = services.wanted(self._settings)
-        if wish is None:
+        desired = services.desired_state(self._settings)
+        if desired is None:
             return
-        names = [service.name for service in wish.services]
+        names = [service.name for service in desired.services]
         if self._settings.broker is None:
             names.insert(0, server.NAME)
         if all(locks.is_running(self._settings.run, name) for name in names):
@@ -80,12 +80,12 @@ class Reviver(threading.Thread):
             return  # another process is changing the services
 
     def _revive(self) -> None:
-        wish = services.wanted(self._settings)
-        if wish is None:
+        desired = services.desired_state(self._settings)
+        if desired is None:
             return
         if self._settings.broker is None and self._is_due(server.NAME):
             server.start(self._settings)
-        for service in wish.services:
+        for service in desired.services:
             if self._is_due(service.name):
                 services.spawn(self._settings, service)
 

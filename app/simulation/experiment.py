@@ -120,8 +120,8 @@ class Simulation:
         epochs = [len(each.epochs) for each in self.outcomes]
         if min(epochs) == max(epochs):
             return ()
-        told = f"the tuner stopped other trials under each policy: {min(epochs)} to {max(epochs)}"
-        return (f"{told} epochs, each with a bound of its own, so makespans are what to compare",)
+        note = f"the tuner stopped different trials under each policy: {min(epochs)} to {max(epochs)}"
+        return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
 
     def unseen(self) -> tuple[str, ...]:
         """A note for each policy under which epochs ran that the workload has no record of."""

@@ -56,7 +56,7 @@ def check_contract(
 ) -> None:
     """Refuse a study that lacks what its contract needs or asks what it cannot. UsageError."""
     if contract != "objective":
-        _check_told(plan, target, space, strategy, NAMES[contract])
+        _check_ask_tell(plan, target, space, strategy, NAMES[contract])
     if contract != "torch":
         _check_own_loop(plan, contract)
     if strategy.name == "pbt":
@@ -79,7 +79,7 @@ def check_asked(plan: StudyPlan, space: Space | None) -> None:
     _check_own_loop(plan, "ask")
 
 
-def _check_told(
+def _check_ask_tell(
     plan: StudyPlan, target: str, space: Space | None, strategy: StrategySpec, kind: str
 ) -> None:
     """Refuse a study that leaves open what only an objective can state while it runs."""

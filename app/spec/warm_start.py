@@ -78,8 +78,8 @@ def fitting(
         except UsageError:
             continue
         names = dict(params)
-        wanted = [name for name, _ in space or () if is_active(name, conditions, names)]
-        if space is None or names.keys() == set(wanted):
+        needed = [name for name, _ in space or () if is_active(name, conditions, names)]
+        if space is None or names.keys() == set(needed):
             found.append(Observation(params, each.value, each.values, each.source))
     if len(found) < len(given):
         warnings.warn(

@@ -217,8 +217,8 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _services(settings: Settings) -> Iterator[Finding]:
-    wish = services.wanted(settings)
-    wanted = {service.name for service in wish.services} if wish else set()
+    desired = services.desired_state(settings)
+    should_run = {service.name for service in desired.services} if desired else set()
     for status in services.statuses(settings):
         if status.name == server.NAME:
             continue
@@ -229,7 +229,7 @@ def _services(settings: Settings) -> Iterator[Finding]:
                 yield Finding(status.name, "ok", what)
             else:
                 yield Finding(status.name, "fail", f"{what} and cannot serve: {trouble}")
-        elif status.name in wanted:
+        elif status.name in should_run:
             words = logs.tail(status.log, lines=3)
             what = f"should run and does not; its last words: {words or 'none'}"
             yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
@@ -292,11 +292,11 @@ def _store(settings: Settings) -> Iterator[Finding]:
     name, mine = "checkpoint store", hide_password(settings.store_url)
     installation, served = _installation(settings)
     # A node that is given only a broker learns its store from the broker.
-    told = settings.store is None and settings.broker is not None
-    if installation is not None and (served or told):
+    joins = settings.store is None and settings.broker is not None
+    if installation is not None and (served or joins):
         store.check(installation.store, installation.key)
         shown = hide_password(installation.store)
-        if told or installation.store == settings.store_url:
+        if joins or installation.store == settings.store_url:
             yield Finding(name, "ok", f"{shown}: usable")
         else:
             what = f"{shown}: usable, and in use; these settings say {mine}"

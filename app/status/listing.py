@@ -14,7 +14,7 @@ from rich.text import Text
 from ..common.text import duration, number, share_words
 from ..views.live import Watcher
 from ..views.progress import View
-from ..views.screen import STATUS_STYLE, picture
+from ..views.screen import STATUS_STYLE, study_screen
 from ..views.utilisation import usage_of, words
 from .last_words import last_words
 
@@ -35,8 +35,8 @@ def study_facts(reader: Reader, study: StudyRow) -> Facts:
 
 
 def _facts(view: View) -> Facts:
-    study, stand = view.study, view.stand
-    best = stand.best
+    study, progress = view.study, view.progress
+    best = progress.best
     return {
         "id": study.id,
         "name": study.name,
@@ -55,12 +55,12 @@ def _facts(view: View) -> Facts:
         "priority": study.priority,
         "n_trials": study.n_trials,
         "copied_trials": study.observations,
-        "trials": {str(state): count for state, count in sorted(stand.counts.items())},
-        "epochs": stand.epochs,
-        "epochs_expected": stand.expected,
-        "eta_seconds": stand.eta,
+        "trials": {str(state): count for state, count in sorted(progress.counts.items())},
+        "epochs": progress.epochs,
+        "epochs_expected": progress.expected,
+        "eta_seconds": progress.eta,
         "best": None if best is None or study.further else _trial(best),
-        "front": [trial.number for trial in stand.front],
+        "front": [trial.number for trial in progress.front],
     }
 
 
@@ -126,7 +126,7 @@ def _front(facts: Facts) -> str:
     return f"front of {len(facts['front'])}" if facts["front"] else ""
 
 
-def standing_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
+def status_facts(reader: Reader, study: StudyRow, waits: str | None = None) -> Facts:
     """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``)."""
     view = Watcher(reader, study.id).look()
     found = usage_of(reader, study)
@@ -137,7 +137,7 @@ def standing_facts(reader: Reader, study: StudyRow, waits: str | None = None) ->
     }
 
 
-def standing_view(
+def status_view(
     reader: Reader, study: StudyRow, settings: Settings, waits: str | None = None
 ) -> RenderableType:
     """A study as the live view shows it, why it makes no progress, all failures, and logs.
@@ -145,7 +145,7 @@ def standing_view(
     Of the logs it shows the ends that tell why.
     """
     view = Watcher(reader, study.id).look()
-    parts: list[RenderableType] = [picture(view, time.time())]
+    parts: list[RenderableType] = [study_screen(view, time.time())]
     if waits:
         parts.append(Text(waits, style="yellow"))
     if (found := usage_of(reader, study)) is not None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EVERY = 0.5
 HOLDS = 1.0
 #: Seconds within which the broker must answer, so that watchers are not held up for longer.
-PATIENCE = 0.5
+BROKER_TIMEOUT = 0.5
 _PROBE = f"{protocol.PREFIX}probe"
 
 
@@ -66,7 +66,7 @@ class Lookout:
         """
         now = time.monotonic()
         if now < self._due:
-            return self._told(now)
+            return self._shown(now)
         with contextlib.suppress(BackendError):
             self._words = self.now(study)
         if self._words is None:
@@ -74,9 +74,9 @@ class Lookout:
         elif self._since is None:
             self._since = now
         self._due = time.monotonic() + EVERY
-        return self._told(now)
+        return self._shown(now)
 
-    def _told(self, now: float) -> str:
+    def _shown(self, now: float) -> str:
         held = self._since is not None and now - self._since >= HOLDS
         return self._words or "" if held else ""
 
@@ -130,7 +130,7 @@ class Lookout:
         """The services as a broker that answers describes them."""
         settings, url = self._settings, broker_url(self._settings)
         if self._redis is None:
-            self._redis = connection.connect(url, timeout=PATIENCE)
+            self._redis = connection.connect(url, timeout=BROKER_TIMEOUT)
         client = self._redis
         client.set(_PROBE, 1, px=1000)
         served, trouble = presence.is_served(client, url), presence.trouble(client, url)
@@ -150,7 +150,7 @@ class Lookout:
     def _agent(self) -> str:
         """Why the devices of this machine are not served although they should be; else empty."""
         settings = self._settings
-        if services.wanted(settings) is None or locks.is_running(settings.run, "agent"):
+        if services.desired_state(settings) is None or locks.is_running(settings.run, "agent"):
             return ""
         log = settings.logs / "agent.log"
         words = logs.tail(log, lines=1).strip()

@@ -49,7 +49,7 @@ STARTING = 60.0
 #: study's next trial may be on its way.
 LINGER = 5.0
 #: Seconds after which a trainer that does not read what is sent to it is ended.
-SEND_LIMIT = 10.0
+SEND_TIMEOUT = 10.0
 #: Seconds in which a trainer whose socket is closed may end by itself.
 LAST_WORDS = 1.0
 #: The kernel's ``struct ucred``: process, user, group.
@@ -110,7 +110,7 @@ class Trainer:
         ours, theirs = socket.socketpair()
         # With each message the kernel says which process sent it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_LIMIT))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT))
         with theirs, listen(address) as listening, open_log(output) as file:
             self._output, self._before = output, os.fstat(file.fileno()).st_size
             port = listening.getsockname()[1]
@@ -174,7 +174,7 @@ class Trainer:
                 self._socket.sendall(f"{text}\n".encode())
             except BlockingIOError:
                 # Half a message may have been sent: nothing after it could be understood.
-                log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_LIMIT)
+                log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_TIMEOUT)
                 self.kill()
             except OSError as error:
                 log.debug("trainer %d does not listen: %s", self.pid, error)

@@ -234,10 +234,10 @@ def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, An
     made_by = getattr(maker, "__init__") if isinstance(maker, type) else maker  # noqa: B009
     if made_by in (LightningModule.__init__, LightningDataModule.__init__):
         return {}  # they accept anything and ignore it
-    wanted = inspect.signature(made_by).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in wanted):
+    parameters = inspect.signature(made_by).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return dict(params)
-    return {each.name: params[each.name] for each in wanted if each.name in params}
+    return {each.name: params[each.name] for each in parameters if each.name in params}
 
 
 def _step(module: LightningModule, name: str) -> Callable[[Any], Any]:

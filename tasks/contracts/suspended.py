@@ -182,7 +182,7 @@ class Function(ABC):
 F = TypeVar("F", bound=Function)
 
 
-class Paused(Generic[F]):
+class PausedFunctions(Generic[F]):
     """The suspended functions of one trainer, by trial."""
 
     def __init__(self) -> None:

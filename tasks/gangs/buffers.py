@@ -61,8 +61,8 @@ class Wire:
 
     def block(self, rank: int, slot: int, place: tuple[int, int]) -> Block:
         """The block at ``place`` (first, count), which member ``rank`` sent in ``slot``."""
-        _, counters, stretches = self._theirs[rank][slot]
-        return Block(*place, [], stretches, counters)
+        _, counters, joined = self._theirs[rank][slot]
+        return Block(*place, [], joined, counters)
 
     def root(self, rank: int) -> Block:
         """The block in slot 0 of ``rank``, once all other blocks have been added to it."""
@@ -78,12 +78,12 @@ class _Layout:
     def __init__(self, summed: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
         self._summed, self._counters = summed, counters
         self._places: dict[int, int] = {}
-        self._stretches: list[tuple[torch.dtype, int, int]] = []
+        self._ranges: list[tuple[torch.dtype, int, int]] = []
         self.size = 0
         for dtype in dict.fromkeys(tensor.dtype for tensor in summed):
             start = self.size
             self._lay(tensor for tensor in summed if tensor.dtype == dtype)
-            self._stretches.append((dtype, start, self.size))
+            self._ranges.append((dtype, start, self.size))
         self._lay(counters)
 
     def _lay(self, tensors: Iterable[Tensor]) -> None:
@@ -96,7 +96,7 @@ class _Layout:
         return (
             [self._view(memory, tensor) for tensor in self._summed],
             [self._view(memory, tensor) for tensor in self._counters],
-            [memory[start:end].view(dtype) for dtype, start, end in self._stretches],
+            [memory[start:end].view(dtype) for dtype, start, end in self._ranges],
         )
 
     def _view(self, memory: Tensor, like: Tensor) -> Tensor:

@@ -220,21 +220,21 @@ def _by_device(window: Tensor, pieces: list[Tensor]) -> Iterator[tuple[Tensor, l
 
 
 def _gather(pieces: list[Tensor], window: Tensor) -> None:
-    for stretch, there in _by_device(window, pieces):
+    for part_of_window, there in _by_device(window, pieces):
         if there[0].is_cpu:  # NumPy's copies are memcpy; torch's take 1.2 to 1.6 times as long
-            np.concatenate([piece.numpy() for piece in there], out=stretch.numpy())
+            np.concatenate([piece.numpy() for piece in there], out=part_of_window.numpy())
         else:
-            stretch.copy_(torch.cat(there))
+            part_of_window.copy_(torch.cat(there))
 
 
 def _scatter(window: Tensor, pieces: list[Tensor]) -> None:
-    for stretch, there in _by_device(window, pieces):
+    for part_of_window, there in _by_device(window, pieces):
         sizes = list(map(len, there))
         if there[0].is_cpu:
-            for piece, part in zip(there, torch.split(stretch, sizes), strict=True):
+            for piece, part in zip(there, torch.split(part_of_window, sizes), strict=True):
                 piece.numpy()[:] = part.numpy()
         else:
-            parts = torch.split(stretch.to(there[0].device), sizes)
+            parts = torch.split(part_of_window.to(there[0].device), sizes)
             torch._foreach_copy_(there, parts)
 
 

@@ -255,7 +255,7 @@ def _line(message: dict[str, Any]) -> bytes:
     try:
         line = dumps(message).encode() + b"\n"
     except (TypeError, ValueError, RecursionError):
-        where, value, why = next(_unsayable(message, ""))
+        where, value, why = next(_unsendable(message, ""))
         raise TrialFailed(
             "exception", f"{where} = {worded(value, most=200)} cannot be told to the worker: {why}"
         ) from None
@@ -270,12 +270,12 @@ def _line(message: dict[str, Any]) -> bytes:
     return line
 
 
-def _unsayable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
+def _unsendable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
     """What in ``value`` is not JSON: where, the value, why. Innermost first."""
     try:
         dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         if isinstance(value, dict) and not (where and isinstance(error, RecursionError)):
             for name, inner in value.items():
-                yield from _unsayable(inner, f"{where}[{worded(name)}]" if where else str(name))
+                yield from _unsendable(inner, f"{where}[{worded(name)}]" if where else str(name))
         yield where, value, f"{named(type(error))}: {worded(error, str)}"

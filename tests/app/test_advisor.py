@@ -75,7 +75,7 @@ def test_a_service_that_gives_no_answer_leaves_the_default_and_says_so(broken, m
     if broken == "a process that fails":
         monkeypatch.setattr(sys, "executable", "/bin/false")
     else:
-        monkeypatch.setattr(advisor, "PATIENCE", 0.01)
+        monkeypatch.setattr(advisor, "ADVICE_TIMEOUT", 0.01)
     answer = ask(HISTORY)
     assert answer.config == ()
     assert "no answer" in answer.why

@@ -193,7 +193,7 @@ def silent():
 def test_an_mlflow_that_does_not_answer_is_said_once_and_holds_nobody_up(
     tmp_path, part, whole, silent, monkeypatch, caplog
 ):
-    monkeypatch.setitem(mlflow._PATIENCE, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setitem(mlflow._TIMEOUTS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     began = time.monotonic()
     watch(MLflowCallback(silent), tmp_path, part, part, part)
     assert time.monotonic() - began < 5

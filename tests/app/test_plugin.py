@@ -41,7 +41,7 @@ def importable(monkeypatch):
 
 @pytest.fixture
 def host(monkeypatch):
-    monkeypatch.setattr(policy_host, "PATIENCE", 2.0)
+    monkeypatch.setattr(policy_host, "PLAN_TIMEOUT", 2.0)
     host = PluginHost()
     yield host
     host.close()
@@ -90,7 +90,7 @@ def test_what_cannot_be_loaded_is_refused_with_the_reason(host, capfd, name, wor
 )
 def test_a_bad_policy_is_cut_off_and_the_next_question_is_answered(host, monkeypatch, name, said):
     if name == "spins":  # a busy machine is slow to give it what it may use
-        monkeypatch.setattr(policy_host, "PATIENCE", 60.0)
+        monkeypatch.setattr(policy_host, "PLAN_TIMEOUT", 60.0)
     begun = time.monotonic()
     with pytest.raises(UsageError, match=said):
         host.plan(f"users_policies:{name}", [snapshot()])

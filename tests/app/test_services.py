@@ -14,7 +14,13 @@ from penstock.app.broker import server
 from penstock.app.host import locks, logs
 from penstock.app.host.settings import load
 from penstock.app.services import services
-from penstock.app.services.services import Service, ensure_up, stop_if_idle, take_down, wanted
+from penstock.app.services.services import (
+    Service,
+    desired_state,
+    ensure_up,
+    stop_if_idle,
+    take_down,
+)
 from penstock.app.services.supervisor import POLL, Reviver
 from penstock.profiling.base.errors import BackendError, UsageError
 
@@ -56,7 +62,7 @@ def test_down_stops_agent_scheduler_and_broker_in_this_order(settings):
     ensure_up(settings, services=STAND_INS)
     assert take_down(settings) == ["agent", "scheduler", "broker"]
     assert not any(locks.is_running(settings.run, name) for name in NAMES)
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
     assert take_down(settings) == []
 
 
@@ -124,14 +130,14 @@ def test_idle_services_stop_unless_someone_asked_again_or_wants_them_to_stay(tmp
     try:
         ensure_up(settings, services=STAND_INS)
         assert not stop_if_idle(settings, idle_since=0), "just asked for"
-        until(lambda: time.time() - wanted(settings).at > settings.idle_stop)
+        until(lambda: time.time() - desired_state(settings).at > settings.idle_stop)
         assert not stop_if_idle(settings, idle_since=time.time()), "just at work"
         assert stop_if_idle(settings, idle_since=0)
         assert [s.name for s in services.statuses(settings) if s.pid] == ["scheduler"]
 
         ensure_up(settings, services=STAND_INS, stays=True)
         ensure_up(settings, services=STAND_INS)
-        until(lambda: time.time() - wanted(settings).at > settings.idle_stop)
+        until(lambda: time.time() - desired_state(settings).at > settings.idle_stop)
         assert not stop_if_idle(settings, idle_since=0), "penstock up"
     finally:
         take_down(settings, grace=1)
@@ -152,7 +158,7 @@ def test_nothing_is_started_when_the_broker_does_not_answer(tmp_path):
     with pytest.raises(BackendError) as refused:
         ensure_up(settings, services=STAND_INS)
     assert "s3cret" not in str(refused.value)
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
     assert not any(locks.is_running(settings.run, name) for name in NAMES)
 
 
@@ -161,7 +167,7 @@ def test_nothing_is_started_for_a_store_of_no_known_kind_and_its_password_is_not
     with pytest.raises(BackendError, match=r"nosuchfs://\*\*\*@host/x cannot be used") as refused:
         ensure_up(settings, services=STAND_INS)
     assert "s3cret" not in str(refused.value)
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
 
 
 def test_nothing_is_started_for_a_store_that_takes_no_data(tmp_path):
@@ -169,7 +175,7 @@ def test_nothing_is_started_for_a_store_that_takes_no_data(tmp_path):
     settings = load(home=tmp_path / "home", store=f"{tmp_path}/file/x", devices="cpu:1x1")
     with pytest.raises(BackendError, match=f"file://{tmp_path}/file/x cannot be used"):
         ensure_up(settings, services=STAND_INS)
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
     assert not any(locks.is_running(settings.run, name) for name in NAMES)
 
 
@@ -225,7 +231,7 @@ def test_a_store_that_services_know_by_its_path_is_the_one_of_its_url(settings, 
 def test_a_damaged_wish_counts_as_none(settings, caplog):
     settings.ensure_home()
     (settings.run / "up.json").write_text("{")
-    assert wanted(settings) is None
+    assert desired_state(settings) is None
     assert "up.json" in caplog.text
 
 

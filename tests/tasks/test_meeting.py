@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from penstock.tasks.gangs.peers import Neighbours
-from penstock.tasks.gangs.rendezvous import Meetings
+from penstock.tasks.gangs.peers import PeerServer
+from penstock.tasks.gangs.rendezvous import RendezvousHandler
 from penstock.tasks.process.failure import GangLost
 from penstock.tasks.process.identity import Identity, listen
 
@@ -24,8 +24,8 @@ def members():
     for _ in range(2):
         socket = listen("127.0.0.1")
         identity = Identity("127.0.0.1", socket.getsockname()[1], "word")
-        meetings = Meetings(str(identity), torch.device("cpu"))
-        Neighbours(socket, "word", lambda *_: nullcontext(None), meetings.store_port).start()
+        meetings = RendezvousHandler(str(identity), torch.device("cpu"))
+        PeerServer(socket, "word", lambda *_: nullcontext(None), meetings.store_port).start()
         found.append(meetings)
     with ThreadPoolExecutor(2) as threads:
         yield found, threads

@@ -168,7 +168,7 @@ class SqliteDatabase(Database):
         return sqlite3.connect(
             f"file:{quote(str(self.file.absolute()))}?mode={mode}",
             uri=True,
-            timeout=base.PATIENCE,
+            timeout=base.LOCK_TIMEOUT,
             isolation_level=None,
             check_same_thread=False,
         )
