@@ -200,9 +200,9 @@ def _yet_to_come(body: dict[str, Any]) -> str:
     """What may become of an unanswered command that a scheduler will find when it starts."""
     study = body.get("study")
     if not isinstance(study, dict):
-        return ". It may yet be carried out, once the scheduler is there"
+        return ". It may still be carried out when a scheduler runs"
     return (
-        ". The study may yet be accepted, once the scheduler is there: `penstock status"
+        ". The study may still be accepted when a scheduler runs: `penstock status"
         f" {study['id']}` then shows it, `penstock cancel {study['id']}` ends it"
     )
 
@@ -215,7 +215,7 @@ def _said(answer: dict[str, Any], name: str, kind: type) -> Any:
     """The field ``name`` of ``answer``, checked: anyone with access to the broker may write it."""
     if not isinstance(answer.get(name), kind):
         shown = str(answer)[:80]
-        raise BackendError(f"what came in the scheduler's place is no answer: {shown!r}")
+        raise BackendError(f"the scheduler's answer is malformed: {shown!r}")
     return answer[name]
 
 

@@ -47,7 +47,7 @@ class Dropped:
         if n <= EACH_SAID:
             log.warning("dropped %s %s: %s", _cut(where), what, _cut(str(why)))
         elif n.bit_count() == 1:
-            log.warning("dropped %d %s so far, %s at last", n, what, _cut(where))
+            log.warning("dropped %d %s so far, most recently %s", n, what, _cut(where))
 
     def mend(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
         """Remove values of another type than their key should have, as ``protocol.mend``."""

@@ -111,7 +111,7 @@ def probe(url: str) -> bool:
             if folder == root:
                 raise
             why = error.strerror or str(error)
-            raise OSError(f"it cannot be made in {folder or '/'}: {why}") from error
+            raise OSError(f"it cannot be created in {folder or '/'}: {why}") from error
         return folder == root
 
     try:
@@ -143,7 +143,7 @@ def _probe(files: Any, path: str) -> None:
     try:
         files.pipe_file(path, token)
         if files.cat_file(path) != token:
-            raise OSError("what was written reads back otherwise")
+            raise OSError("what was read back differs from what was written")
     finally:
         if files.exists(path):
             files.rm_file(path)

@@ -73,8 +73,8 @@ def left(url: str, last: str) -> Taken:
     """The error that the broker at ``url`` was last served by ``last``, with advice."""
     shown = hide_password(url)
     return Taken(
-        f"the broker at {shown} is that of another scheduler, which does not run now: {last}."
-        " Start it there (penstock up), or give this one a broker of its own. Where that one is"
-        " gone for good, put its ledger and its file `key` into this state folder, or hand the"
+        f"the broker at {shown} belongs to another scheduler, which is not running: {last}. Start"
+        " it there (penstock up), or give this one a broker of its own. If that one is gone for"
+        " good, put its ledger and its file `key` into this state folder, or hand the"
         f" broker over without them: redis-cli -u {shown} DEL {protocol.INSTALLATION}"
     )

@@ -71,6 +71,7 @@ def share_words(weight: float, priority: int) -> str:
 def instead(seconds: float = ASIDE) -> str:
     """Say what follows from a failed policy, which is asked again after ``seconds``; and advise."""
     return (
-        "the plan before stands, and who is not in it goes in order of arrival, on one device;"
-        f" correct it: after {duration(seconds)} it is asked again, a changed file imported anew"
+        "the previous plan stays in force, and trials that are not in it run in order of"
+        " arrival on one device each. Correct the policy: it is asked again after"
+        f" {duration(seconds)}, and a changed file is imported again"
     )

@@ -75,9 +75,9 @@ class YamlFile:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             at = "" if mark is None else f", line {mark.line + 1}"
-            raise UsageError(f"{file}{at} is no YAML: {error.problem}") from error
+            raise UsageError(f"{file}{at} is not YAML: {error.problem}") from error
         except YAMLError as error:
-            raise UsageError(f"{file} is no YAML: {error}") from error
+            raise UsageError(f"{file} is not YAML: {error}") from error
         except _TooMuch as error:
             raise UsageError(
                 f"{file} holds too much, or an alias refers to what it is part of; allowed is"
@@ -108,7 +108,7 @@ class YamlFile:
         """Raise UsageError, with its line, for a key of ``what`` that is not in ``known``."""
         for name in given:
             if name not in known:
-                words = f"{name} is no key of {what}{near(name, known)}"
+                words = f"{name} is not a key of {what}{near(name, known)}"
                 raise self.error((*place, name), f"{words}; allowed is {', '.join(known)}")
 
     def _value(self, node: Node | None, place: Place) -> Any:
@@ -138,11 +138,11 @@ class YamlFile:
             name = self._value(key, place)
             if not isinstance(name, str):
                 raise UsageError(
-                    f"{self._file}, line {line}: the key {worded(name)} is no text: quote it"
+                    f"{self._file}, line {line}: the key {worded(name)} is not a string: quote it"
                 )
             if name in found:
                 first = self._lines[*place, name]
-                words = f"{name} is here twice, first in line {first}"
+                words = f"{name} appears twice, first in line {first}"
                 raise UsageError(f"{self._file}, line {line}: {words}")
             self._lines[*place, name] = line
             found[name] = self._value(value, (*place, name))

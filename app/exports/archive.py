@@ -176,7 +176,9 @@ def to_event(archive: Archive) -> StudyImported:
     epochs = sum(len(trial.epochs) for trial in archive.trials)
     if epochs > MOST_EPOCHS:
         raise UsageError.refuse(
-            "epochs", epochs, f"up to {MOST_EPOCHS} in all, lest the scheduler be busy for too long"
+            "epochs",
+            epochs,
+            f"up to {MOST_EPOCHS} in all, so that the scheduler is not busy for too long",
         )
     spec = spec_from_json(json.dumps(archive.spec))
     record = StudyRecord(

@@ -104,11 +104,11 @@ class Feed:
                 if over:
                     option = f"--{callback.kind}"
                     log.warning(
-                        "%s: the log is not whole; `penstock watch %s %s` adds what is missing",
+                        "%s: the log is incomplete; `penstock watch %s %s` adds what is missing",
                         *(error, view.study.id, option),
                     )
                 elif not self._waits[callback]:
-                    log.warning("%s; the study goes on, and is logged when it answers", error)
+                    log.warning("%s; the study continues and is logged when it answers", error)
                 self._waits[callback] = time.monotonic() + RETRY
             else:
                 self._waits[callback] = 0.0

@@ -110,7 +110,7 @@ class Collector:
 
     def _studies(self, state: EngineState) -> Iterable[Metric]:
         counts = dict.fromkeys(("running", "paused", *OVER), 0) | self._reader.statuses()
-        yield _by("penstock_studies", "Studies by their status.", "status", counts)
+        yield _by("penstock_studies", "Studies by status.", "status", counts)
         over, took = self._reader.responses()
         words = "Seconds from submission to end, of the studies that are over."
         yield SummaryMetricFamily(
@@ -118,7 +118,7 @@ class Collector:
         )
         states = dict.fromkeys(map(str, TrialState), 0)
         states |= Counter(str(trial.state) for trial in state.trials.values())
-        words = "Trials of studies that are not over, by their state."
+        words = "Trials of studies that are not over, by state."
         yield _by("penstock_trials", words, "state", states)
         words = "Segments that were dispatched and are not closed."
         yield GaugeMetricFamily("penstock_open_attempts", words, value=len(state.attempts))
@@ -127,7 +127,7 @@ class Collector:
         gone = Counter(each.state for each in self._reader.devices() if each.gone)
         there = Counter(state.standing(name) for name in state.devices)
         known = dict.fromkeys(("joined", "resting", "draining", "drained", "left", "held"), 0)
-        yield _by("penstock_devices", "Devices by how they stand.", "state", known | there | gone)
+        yield _by("penstock_devices", "Devices by state.", "state", known | there | gone)
         slots = dict.fromkeys(("busy", "idle", "resting", "draining", "drained"), 0)
         for name, device in state.devices.items():
             free = "idle" if state.usable(name) else state.standing(name)
@@ -166,7 +166,7 @@ class Collector:
         )
         words = "Tasks in a device's queues that its worker has not fetched."
         yield _by("penstock_queued_tasks", words, "device", lengths or {})
-        words = "What lay in the broker and nobody could use, by where and by the check it failed."
+        words = "Entries in the broker that could not be used, by place and failed check."
         family = CounterMetricFamily("penstock_dropped", words, labels=["place", "check"])
         for labels, count in dropped.items():
             family.add_metric(labels, count)
@@ -174,7 +174,7 @@ class Collector:
 
 
 def _tally(tally: Tally) -> Iterable[Metric]:
-    words = "What epochs came to. Repeated: accepted before, and computed again."
+    words = "Epochs by outcome. Repeated: accepted before, and computed again."
     epochs = CounterMetricFamily("penstock_epochs", words, labels=["outcome"])
     for outcome, count in tally.epochs.items():
         epochs.add_metric([outcome], count)

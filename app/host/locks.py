@@ -240,7 +240,7 @@ def _lock_folder(fd: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        log.debug("this file system locks no folders")
+        log.debug("this file system does not support locks on folders")
     return True
 
 

@@ -247,7 +247,7 @@ def _no_study(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
     names = list(dict.fromkeys([*near, *known]))
     if not names:
-        return f"there is no study {name!r}: no study is here yet"
+        return f"there is no study {name!r}: there are no studies yet"
     more = f" and {len(names) - NAMED} more (penstock ls)" if len(names) > NAMED else ""
     verb = "is" if len(names) == 1 else "are"
     return f"there is no study {name!r}; there {verb}: {', '.join(names[:NAMED])}{more}"

@@ -55,7 +55,7 @@ def shade(share: float) -> str:
             part = (share - low) / (high - low)
             mixed = (round(a + (b - a) * part) for a, b in zip(dark, light, strict=True))
             return "#{:02x}{:02x}{:02x}".format(*mixed)
-    raise ValueError(f"{share} is no share between 0 and 1")
+    raise ValueError(f"{share} is not a share between 0 and 1")
 
 
 def unit_of(span: float) -> tuple[float, str]:

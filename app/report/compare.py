@@ -148,7 +148,7 @@ def _differing(studies: Sequence[Compared]) -> str:
     names = dict.fromkeys(name for each in settings.values() for name in each)
     differ = [n for n in names if len({each.get(n) for each in settings.values()}) > 1]
     if not differ:
-        return '<p class="none">None: they differ in their names only.</p>'
+        return '<p class="none">None: only their names differ.</p>'
     return _table(
         studies,
         {of: {n: each[n] for n in differ if n in each} for of, each in settings.items()},

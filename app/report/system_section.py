@@ -33,7 +33,7 @@ class SystemSection:
 
 #: The section's charts, each with its caption.
 CAPTIONS = {
-    "system_bought": "Steps an hour under each configuration over those under the default.",
+    "system_bought": "Steps an hour under each configuration relative to the default.",
     "system_batch": "The same against the batch size.",
     "system_heat": "What was counted in each profiled epoch; a row by its largest value.",
     "system_clusters": "Workloads of this installation's history, a dot each, by cluster; squares"
@@ -60,7 +60,11 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         windows += tried_by_epoch(epochs)
     found = tried(windows, crashed(failures, epochs))
     if not found and not profiles:
-        why = f"system={spec.system}" if spec.contract == "torch" else "the loop is the user's own"
+        why = (
+            f"system={spec.system}"
+            if spec.contract == "torch"
+            else "the training loop is the user's own"
+        )
         return SystemSection(
             _head("")
             + f'<p class="none">No epoch was profiled and nothing was tried: {why}.</p></section>'
@@ -80,10 +84,11 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         )
     elif found:
         lead = (
-            "Measured side by side in windows of a few steps; what of that was no training took"
-            f" {duration(wasted)}. Used is what is faster for sure among all that raced with it;"
-            " intervals are of 95 % for what is shown here and all looks together. Where too little"
-            " of the study is left to pay for more windows, it stays undecided, and the default."
+            "Measured side by side in windows of a few steps; this cost"
+            f" {duration(wasted)}. A configuration is used if it is surely faster than all that"
+            " it raced with; the 95 % intervals hold for all results and looks together. Where"
+            " too little of the study is left to pay for more windows, the race stays undecided"
+            " and the default is kept."
         )
     shown = "".join(
         f'<p>{CAPTIONS[name]}</p><div class="chart" data-figure="{name}"></div>'

@@ -50,7 +50,7 @@ class Advisor:
         """Ask ``entries``. ``answers`` returns the answer when it is there."""
         if not any(_worth_having(entry) for entry in entries):
             done: Future[Advice] = Future()
-            why = f"the history of {question.machine} knows nothing to reuse"
+            why = f"the history of {question.machine} has nothing to reuse"
             done.set_result(Advice(question.id, question.workload, (), why))
             self._asked.append(done)
             return

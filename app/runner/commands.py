@@ -132,7 +132,7 @@ def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
 def _freed(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     there, within = len(freeable(state)), _seconds(body["within"])
     if not there:
-        raise UsageError("no device is there to be freed")
+        raise UsageError("there is no device to free")
     n = whole("N", body["n"], low=1)
     if n > there:
         raise UsageError.refuse("N", n, f"1 to {there}, the devices that are not drained yet")
@@ -199,7 +199,7 @@ def _extended(body: Mapping[str, Any], state: EngineState, at: float, find: Find
         spec = _at_work(state, name).spec
         there = spec.n_trials
     if spec.contract == "ask":
-        raise UsageError(f"{spec.name} has as many trials as it is asked for: ask() for more")
+        raise UsageError(f"{spec.name} gets its trials from ask(): call ask() for more")
     if forks(spec):
         raise UsageError(f"{spec.name} is a population, whose size stays: make a new study")
     if body.get("to") is None:
@@ -230,7 +230,7 @@ def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     record = event.record
     check_name(record.spec.name)
     if record.spec.id in state.studies or record.spec.id in state.finished:
-        raise UsageError(f"there is a study {record.spec.id} already")
+        raise UsageError(f"study {record.spec.id} exists already")
     _check_name(record.spec, state)
     _check_known(record.spec)
     check_imported(event)
@@ -266,7 +266,9 @@ def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
 def _of_asked(body: Mapping[str, Any], state: EngineState, study: StudyState, at: float) -> Event:
     name = study.spec.id
     if study.spec.contract != "ask":
-        raise UsageError(f"{study.spec.name} trains its trials itself: it is no study to be asked")
+        raise UsageError(
+            f"{study.spec.name} trains its trials itself: ask() and tell() do not apply to it"
+        )
     if body["kind"] == "ask":
         return TrialAsked(at=at, study=name, number=len(study.trials))
     if body["kind"] == "close":

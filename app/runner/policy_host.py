@@ -78,7 +78,7 @@ class PluginHost:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        answer = self._read(START_WITHIN) or {"error": "its import ended or did not end"}
+        answer = self._read(START_WITHIN) or {"error": "its import exited or did not finish"}
         if "error" in answer:
             self.close()
             return str(answer["error"])
@@ -144,7 +144,7 @@ class PluginHost:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):  # its code wrote to the pipe for answers
-            raise UsageError(f"gave what is no answer: {line[:80]!r}")
+            raise UsageError(f"gave an invalid answer: {line[:80]!r}")
         return found
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ def main() -> None:
             say(error=f"raised {type(error).__name__}: {error}{_where(error, file)}")
             continue
         if not isinstance(plan, Plan):
-            say(error=f"returned a value of type {type(plan).__name__}, where a Plan is wanted")
+            say(error=f"returned a value of type {type(plan).__name__}, where a Plan is expected")
             continue
         try:
             text = plan_to_json(plan)

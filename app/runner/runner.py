@@ -301,7 +301,7 @@ class Runner:
         ]
         survey = self._transport.survey(attempts)
         if survey.boot is None:
-            log.warning("the broker has lost its data: everything open is dispatched anew")
+            log.warning("the broker has lost its data: dispatching everything open again")
             self._transport.open()
         blind = now < self._blind_until
         for event in list(self._reaper.findings(survey, state, now, blind=blind)):

@@ -121,7 +121,7 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
         to = settings.backup_folder / f"ledger-{moment}.db"
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if to.exists():
-        raise UsageError(f"{to} is there already: give another name")
+        raise UsageError(f"{to} exists already: give another name")
     draft = to.with_name(f".{to.name}.{os.getpid()}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -162,7 +162,7 @@ def put_back(settings: Settings, backup: Path) -> str:
         raise UsageError(f"there is no backup {backup} (penstock restore lists them)")
     for name in ("agent", "scheduler"):
         if locks.is_running(settings.run, name):
-            raise UsageError(f"the {name} runs here: penstock down, then restore")
+            raise UsageError(f"the {name} is running here: run `penstock down`, then restore")
     settings.ensure_home()
     with locks.hold(settings.run, "scheduler"):
         draft = place.with_name(f".{place.name}.{os.getpid()}")

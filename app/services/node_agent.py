@@ -92,7 +92,7 @@ class Served:
 
 
 class StopRequested(Exception):
-    """The agent was told to stop while it was still joining."""
+    """The agent was asked to stop while it was still joining."""
 
 
 def main(settings: Settings) -> int:
@@ -227,7 +227,7 @@ class Agent:
                     if not any(other.process for other in self._served):
                         raise
                     served.due = now + LONGEST_WAIT
-                    log.warning("no worker of %s can be started: %s", served.device.name, error)
+                    log.warning("the worker of %s cannot be started: %s", served.device.name, error)
 
     def _ended(self, served: Served, now: float) -> str:
         """Record that the worker ended; returns a message if that is no accident."""
@@ -235,7 +235,9 @@ class Agent:
         served.soon = 0 if now - served.began > WELL else served.soon + 1
         wait = 0.0 if served.soon <= 1 else min(LONGEST_WAIT, 0.25 * 2 ** (served.soon - 2))
         how = _how(served.process.returncode)
-        log.warning("the worker of %s ended (%s): again in %g s", served.device.name, how, wait)
+        log.warning(
+            "the worker of %s ended (%s): starting it again in %g s", served.device.name, how, wait
+        )
         os.close(served.ended)
         served.process = None
         served.due = now + wait
@@ -246,12 +248,12 @@ class Agent:
         path = self._log(served.device)
         why = logs.last_error(path) or hidden(ImportError(name="celery")) or how
         return (
-            f"the worker of {served.device.name} ends as soon as it is started: {why} (see {path})"
+            f"the worker of {served.device.name} exits as soon as it is started: {why} (see {path})"
         )
 
     def _end_strays(self) -> None:
         if found := end_strays(str(self._settings.home)):
-            log.warning("ended what a worker that is gone had left: %s", ", ".join(found))
+            log.warning("ended processes that an earlier worker left behind: %s", ", ".join(found))
 
     def _forget(self, client: redis.Redis, served: Served, words: str) -> None:
         """Tell the scheduler at once, with the reason, before the device's entry expires."""
@@ -317,13 +319,13 @@ class Agent:
         deadline = seen + DRAIN_GRACE
         while self._running() and (left := deadline - time.monotonic()) > 0:
             if self._stop_requested(min(left, SERVED_LOOK)):
-                log.info("told again: not waiting")
+                log.info("asked to stop again: not waiting")
                 return
             now = time.monotonic()
             if self._is_served(client):
                 seen = now
             elif now - seen > UNSERVED_GRACE:
-                log.info("no scheduler is there to cut what runs: not waiting")
+                log.info("no scheduler is there to end the running segments: not waiting")
                 return
 
     def _is_served(self, client: redis.Redis) -> bool:

@@ -98,7 +98,7 @@ class Scheduler:
         )
         if is_ledger_gone(self._settings):
             shown = self._settings.ledger_url
-            log.warning("there is no ledger at %s, and there was one. %s", shown, GONE_ADVICE)
+            log.warning("the ledger at %s is missing, though there was one. %s", shown, GONE_ADVICE)
         backups = backups_of(self._settings, self._doubted.set)
         said = ""
         while not stop.is_set():
@@ -124,7 +124,7 @@ class Scheduler:
                 backups.start()
             if not janitor.is_alive():
                 janitor.start()
-            log.info("took up %d events of %s", engine.state.seq, self._settings.home)
+            log.info("restored %d events of %s", engine.state.seq, self._settings.home)
             transport = RedisTransport(
                 server.broker_url(self._settings),
                 key,
@@ -190,7 +190,7 @@ class Scheduler:
                     self._busy_at = time.time()
             except BackendError as error:
                 if runner.broken or isinstance(error, LedgerDamaged):
-                    log.error("%s; the engine is rebuilt from what is written", error)
+                    log.error("%s; rebuilding the engine from the ledger", error)
                     stop.wait(1.0)
                     return
                 if not away:
@@ -235,7 +235,7 @@ class Scheduler:
             self._in_place = time.monotonic()
         displaced = time.monotonic() - self._in_place > DISPLACED
         if displaced:
-            log.warning("the file of this scheduler's lock was put aside: ending")
+            log.warning("the lock file of this scheduler was moved or deleted: exiting")
         return displaced
 
     def _idle(self, runner: Runner) -> bool:

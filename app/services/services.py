@@ -146,7 +146,7 @@ def _tell_of_change(settings: Settings) -> None:
     """Report that another process holds the lock and does not release it soon."""
     if not locks.wait_gone(settings.run, CHANGE, CHANGE_SILENCE):
         sys.stderr.write(
-            "the services are being taken down, which takes up to"
+            "the services are being stopped, which takes up to"
             f" {DRAIN_GRACE:g} s: waiting for them\n"
         )
 
@@ -210,8 +210,8 @@ def _check_same(settings: Settings) -> None:
             raise UsageError.refuse(
                 name,
                 hide_password(str(value)),
-                f"{hide_password(str(there))}, with which services run that are up; "
-                "`penstock down` makes room for others",
+                f"{hide_password(str(there))}, as the running services have it; to change it, run"
+                " `penstock down` first",
             )
 
 
@@ -291,7 +291,10 @@ def _devices(settings: Settings, asked: str | None, before: DesiredState | None)
     devices_of(settings, spec)
     if before is not None and spec != before.devices and locks.is_running(settings.run, "agent"):
         raise UsageError.refuse(
-            "devices", spec, f"{before.devices}, which is up; `penstock down` makes room for others"
+            "devices",
+            spec,
+            f"{before.devices}, as the running services have it; to change it, run `penstock"
+            " down` first",
         )
     return spec
 

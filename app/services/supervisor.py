@@ -62,7 +62,7 @@ class Reviver(threading.Thread):
                 self._look()
             except (PenstockError, OSError) as error:
                 # The thread must survive this, or nothing would be revived; the next look retries.
-                log.warning("a service could not be revived: %s", error)
+                log.warning("a service could not be restarted: %s", error)
 
     def _look(self) -> None:
         desired = services.desired_state(self._settings)
@@ -97,7 +97,7 @@ class Reviver(threading.Thread):
         if now < past.not_before:
             return False
         self._revivals[name] = past.another(now)
-        log.warning("%s was not running and is started", name)
+        log.warning("%s was not running: starting it", name)
         return True
 
 

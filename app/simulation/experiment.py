@@ -33,7 +33,7 @@ from .workload import KnownCosts, SimulatedTraining, Workload
 COMPARED = tuple(name for name in POLICIES if name != "shuffle")
 MOST_DEVICES = 100_000
 _ALLOWED = (
-    f"cpu:<devices>x<cores> or gpu:<devices>, each with *<slots> if wanted, at most {MOST_DEVICES}"
+    f"cpu:<devices>x<cores> or gpu:<devices>, each optionally with *<slots>, at most {MOST_DEVICES}"
 )
 
 
@@ -105,8 +105,8 @@ class Simulation:
     def notes(self) -> tuple[str, ...]:
         """The assumptions behind the figures beyond the workload, a sentence each."""
         failed = [
-            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the plan before"
-            f" stood: it {each.planless[-1]}"
+            f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the previous"
+            f" plan stayed in force: it {each.planless[-1]}"
             for each in self.outcomes
             if each.planless
         ]
@@ -120,7 +120,9 @@ class Simulation:
         epochs = [len(each.epochs) for each in self.outcomes]
         if min(epochs) == max(epochs):
             return ()
-        note = f"the tuner stopped different trials under each policy: {min(epochs)} to {max(epochs)}"
+        note = (
+            f"the tuner stopped different trials under each policy: {min(epochs)} to {max(epochs)}"
+        )
         return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
 
     def unseen(self) -> tuple[str, ...]:

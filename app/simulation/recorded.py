@@ -42,7 +42,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     """
     spec = spec_from_json(study.spec_json)
     if study.finished_at is None:
-        raise UsageError(f"study {study.name} is not over: what it comes to is not known yet")
+        raise UsageError(f"study {study.name} is not over: its results are not known yet")
     if spec.strategy.name == "pbt":
         raise UsageError(f"study {study.name} forks trials: other plans fork others, unrecorded")
     rows: dict[str, list[EpochRow]] = {trial.id: [] for trial in reader.trials(study.id)}
@@ -76,7 +76,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
         overhead=overhead,
         kind=kind.pop() if len(kind) == 1 else "",
         assumed=tuple(assumed),
-        about=f"really it took {duration(took)} from its first step to its last, on"
+        about=f"in fact it took {duration(took)} from its first step to its last, on"
         f" {count(used, 'slot')}{shared}",
     )
 

@@ -57,7 +57,9 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
 def of_study(study: Any, direction: str) -> list[Observation]:
     """The results of a study of ours or of Optuna's. UsageError if its direction differs."""
     if len(study.directions) > 1:
-        raise UsageError(f"warm_start: {study.study_name} has several objectives, and no one value")
+        raise UsageError(
+            f"warm_start: {study.study_name} has several objectives, so it has no single value"
+        )
     theirs = study.direction if isinstance(study.direction, str) else study.direction.name.lower()
     if theirs != direction:
         raise UsageError(
@@ -83,7 +85,7 @@ def fitting(
             found.append(Observation(params, each.value, each.values, each.source))
     if len(found) < len(given):
         warnings.warn(
-            f"{len(given) - len(found)} of {len(given)} copied trials are not of this study's"
+            f"{len(given) - len(found)} of {len(given)} copied trials do not fit this study's"
             " space and are left out",
             stacklevel=2,
         )

@@ -116,7 +116,7 @@ def _home(settings: Settings) -> Iterator[Finding]:
                 "state folder", "fail", f"{what}; cannot be made", _ADVICE["state folder"]
             )
             return
-        what += "; made at the first run"
+        what += "; created at the first run"
     else:
         if (open_to := settings.close_home()) is not None:
             yield Finding(
@@ -210,8 +210,9 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
     if dropped:
         shown = ", ".join(f"{n} of {place} ({check})" for (place, check), n in dropped.items())
         advice = (
-            "nothing of yours is lost; the log of who dropped it says which. Something else writes"
-            f" to this broker. `redis-cli DEL {protocol.DROPPED}` forgets the counts"
+            "none of your results are lost; the log of the process that dropped them has"
+            f" details. Something else writes to this broker. `redis-cli DEL {protocol.DROPPED}`"
+            " resets the counts"
         )
         yield Finding("dropped messages", "warn", shown, advice)
 
@@ -231,10 +232,10 @@ def _services(settings: Settings) -> Iterator[Finding]:
                 yield Finding(status.name, "fail", f"{what} and cannot serve: {trouble}")
         elif status.name in should_run:
             words = logs.tail(status.log, lines=3)
-            what = f"should run and does not; its last words: {words or 'none'}"
+            what = f"should be running but is not; its log ends with: {words or 'none'}"
             yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
         else:
-            yield Finding(status.name, "ok", "does not run (it is started when needed)")
+            yield Finding(status.name, "ok", "not running (it is started when needed)")
 
 
 def _trouble(settings: Settings, service: str) -> str | None:
@@ -267,9 +268,11 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
     try:
         if reader.is_empty():
             if is_ledger_gone(settings):
-                yield Finding("ledger", "fail", f"{shown} is gone: there was one", GONE_ADVICE)
+                yield Finding(
+                    "ledger", "fail", f"{shown} is missing, though there was one", GONE_ADVICE
+                )
                 return
-            words = f"{shown}; made at the first run"
+            words = f"{shown}; created at the first run"
             with suppress(BackendError):  # that finding is the broker's
                 words = elsewhere(settings) or words
             yield Finding("ledger", "ok", words)
@@ -300,12 +303,12 @@ def _store(settings: Settings) -> Iterator[Finding]:
             yield Finding(name, "ok", f"{shown}: usable")
         else:
             what = f"{shown}: usable, and in use; these settings say {mine}"
-            advice = f"`penstock down`, then `penstock up`, where {PREFIX}STORE is as it should be"
+            advice = f"run `penstock down`, then `penstock up` with the right {PREFIX}STORE"
             yield Finding(name, "warn", what, advice)
     elif store.probe(settings.store_url):
         yield Finding(name, "ok", f"{mine}: usable")
     else:
-        yield Finding(name, "ok", f"{mine}; made at the first run")
+        yield Finding(name, "ok", f"{mine}; created at the first run")
 
 
 def _installation(settings: Settings) -> tuple[presence.Installation | None, bool]:

@@ -28,7 +28,7 @@ def last_words(
     needed = {server.NAME, *(service.name for service in desired.services)} if desired else set()
     for status in services.statuses(settings):
         if status.pid is None and status.name in needed and (words := tail(status.log, LINES)):
-            yield f"{status.name} should run and does not; {status.log} ends with", words
+            yield f"{status.name} should be running but is not; {status.log} ends with", words
     died = {(t.device, t.slot) for t in trials if t.failure_kind == "died" and t.device}
     for device, slot in sorted(died):
         log = settings.logs / f"trainer-{device}.s{slot}.log"

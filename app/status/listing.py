@@ -90,7 +90,7 @@ def _trial(trial: TrialRow) -> Facts:
 def study_table(studies: list[Facts]) -> RenderableType:
     """The studies, oldest first, one line each unless a name is too long for the terminal."""
     if not studies:
-        return Text("no study is here yet: penstock run SCRIPT starts one", style="dim")
+        return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("study", overflow="fold")
     for title in ("status", "trials", "epochs", "took", "best"):

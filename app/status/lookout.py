@@ -124,7 +124,7 @@ class Lookout:
             return ""
         log = self._settings.logs / "scheduler.log"
         words = logs.tail(log, lines=1).strip()
-        return f"it ends each time that it is started: {words} (see {log})"
+        return f"it exits every time it is started: {words} (see {log})"
 
     def _asked(self) -> Services:
         """The services as a broker that answers describes them."""
@@ -137,7 +137,7 @@ class Lookout:
         pid = locks.pid_of(settings.run, "scheduler")
         if not served and trouble is None and pid is not None:
             log = settings.logs / "scheduler.log"
-            trouble = f"its process {pid} says nothing to the broker: is it stopped? See {log}"
+            trouble = f"its process {pid} does not report to the broker: is it suspended? See {log}"
         records: Any = client.hgetall(protocol.DEVICES)
         leaving = {name for name, record in records.items() if _is_leaving(name, record)}
         return Services(
@@ -154,7 +154,7 @@ class Lookout:
             return ""
         log = settings.logs / "agent.log"
         words = logs.tail(log, lines=1).strip()
-        return f"the node agent ends as soon as it is started: {words} (see {log})"
+        return f"the node agent exits as soon as it is started: {words} (see {log})"
 
 
 def _is_shown(event: Event) -> bool:

@@ -62,12 +62,12 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
     if not file.is_file():
         raise UsageError(f"there is no file {file}")
     if arguments:
-        raise UsageError(f"{file} is no script: it takes no arguments, as {arguments[0]!r}")
+        raise UsageError(f"{file} is not a script: it takes no arguments such as {arguments[0]!r}")
     document = YamlFile(file)
     given = document.mapping((), "the study")
     for name in given:
         if (now := new_key(name, given)) is not None:
-            raise document.error((name,), f"{name} is no key of the study any more: now {now}")
+            raise document.error((name,), f"{name} is no longer a key of the study: write {now}")
     document.check_keys((), given, _KEYS, "the study")
     if "code" not in given:
         raise document.error((), "code is missing: train.py:Net, or module:name")

@@ -148,7 +148,7 @@ class Keeper(threading.Thread):
                 try:
                     self._event(fd)
                 except Exception:  # as below
-                    log.exception("the keeper stumbled over an event")
+                    log.exception("the keeper failed to handle an event")
             try:
                 self._send()
             except BackendError as error:
@@ -158,7 +158,7 @@ class Keeper(threading.Thread):
                 self._due = time.monotonic() + self._period()
             except Exception:
                 # A worker without its keeper loses every lease. So the error is logged instead.
-                log.exception("the keeper stumbled")
+                log.exception("the keeper failed")
                 self._due = time.monotonic() + self._period()
 
     def _event(self, fd: int) -> None:
@@ -186,7 +186,7 @@ class Keeper(threading.Thread):
                 received += 1
                 if received == MOST_MESSAGES:  # the leases must not wait
                     trainer.kill()
-                    gone = f"it said {received:,} messages in a row"
+                    gone = f"it sent {received:,} messages in a row"
                     break
         except TrainerGone as error:
             gone = str(error)

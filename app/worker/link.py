@@ -113,7 +113,7 @@ class Link:
                 try:
                     return _IDENTITIES.validate_json(found[1])
                 except ValidationError as error:
-                    log.warning("%s is no list of trainers: %s", key, error)
+                    log.warning("%s is not a list of trainers: %s", key, error)
                     return None
         return None
 

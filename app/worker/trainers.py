@@ -228,7 +228,7 @@ class Trainer:
     def nonsense(self, said: object) -> TrainerGone:
         """``said`` is no message. Ends the process, since what follows could mean anything."""
         self.kill()
-        words = f"its process told the worker what is no message: {ascii(said)[:120]}"
+        words = f"its process sent the worker an invalid message: {ascii(said)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:
@@ -244,7 +244,9 @@ class Trainer:
         else:
             how, code = f"exit code {status}", status
         if left:
-            how += f"; ended with it, for it had started them: {', '.join(left[:5])}"
+            how += (
+                f"; these processes that it had started were ended with it: {', '.join(left[:5])}"
+            )
             how += f" and {len(left) - 5} more" if len(left) > 5 else ""
         error = uncaught(self._output, self._before) if code == UNCAUGHT else ""
         return TrainerGone(how, code, error)

@@ -127,7 +127,7 @@ class LightningTrainable(TorchTrainable):
         out = self._training(batch)
         loss = out.get("loss") if isinstance(out, dict) else out
         if not isinstance(loss, torch.Tensor):
-            raise _unserved(f"training_step returned {loss!r}, which is no loss")
+            raise _unserved(f"training_step returned {loss!r}, which is not a loss")
         return loss
 
     def metrics(self, model: torch.nn.Module, batch: Any) -> Mapping[str, torch.Tensor | float]:
@@ -204,7 +204,7 @@ class _Logs:
             raise _unserved(f"log({name!r}, reduce_fx={reduce_fx!r})")
         if isinstance(value, torch.nn.Module | dict):
             # It would accumulate in attributes, which do not move with a trial.
-            raise _unserved(f"log({name!r}) of a {type(value).__name__}, which is no number")
+            raise _unserved(f"log({name!r}) of a {type(value).__name__}, which is not a number")
         self.values[name] = value.detach() if isinstance(value, torch.Tensor) else value
 
 

@@ -150,16 +150,16 @@ def load(uri: str, expected: str) -> dict[str, Any]:
     except Exception as error:  # pickle, zip and torch raise their own classes
         raise BackendError(f"checkpoint {uri} cannot be loaded: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("state"), dict):
-        raise BackendError(f"checkpoint {uri} is none of Penstock's")
+        raise BackendError(f"checkpoint {uri} was not written by Penstock")
     if document.get("format") != FORMAT:
         raise BackendError(f"checkpoint {uri} has format {document.get('format')!r}, not {FORMAT}")
     state: dict[str, Any] = document["state"]
     if _holds_more(state, len(content)):
-        raise BackendError(f"checkpoint {uri} holds what is no state: its parts hold each other")
+        raise BackendError(f"checkpoint {uri} does not hold a state: its parts contain each other")
     try:
         found = state_hash(state)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BackendError(f"checkpoint {uri} holds what is no state: {error}") from error
+        raise BackendError(f"checkpoint {uri} does not hold a state: {error}") from error
     if found != expected:
         raise BackendError(f"checkpoint {uri} holds state {found}, the ledger has {expected}")
     return state

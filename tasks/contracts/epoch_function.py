@@ -100,7 +100,7 @@ class EpochFunction(Function):
         function: Callable[[EpochTrial], Any] = self._load()
         if not is_epoch_function(function):
             target = self.run.task.code.target
-            raise TrialFailed("code", f"{target} is no @penstock.epoch_function")
+            raise TrialFailed("code", f"{target} is not marked with @penstock.epoch_function")
         rng.seed(rng.key("function", *self._names))
         function(EpochTrial(self, self.run.task.params, self.run.task.number))
         if self._reported is not None:
@@ -123,8 +123,8 @@ class EpochFunction(Function):
         if self._epoch < self.run.task.origin:
             raise TrialFailed(
                 "checkpoint",
-                f"the trial is to go on from another one's state after epoch {self.run.task.origin}"
-                " (PBT), and the function loops without calling trial.load()",
+                f"the trial must continue another one's state after epoch {self.run.task.origin}"
+                " (PBT), but the function loops without calling trial.load()",
             )
         self._looped, self._state = True, None
         if self._epoch + 1 < self.run.task.first:
@@ -148,7 +148,7 @@ class EpochFunction(Function):
         if checkpoint is None and task.durable and self._epoch == task.last:
             raise TrialFailed(
                 "checkpoint",
-                "PBT with a trainable that has no checkpoint: other trials go on from the state"
+                "PBT with a trainable that has no checkpoint: other trials continue the state"
                 f" after epoch {self._epoch}, so pass it: trial.report(metrics, checkpoint=...)",
             )
         state_hash = uri = ""

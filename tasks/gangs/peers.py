@@ -183,7 +183,7 @@ def store_port(identity: str, timeout: float = 5.0) -> int:
     with _requested(identity, {"op": "port"}, timeout) as (_, answer):
         port = _read(answer).get("port")
         if type(port) is not int or not 0 < port < 1 << 16:
-            raise ConnectionError(f"port {port!r} is none")
+            raise ConnectionError(f"{port!r} is not a port")
     return port
 
 
@@ -296,7 +296,7 @@ def _read(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
-        raise ConnectionError("it said what is no message")
+        raise ConnectionError("it sent an invalid message")
     return message
 
 

@@ -179,7 +179,7 @@ class Rendezvous:
             while not self.store.check(keys):
                 self._check()
                 if time.monotonic() > until:
-                    raise GangLost(f"not all members came to {topic} in {TIMEOUT:g} s")
+                    raise GangLost(f"not all members reached {topic!r} in {TIMEOUT:g} s")
                 time.sleep(pause)
                 pause = min(0.01, 2 * pause)
             received = [_decoded(text) for text in self.store.multi_get(keys)]
@@ -187,7 +187,7 @@ class Rendezvous:
             self._handler.forget(self.members[0])
             raise GangLost(f"the leader's store does not answer: {error}") from error
         if not all(_same_form(each, value) for each in received):
-            raise GangLost(f"what was said to {topic} is none of a member's words")
+            raise GangLost(f"a value for {topic!r} is not a member's")
         return received
 
 

@@ -52,7 +52,7 @@ def receive_frame(sock: socket.socket, longest: int = LONGEST) -> bytes:
     _receive(sock, head)
     (size,) = _LENGTH.unpack(head)
     if size > longest:
-        raise ConnectionError(f"a frame of {size} bytes is none of ours")
+        raise ConnectionError(f"a frame of {size} bytes is not allowed")
     body = bytearray(size)
     _receive(sock, body)
     return bytes(body)

@@ -153,7 +153,7 @@ class Run:
 
     def passes_over(self, error: Exception) -> None:
         """Note that the newest state could not be loaded and an older one is used."""
-        self.passed_over.append(f"{error}; an older state was taken")
+        self.passed_over.append(f"{error}; an older state is used")
         print(f"{self.task.trial}: {self.passed_over[-1]}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
@@ -257,15 +257,15 @@ def _line(message: dict[str, Any]) -> bytes:
     except (TypeError, ValueError, RecursionError):
         where, value, why = next(_unsendable(message, ""))
         raise TrialFailed(
-            "exception", f"{where} = {worded(value, most=200)} cannot be told to the worker: {why}"
+            "exception", f"{where} = {worded(value, most=200)} cannot be sent to the worker: {why}"
         ) from None
     if len(line) > LONGEST:
         sizes = {name: len(dumps(value)) for name, value in message.items()}
         largest = max(sizes, key=lambda name: sizes[name])
         raise TrialFailed(
             "exception",
-            f"{message['op']}: {largest} has {sizes[largest]:,} characters, too many to be told to"
-            f" the worker: a message may have {LONGEST:,}",
+            f"{message['op']}: {largest} has {sizes[largest]:,} characters, too many to be sent"
+            f" to the worker: the limit is {LONGEST:,}",
         )
     return line
 

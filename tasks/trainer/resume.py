@@ -74,7 +74,7 @@ class Resumption:
         if training.epoch < replayable:
             why = "; ".join(run.passed_over)
             raise Lost(
-                f"the state after epoch {replayable} is not in the store, nor in memory"
+                f"the state after epoch {replayable} is neither in the store nor in memory"
                 + (f": {why}" if why else "")
             )
         if training.epoch < before:
@@ -114,7 +114,7 @@ class Resumption:
                 source = members[epochs.index(newest)]
                 warm = self._from_peer(warm, run, code, source, newest)
             if warm.training.epoch < newest:
-                raise GangLost("no member has the state that one of them had")
+                raise GangLost("no member has the state any more that one of them had")
             rendezvous.exchange("has it", value=True)
         warm.training.gang = self._handler.gang(rendezvous)
         return warm

@@ -146,7 +146,7 @@ def test_a_result_that_a_submitted_study_does_not_have_is_refused(settings, star
 
 
 def test_an_objectives_loop_has_nothing_to_be_chosen_by_energy(settings):
-    with pytest.raises(UsageError, match=r"0\.5 is refused.*whose loop is its own"):
+    with pytest.raises(UsageError, match=r"0\.5 is refused.*which has its own training loop"):
         create_study(system=SystemTuning(energy_weight=0.5)).optimize(objective, n_trials=1)
 
 

@@ -67,7 +67,7 @@ REFUSED = [
     ({"directions": "minimize"}, "directions = 'minimize'", "a list"),
     ({"directions": ["minimize", "up"]}, "directions[1] = 'up'", "minimize or maximize"),
     ({"directions": ["minimize"] * 3}, "metrics", "as many names as there are directions, 3"),
-    ({"metrics": ["loss", "loss"]}, "metrics", "names that differ"),
+    ({"metrics": ["loss", "loss"]}, "metrics", "distinct names"),
     ({"metrics": ["loss", ""]}, "metrics[1] = ''", "the name of a metric"),
     ({"metrics": "loss"}, "metrics = 'loss'", "a list"),
     ({"directions": None}, "metrics", "None without directions"),
@@ -115,7 +115,7 @@ NUMBERS = {"x": Float(0, 1), "n": Int(1, 9)}
             "it says trial.set_constraint(name, excess) itself",
         ),
         (ONE | {"sampler": "cmaes"}, "sampler = 'cmaes' is refused: allowed is grid, random, qmc"),
-        ({"sampler": "gp"}, "where a parameter is only there when another has certain values"),
+        ({"sampler": "gp"}, "in a space with conditions"),
         (
             ONE | {"sampler": "cmaes", "code": objective, "space": None},
             "Float or Int, given to optimize(), with 'cmaes'",

@@ -217,9 +217,9 @@ def test_a_schema_that_does_not_exist_is_refused_at_the_door(postgres):
 def test_a_database_that_cannot_hold_every_text_is_refused(postgres):
     with psycopg.connect(postgres.url(), autocommit=True) as session:
         session.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-    with pytest.raises(BackendError, match="LATIN1: make a database with UTF8"):
+    with pytest.raises(BackendError, match="LATIN1: create a database with UTF8"):
         SqlLedger.open(postgres.url("latin"))
-    with pytest.raises(BackendError, match="LATIN1: make a database with UTF8"):
+    with pytest.raises(BackendError, match="LATIN1: create a database with UTF8"):
         database_at(postgres.url("latin")).check()
 
 

@@ -64,10 +64,18 @@ def submit(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("n_trials", "n_trails", "line 4: n_trails is no key of the study: did you mean n_trials?"),
-        ("study_name: mine", "code: x.py:f", "line 3: code is here twice, first in line 2"),
-        ("study_name: mine", "1: x", "line 3: the key 1 is no text: quote it"),
-        ("study_name: mine", "show_progress: true", "line 3: show_progress is no key of the study"),
+        (
+            "n_trials",
+            "n_trails",
+            "line 4: n_trails is not a key of the study: did you mean n_trials?",
+        ),
+        ("study_name: mine", "code: x.py:f", "line 3: code appears twice, first in line 2"),
+        ("study_name: mine", "1: x", "line 3: the key 1 is not a string: quote it"),
+        (
+            "study_name: mine",
+            "show_progress: true",
+            "line 3: show_progress is not a key of the study",
+        ),
         (
             "study_name: mine",
             "direction: up",
@@ -96,7 +104,7 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "sampler: {tpo: {}}",
-            "line 3: tpo is no key of sampler: did you mean",
+            "line 3: tpo is not a key of sampler: did you mean",
         ),
         (
             "study_name: mine",
@@ -111,7 +119,7 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "limits:\n  retries: 1\n  epoch_timout: 3",
-            "line 5: epoch_timout is no key of limits: did you mean epoch_timeout?; allowed is epo",
+            "line 5: epoch_timout is not a key of limits: did you mean epoch_timeout?; allowed is epo",
         ),
         (
             "study_name: mine",
@@ -127,17 +135,17 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "max_width: 8",
-            "line 3: max_width is no key of the study any more: now resources: {max_width: 8}",
+            "line 3: max_width is no longer a key of the study: write resources: {max_width: 8}",
         ),
         (
             "study_name: mine",
             "system: tune\nknobs: [threads]",
-            'line 4: knobs is no key of the study any more: now system: {mode: "tune", knobs: ["th',
+            'line 4: knobs is no longer a key of the study: write system: {mode: "tune", knobs: ["th',
         ),
         (
             "study_name: mine",
             "system: {mode: tune}\nsystem_objective: energy",
-            "line 4: system_objective is no key of the study any more: now system: {energy_weight:",
+            "line 4: system_objective is no longer a key of the study: write system: {energy_weight:",
         ),
         (
             "study_name: mine",
@@ -169,12 +177,12 @@ def submit(tmp_path):
         (
             "ASHA:",
             "Asha:",
-            "line 6: Asha is no key of strategy: did you mean ASHA?; allowed is Full",
+            "line 6: Asha is not a key of strategy: did you mean ASHA?; allowed is Full",
         ),
         (
             "max_epochs: 9",
             "epochs: 9",
-            "line 6: epochs is no key of ASHA: did you mean min_epochs?; allowed",
+            "line 6: epochs is not a key of ASHA: did you mean min_epochs?; allowed",
         ),
         ("max_epochs: 9, ", "", "line 6: ASHA needs max_epochs; it takes max_epochs, min_epochs,"),
         (
@@ -185,7 +193,7 @@ def submit(tmp_path):
         ("ASHA: {max_epochs: 9, eta: 3}", "9", "line 5: strategy is a mapping of names to values"),
         ("ASHA: {max_epochs: 9, eta: 3}", "ASHA: 9", "line 6: ASHA is a mapping of names to val"),
         ("ASHA: {max", "PASHA: {}\n  ASHA: {max", "line 5: strategy is one name with its arg"),
-        ("Float:", "Flaot:", "line 9: Flaot is no key of space.lr: did you mean Float?"),
+        ("Float:", "Flaot:", "line 9: Flaot is not a key of space.lr: did you mean Float?"),
         (
             "high: 0.1",
             "high: 1e-5",
@@ -197,7 +205,7 @@ def submit(tmp_path):
         ("[8, 16]", "[8,\n   8]", "line 11: space.hidden: Categorical.choices[1] = 8"),
         ("[8, 16]", "[2020-01-01]", "line 10: space.hidden: Categorical.choices[0] = datetime"),
         ("[8, 16]", "[8, 16", "is no YAML: expected ',' or ']'"),
-        ("[8, 16]", "!!python/name:os.system x", "line 10 is no YAML: could not determine a con"),
+        ("[8, 16]", "!!python/name:os.system x", "line 10 is not YAML: could not determine a con"),
         ("[8, 16]", "&a [*a]", "an alias refers to what it is part of; allowed is at most 1 MiB"),
         ("# a study", "- a", "is no YAML"),
     ],

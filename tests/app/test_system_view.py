@@ -96,7 +96,7 @@ def test_a_study_without_profiles_says_so_in_a_line():
     found = system_section(Ledger(), spec(contract="torch", system="off"), [])
     assert "No epoch was profiled and nothing was tried: system=off." in found.html
     assert found.charts == {}
-    assert "the loop is the user's own" in system_section(Ledger(), spec(), []).html
+    assert "the training loop is the user's own" in system_section(Ledger(), spec(), []).html
 
 
 def test_the_section_tells_what_was_tried():

@@ -89,7 +89,7 @@ BAD = {
     ),
     "a number of 5000 digits": (protocol.sealed(KEY, '{"a":' + "9" * 5000 + "}"), "json", "digits"),
     "a name twice": (protocol.sealed(KEY, '{"a":1,"a":2}'), "json", "twice"),
-    "NaN": (protocol.sealed(KEY, '{"a":NaN}'), "json", "NaN is no number"),
+    "NaN": (protocol.sealed(KEY, '{"a":NaN}'), "json", "NaN is not a JSON number"),
     "no object": (protocol.sealed(KEY, "[1]"), "form", "not a JSON object"),
 }
 

@@ -51,7 +51,7 @@ CAUSES = {
     "never a device": ([], {}, [], Services(), "no device has joined yet: penstock up"),
     "no agent": (
         *([], {}, []),
-        Services(agent="the node agent ends as soon as it is started: no such GPU"),
+        Services(agent="the node agent exits as soon as it is started: no such GPU"),
         "no device serves: the node agent ends",
     ),
     "devices gone": (
@@ -69,14 +69,14 @@ CAUSES = {
         *(at_work(OTHERS), [], Services(leaving=["cpu.n.0"])),
         "told to stop and are draining, for up to 30 s",
     ),
-    "refused": ([A, B], {}, [MISSING], Services(), "no device takes it: this node has no /x"),
+    "refused": ([A, B], {}, [MISSING], Services(), "no device accepts it: this node has no /x"),
     "unstarted": (
         *([A], at_work(MINE), [UNSTARTED] * 2, Services()),
         "exit code 1 (its log ends: ImportError: no libcudnn)",
     ),
     "rests": (
         *([device("cpu.n.0", "resting")], {}, [Setback("its lease ran out")] * 2, Services()),
-        "attempt after attempt comes to nothing: its lease ran out",
+        "several attempts in a row failed: its lease ran out",
     ),
     "in use": ([A, B], at_work(OTHERS, OTHERS), [], Services(), "all are at work for other;"),
 }
@@ -173,9 +173,7 @@ def test_attempts_that_come_to_nothing_are_found_in_the_ledger(settings, devices
     (settings.logs / "trainer-y.log").symlink_to("trainer-y.log")  # user code can do that
     lookout = Lookout(settings, reader)
     first, again = lookout.now(reader.study("digits")), lookout.now(reader.study("digits"))
-    assert f"attempt after attempt comes to nothing: {words}" in first.replace(
-        "its trainer died: ", ""
-    )
+    assert f"several attempts in a row failed: {words}" in first.replace("its trainer died: ", "")
     assert "ImportError: no libcudnn" in first or devices is Dying
     assert again == first
 

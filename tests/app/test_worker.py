@@ -276,7 +276,7 @@ ELEMENTS = {
     "an end": (changed(headers__expires="x"), "form", "expires"),
     "retries": (changed(headers__retries="x"), "form", "retries"),
     "a header more": (changed(headers__x=1), "form", "x besides"),
-    "an id that is a map": (changed(headers__id={}), "form", "dict where a text belongs"),
+    "an id that is a map": (changed(headers__id={}), "form", "dict where a string belongs"),
     "a way back": (changed(properties__reply_to="x"), "form", "reply_to"),
     "a tag that is a list": (changed(properties__delivery_tag=[]), "form", "delivery_tag"),
 }
@@ -437,7 +437,7 @@ def test_a_trainer_that_says_what_is_no_message_is_ended(shared, name):
     sent = shared.send("st-0043", spec, n=9)
     failed = shared.reports(2 if name == "speaks_of_nothing" else 1)[-1]
     assert failed.body["failure"] == "died"
-    assert "what is no message" in failed.body["message"]
+    assert "an invalid message" in failed.body["message"]
     assert sent.segment.fence == failed.body["fence"]
     shared.send("st-0044", objective(shared, "returns"))
     assert [m.body["value"] for m in shared.reports(1)] == [0.5], "nothing is before it"

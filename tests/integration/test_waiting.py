@@ -69,7 +69,7 @@ def told(site, path, words, tmp_path):
     ids=["another digest, no terminal", "no module, no progress shown"],
 )
 def test_code_that_every_node_refuses(site, tmp_path, reference, more, words):
-    said = told(site, script(tmp_path, reference, more), "no device takes it: ", tmp_path)
+    said = told(site, script(tmp_path, reference, more), "no device accepts it: ", tmp_path)
     assert words in said
     assert "start the worker anew" in said
     assert "no device takes it" in site.penstock("status", tmp_path.name)

@@ -172,9 +172,9 @@ class PostgresDatabase(Database):
         found = session.execute("SELECT current_setting('server_encoding'), current_schema()")
         [(encoding, schema)] = found.fetchall()
         if encoding != "UTF8":
-            raise self.unusable(f"its encoding is {encoding}: make a database with UTF8")
+            raise self.unusable(f"its encoding is {encoding}: create a database with UTF8")
         if schema is None:
-            raise self.unusable("it has no schema for tables: make the one of its search_path")
+            raise self.unusable("it has no schema for tables: create the schema of its search_path")
         return str(schema)
 
     def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> PgSession:
