@@ -81,12 +81,12 @@ class Client:
         """
         given = None if code is None else asdict(code)
         answer = self.send("extend", study=study, by=by, to=to, code=given)
-        return int(_said(answer, "n_trials", int))
+        return int(_field(answer, "n_trials", int))
 
     def ask(self, study: str) -> tuple[int, dict[str, Any]]:
         """A trial for the user to train: its number and parameters. Errors as ``submit``."""
         answer = self.send("ask", study=study)
-        return int(_said(answer, "number", int)), dict(_said(answer, "params", dict))
+        return int(_field(answer, "number", int)), dict(_field(answer, "params", dict))
 
     def tell(self, study: str, number: int, value: float | None, reason: str = "") -> None:
         """Report a trial's result. None: the trial failed. Errors as ``submit``."""
@@ -98,7 +98,7 @@ class Client:
 
     def plan(self) -> dict[str, Any]:
         """What the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
-        return dict(_said(self.send("plan"), "plan", dict))
+        return dict(_field(self.send("plan"), "plan", dict))
 
     def import_study(self, study: StudyImported) -> None:
         """Import a study that is over into the ledger. Errors as ``submit``."""
@@ -208,10 +208,10 @@ def _yet_to_come(body: dict[str, Any]) -> str:
 
 
 def _names(answer: dict[str, Any]) -> list[str]:
-    return [str(name) for name in _said(answer, "devices", list)]
+    return [str(name) for name in _field(answer, "devices", list)]
 
 
-def _said(answer: dict[str, Any], name: str, kind: type) -> Any:
+def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
     """The field ``name`` of ``answer``, checked: anyone with access to the broker may write it."""
     if not isinstance(answer.get(name), kind):
         shown = str(answer)[:80]

@@ -70,8 +70,8 @@ class RedisTransport:
 
         Raises ``Taken`` if another owner's scheduler serves this broker, or may come back to it.
         """
-        said = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
-        taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), said)
+        args = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
+        taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), args)
         [(holder, key, last)] = self._execute([taking])
         if holder != self._owner:
             raise ownership.held(self._url, holder)

@@ -61,10 +61,10 @@ def import_history(
     client_of().remember(entries)
     ids = {entry.id for entry in entries}
     known = Counter(entry.machine for entry in reader.history() if entry.id in ids)
-    here = {machine_class(record.device) for record in reader.devices()}
+    classes = {machine_class(record.device) for record in reader.devices()}
     again = Counter(entry.machine for entry in entries if entry.id in before)
     for machine, n in sorted(Counter(entry.machine for entry in entries).items()):
-        apart = "" if machine in here else ": stored, but no device here is of that class"
+        apart = "" if machine in classes else ": stored, but no device here is of that class"
         kept = "" if known[machine] == n else f", {known[machine]} of them kept"
         old = f", {again[machine]} of them known already" if again[machine] else ""
         say(f"{_entries(n)} of {machine}{old}{kept}{apart}")

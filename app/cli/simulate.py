@@ -65,12 +65,14 @@ def simulate(
     from ..simulation.experiment import COMPARED, run, simulated_devices
     from ..simulation.table import Progress, simulation_view
 
-    there = simulated_devices(devices)
-    found = _workload(workload, len(there), max_width=max_width, seed=seed, count=count)
+    simulated = simulated_devices(devices)
+    found = _workload(workload, len(simulated), max_width=max_width, seed=seed, count=count)
     # What a user's policy did instead of planning is reported once, beside its figures.
     logging.getLogger(answers.__name__).addHandler(logging.NullHandler())
     with Progress() as progress:
-        simulation = run(found, there, tuple(policy or COMPARED), known=known, tell=progress.tell)
+        simulation = run(
+            found, simulated, tuple(policy or COMPARED), known=known, tell=progress.tell
+        )
     if report is not None:
         from ..simulation.page import write_simulation
 

@@ -58,8 +58,8 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
     span = high - low
     if not math.isfinite(span) or span <= 0:
         return bars[0] * len(values)
-    places = (min(max((value - low) / span, 0.0), 1.0) for value in values)
-    return "".join(bars[math.floor(place * (len(bars) - 1) + 0.5)] for place in places)
+    fractions = (min(max((value - low) / span, 0.0), 1.0) for value in values)
+    return "".join(bars[math.floor(fraction * (len(bars) - 1) + 0.5)] for fraction in fractions)
 
 
 def share_words(weight: float, priority: int) -> str:

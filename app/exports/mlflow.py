@@ -122,8 +122,8 @@ class _Experiment:
         except (MlflowException, OSError) as error:
             # from None: the library's message shows the whole URI, which may contain a password.
             shown = hide_password(self._uri)
-            said = str(error).replace(self._uri, shown)
-            raise BackendError(f"MLflow at {shown}: {said}") from None
+            message = str(error).replace(self._uri, shown)
+            raise BackendError(f"MLflow at {shown}: {message}") from None
 
 
 @contextmanager

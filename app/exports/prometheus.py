@@ -64,7 +64,7 @@ class Collector:
         self._engine: Engine | None = None
         #: The demand for devices, and the event after which it was computed: an idle installation
         #: computes it once.
-        self._wanted: tuple[int, int] | None = None
+        self._demand: tuple[int, int] | None = None
         self._trouble = ""
         # Each scrape has a thread of its own.
         self._lock = threading.Lock()
@@ -89,11 +89,11 @@ class Collector:
         """The metrics from the ledger, and the queues of each device that is there."""
         state = self._newest()
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
-        if self._wanted is None or self._wanted[0] != state.seq:
-            self._wanted = state.seq, devices_wanted(state_from_json(state_to_json(state)))
+        if self._demand is None or self._demand[0] != state.seq:
+            self._demand = state.seq, devices_wanted(state_from_json(state_to_json(state)))
         words = "Devices that would have work at once if they joined."
-        wanted = GaugeMetricFamily("penstock_devices_wanted", words, value=self._wanted[1])
-        families.append(wanted)
+        demand = GaugeMetricFamily("penstock_devices_wanted", words, value=self._demand[1])
+        families.append(demand)
         return families, {
             name: [known.device.queue(slot) for slot in range(known.device.slots)]
             for name, known in state.devices.items()
@@ -102,7 +102,7 @@ class Collector:
     def _newest(self) -> EngineState:
         engine, self._engine = self._engine, None
         if engine is None or self._reader.newest() < engine.state.seq:  # another ledger
-            engine, self._wanted = restore(self._reader), None
+            engine, self._demand = restore(self._reader), None
         else:
             follow(engine, self._reader)
         self._engine = engine
@@ -125,9 +125,9 @@ class Collector:
 
     def _devices(self, state: EngineState) -> Iterable[Metric]:
         gone = Counter(each.state for each in self._reader.devices() if each.gone)
-        there = Counter(state.standing(name) for name in state.devices)
+        by_state = Counter(state.standing(name) for name in state.devices)
         known = dict.fromkeys(("joined", "resting", "draining", "drained", "left", "held"), 0)
-        yield _by("penstock_devices", "Devices by state.", "state", known | there | gone)
+        yield _by("penstock_devices", "Devices by state.", "state", known | by_state | gone)
         slots = dict.fromkeys(("busy", "idle", "resting", "draining", "drained"), 0)
         for name, device in state.devices.items():
             free = "idle" if state.usable(name) else state.standing(name)

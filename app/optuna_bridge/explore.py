@@ -56,8 +56,8 @@ def _adjacent(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar
     numbers = [c for c in choices if isinstance(c, (int, float)) and not isinstance(c, bool)]
     if len(numbers) < len(choices) or numbers != sorted(numbers):
         return value
-    place = choices.index(value) + (1 if up else -1)
-    return choices[min(max(place, 0), len(choices) - 1)]
+    index = choices.index(value) + (1 if up else -1)
+    return choices[min(max(index, 0), len(choices) - 1)]
 
 
 def _scaled(given: Float | Int, value: float, factor: float) -> float | int:

@@ -181,7 +181,7 @@ def best(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> FrozenTria
 def best_trials(trials: Sequence[FrozenTrial], directions: Sequence[str]) -> list[FrozenTrial]:
     """The Pareto front of the complete and feasible trials, by number."""
     found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
-    return [found[place] for place in front([_scores(trial, directions) for trial in found])]
+    return [found[index] for index in front([_scores(trial, directions) for trial in found])]
 
 
 def to_optuna(

@@ -43,8 +43,8 @@ def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
     """Each trial's colour by its rank; trials without a value are grey."""
     order = ranked(study, trials)
     chosen = {trial.id: UNRANKED for trial in trials}
-    for place, trial in enumerate(order):
-        chosen[trial.id] = shade(1.0 - place / max(1, len(order) - 1))
+    for index, trial in enumerate(order):
+        chosen[trial.id] = shade(1.0 - index / max(1, len(order) - 1))
     return chosen
 
 

@@ -60,11 +60,11 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
     rows = [reader.study(each) for each in study_ids]
     check_comparable(rows)
     studies = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         trials, epochs = reader.trials(row.id), reader.epochs(row.id)
         spec = spec_from_json(row.spec_json)
         progress = study_progress(row, spec.strategy, trials, epochs)
-        colour = STUDIES[place % len(STUDIES)]
+        colour = STUDIES[index % len(STUDIES)]
         studies.append(Compared(row, spec, trials, epochs, progress, colour))
     write_whole(path, render(studies, datetime.now(UTC)), "report")
     return path
@@ -114,8 +114,8 @@ def _progress(of: Compared) -> list[tuple[int, float, float]]:
     out = {t.id for t in of.trials if t.state == TrialState.FAILED or not t.feasible}
     if of.epochs:
         found = [
-            (place, row.at, row.value)
-            for place, row in enumerate(sorted(of.epochs, key=lambda row: row.rowid), start=1)
+            (index, row.at, row.value)
+            for index, row in enumerate(sorted(of.epochs, key=lambda row: row.rowid), start=1)
             if row.trial not in out
         ]
     else:

@@ -33,7 +33,7 @@ from ..views.utilisation import beside, usage_of, words
 from . import figures, lineage, parameter_figures
 from .html import Markup, pairs, table
 from .page import moment, page
-from .system_section import SystemSection, system_section, turned
+from .system_section import SystemSection, configurations_line, system_section
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
@@ -260,7 +260,11 @@ def _facts(  # noqa: PLR0917 - all that it tells of
         "Finished": moment(study.finished_at) if study.finished_at else "not yet",
         "Devices": shown or "none yet",
         **({"Use": words(used)} if used is not None else {}),
-        **({"System parameters": turned(spec, trials)} if spec.contract == "torch" else {}),
+        **(
+            {"System parameters": configurations_line(spec, trials)}
+            if spec.contract == "torch"
+            else {}
+        ),
         **({"Energy": energy} if energy else {}),
         "Id": Markup(f"<code>{escape(study.id)}</code>"),
     }
@@ -277,9 +281,9 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
         return {}
     facts: dict[str, object] = {"Exactness": spec.exactness}
     if broken := breaks(epochs):
-        places = [f"trial {int(row.trial.rpartition('-')[2])} epoch {row.epoch}" for row in broken]
-        more = f" and {len(places) - 6} more" if len(places) > 6 else ""
-        facts["Signature breaks"] = ", ".join(places[:6]) + more
+        labels = [f"trial {int(row.trial.rpartition('-')[2])} epoch {row.epoch}" for row in broken]
+        more = f" and {len(labels) - 6} more" if len(labels) > 6 else ""
+        facts["Signature breaks"] = ", ".join(labels[:6]) + more
     return facts
 
 

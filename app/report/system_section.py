@@ -41,7 +41,7 @@ CAPTIONS = {
 }
 
 
-def turned(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
+def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     """One line about the system configurations that trials ran with."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
     parts = [f"{words(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()]
@@ -147,12 +147,12 @@ def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Fi
     """The clusters in the history of the class of machine on which most of the trials ran."""
     where = Counter(trial.device for trial in trials if trial.device)
     devices = {record.device.name: record.device for record in reader.devices()}
-    there = [devices[name] for name, _ in where.most_common() if name in devices]
-    if not there:
+    used_devices = [devices[name] for name, _ in where.most_common() if name in devices]
+    if not used_devices:
         return None
     # Imported here because they import scikit-learn, which takes a second.
     from ...profiling.similarity.service import Similarity
 
-    entries = reader.history(machine_class(there[0]))
+    entries = reader.history(machine_class(used_devices[0]))
     own = frozenset(entry.workload for entry in entries if entry.source == source_of(spec.id))
     return clusters(Similarity.fit(entries), own)

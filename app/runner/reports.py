@@ -51,9 +51,9 @@ def to_question(body: Mapping[str, Any]) -> Question:
         raise Forged("form", f"a malformed question: {error!r}") from error
 
 
-def _check_reply(place: str) -> None:
-    if not REPLY.fullmatch(place):
-        raise ValueError(f"reply = {place!r} is not a place for an answer")
+def _check_reply(reply: str) -> None:
+    if not REPLY.fullmatch(reply):
+        raise ValueError(f"reply = {reply!r} is not a place for an answer")
 
 
 def to_event(body: Mapping[str, Any], at: float) -> Event:

@@ -185,17 +185,17 @@ class Agent:
     def _claim_name(self, client: redis.Redis) -> None:
         """Refuse a node name under which another state folder already serves."""
         node = self._served[0].device.node
-        ours = _identity(self._settings.run / "identity")
+        own_identity = _identity(self._settings.run / "identity")
         key = f"{protocol.PREFIX}node:{node}"
         with connection.answering(self._url):
             holder = client.get(key)
-            if holder is not None and holder != ours:
+            if holder is not None and holder != own_identity:
                 names = [served.device.name for served in self._served]
                 if client.exists(*map(protocol.alive_key, names)):
                     raise UsageError.refuse(
                         "PENSTOCK_NODE", node, "a name under which no other node serves"
                     )
-            client.set(key, ours)
+            client.set(key, own_identity)
 
     # -- supervising -----------------------------------------------------------------------------
 

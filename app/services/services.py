@@ -198,19 +198,19 @@ def _check_same(settings: Settings) -> None:
     if pid is None:
         return
     try:
-        theirs = psutil.Process(pid).environ()
+        environ = psutil.Process(pid).environ()
     except psutil.Error:
         return  # it has just ended or belongs to another user
     for field in READ_AT_START & settings.model_fields_set:
-        name, there = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
-        if name in theirs:  # in the scheduler's form, where a path has become a URL
-            there = getattr(Settings.model_validate({field: theirs[name]}), field)
+        name, current = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
+        if name in environ:  # in the scheduler's form, where a path has become a URL
+            current = getattr(Settings.model_validate({field: environ[name]}), field)
         value = getattr(settings, field)
-        if value != there:
+        if value != current:
             raise UsageError.refuse(
                 name,
                 hide_password(str(value)),
-                f"{hide_password(str(there))}, as the running services have it; to change it, run"
+                f"{hide_password(str(current))}, as the running services have it; to change it, run"
                 " `penstock down` first",
             )
 

@@ -292,8 +292,8 @@ def lower_bound(
         for study in workload.studies:
             if study.arrives < start:
                 continue
-            mine = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
-            for name in sorted(mine, key=number_of):
+            trial_ids = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
+            for name in sorted(trial_ids, key=number_of):
                 trial = workload.trial(study.spec.id, name)
                 shape = trial.shape[: study.spec.max_width]
                 levels = [trial.seconds(e, 1) for e in range(1, epochs[name] + 1)]

@@ -134,9 +134,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 
 def _check_text(path: str, target: str) -> None:
     """Refuse code whose path is not valid text: messages and the ledger hold text only."""
-    for place in (path, target.rpartition(":")[0]):
-        if place.encode("utf-8", "replace").decode() != place:
-            shown = os.fsencode(place).decode("utf-8", "backslashreplace")
+    for path_part in (path, target.rpartition(":")[0]):
+        if path_part.encode("utf-8", "replace").decode() != path_part:
+            shown = os.fsencode(path_part).decode("utf-8", "backslashreplace")
             raise UsageError(
                 f"{target.rpartition(':')[2]} is in {shown}, a path that is not UTF-8 and cannot"
                 " be sent to a trainer: rename that folder or file, or copy the code elsewhere"
@@ -200,8 +200,12 @@ def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> N
     sizes = [batch_size]
     given = dict(space or ()).get("batch_size")
     if given is not None:
-        drawn = parameter(given)
-        sizes = [*drawn.choices] if isinstance(drawn, Categorical) else [drawn.low]
+        given_parameter = parameter(given)
+        sizes = (
+            [*given_parameter.choices]
+            if isinstance(given_parameter, Categorical)
+            else [given_parameter.low]
+        )
     numbers = [size for size in sizes if isinstance(size, (int, float))]
     if shards is not None and numbers and shards > min(numbers):
         raise UsageError.refuse("resources.shards", shards, f"1 to the batch size, {min(numbers)}")

@@ -41,9 +41,9 @@ def _conditions(
     found = []
     for parent, given in when.items():
         if parent not in above:
-            there = f"{', '.join(above) or 'there is none'}"
+            names_above = f"{', '.join(above) or 'names_above is none'}"
             raise UsageError.refuse(
-                field, parent, f"the name of a list of choices above it: {there}"
+                field, parent, f"the name of a list of choices above it: {names_above}"
             )
         values = given if isinstance(given, (list, tuple)) else [given]
         choices = list(above[parent])

@@ -60,10 +60,12 @@ def of_study(study: Any, direction: str) -> list[Observation]:
         raise UsageError(
             f"warm_start: {study.study_name} has several objectives, so it has no single value"
         )
-    theirs = study.direction if isinstance(study.direction, str) else study.direction.name.lower()
-    if theirs != direction:
+    their_direction = (
+        study.direction if isinstance(study.direction, str) else study.direction.name.lower()
+    )
+    if their_direction != direction:
         raise UsageError(
-            f"warm_start: {study.study_name} has its best values with {theirs}, this study"
+            f"warm_start: {study.study_name} has its best values with {their_direction}, this study"
             f" {direction}s: what is good there is bad here"
         )
     return of_frozen(study.get_trials(), study.study_name)

@@ -137,10 +137,10 @@ def _devices(settings: Settings) -> Iterator[Finding]:
     else:
         names = ", ".join(nvml.name(index) for index in range(nvml.count()))
         yield Finding("GPUs", "ok", names or "none: the driver sees none")
-    here = machine(settings, nvml)
-    found = find(settings.devices, here)
+    device_list = machine(settings, nvml)
+    found = find(settings.devices, device_list)
     names = ", ".join(device.name for device in found)
-    yield Finding("devices", "ok", f"{here}; {settings.devices} means {names}")
+    yield Finding("devices", "ok", f"{device_list}; {settings.devices} means {names}")
 
 
 def _counters(_: Settings) -> Iterator[Finding]:
@@ -292,7 +292,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 def _store(settings: Settings) -> Iterator[Finding]:
     """The store in use if a scheduler serves, and where these settings differ from it."""
-    name, mine = "checkpoint store", hide_password(settings.store_url)
+    name, configured = "checkpoint store", hide_password(settings.store_url)
     installation, served = _installation(settings)
     # A node that is given only a broker learns its store from the broker.
     joins = settings.store is None and settings.broker is not None
@@ -302,13 +302,13 @@ def _store(settings: Settings) -> Iterator[Finding]:
         if joins or installation.store == settings.store_url:
             yield Finding(name, "ok", f"{shown}: usable")
         else:
-            what = f"{shown}: usable, and in use; these settings say {mine}"
+            what = f"{shown}: usable, and in use; these settings say {configured}"
             advice = f"run `penstock down`, then `penstock up` with the right {PREFIX}STORE"
             yield Finding(name, "warn", what, advice)
     elif store.probe(settings.store_url):
-        yield Finding(name, "ok", f"{mine}: usable")
+        yield Finding(name, "ok", f"{configured}: usable")
     else:
-        yield Finding(name, "ok", f"{mine}; created at the first run")
+        yield Finding(name, "ok", f"{configured}; created at the first run")
 
 
 def _installation(settings: Settings) -> tuple[presence.Installation | None, bool]:

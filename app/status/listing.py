@@ -98,11 +98,11 @@ def study_table(studies: list[Facts]) -> RenderableType:
     table.add_column("metric", no_wrap=True, overflow="ellipsis", max_width=METRIC)
     for facts in studies:
         best, expected = facts["best"], facts["epochs_expected"]
-        there = sum(facts["trials"].values())
+        n_trials = sum(facts["trials"].values())
         table.add_row(
             Text(facts["name"], style="bold"),
             Text(facts["status"], style=STATUS_STYLE.get(facts["status"], "")),
-            f"{_short(there)}/{_short(max(there, facts['n_trials']))}",
+            f"{_short(n_trials)}/{_short(max(n_trials, facts['n_trials']))}",
             _short(facts["epochs"]) + (f"/{_short(expected)}" if expected else ""),
             "" if facts["response_seconds"] is None else duration(facts["response_seconds"]),
             number(best["value"]) if best else _front(facts),

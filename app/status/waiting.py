@@ -69,14 +69,14 @@ def why_waiting(
         return None
     if words := _held(study) or _unserved(services):
         return words
-    there = [record for record in devices if not record.gone]
+    present = [record for record in devices if not record.gone]
     at_work = any(work.study == study.name for work in running.values())
-    if not at_work and (words := _untaken(devices, there, setbacks, services)):
+    if not at_work and (words := _untaken(devices, present, setbacks, services)):
         return words
     if len(setbacks) >= AGAIN:
         log = f" (its log ends: {setbacks[0].log})" if setbacks[0].log else ""
         return f"several attempts in a row failed: {setbacks[0].reason}{log}"
-    return None if at_work else _in_use(there, running)
+    return None if at_work else _in_use(present, running)
 
 
 def _held(study: StudyRow) -> str:
@@ -101,17 +101,17 @@ def _unserved(services: Services) -> str:
 
 def _untaken(
     devices: Sequence[DeviceRecord],
-    there: Sequence[DeviceRecord],
+    present: Sequence[DeviceRecord],
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str:
     """Why no device takes any of its trials; empty if one may."""
-    if there and setbacks and setbacks[0].refused:
+    if present and setbacks and setbacks[0].refused:
         return (
             f"no device accepts it: {setbacks[0].reason}. Fix that, and restart the worker"
             " (penstock down, penstock up)"
         )
-    return _unusable(there, services) if there else _absent(devices, services)
+    return _unusable(present, services) if present else _absent(devices, services)
 
 
 def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
@@ -127,21 +127,21 @@ def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
     )
 
 
-def _unusable(there: Sequence[DeviceRecord], services: Services) -> str:
+def _unusable(present: Sequence[DeviceRecord], services: Services) -> str:
     """Why none of the devices takes a trial; empty if one does or is only resting."""
-    if {record.device.name for record in there} <= {*services.leaving}:
+    if {record.device.name for record in present} <= {*services.leaving}:
         return (
             f"the services are stopping, which takes up to {DRAIN_GRACE:g} s; the study"
             " continues when they run again"
         )
-    if {record.state for record in there} <= {"drained", "draining"}:
+    if {record.state for record in present} <= {"drained", "draining"}:
         return "every device is drained: return one with `penstock devices undrain NAME`"
     return ""
 
 
-def _in_use(there: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Work]) -> str | None:
+def _in_use(present: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Work]) -> str | None:
     """A message naming the studies that occupy all devices; None if one is free."""
-    free = {record.device.name for record in there if record.state == "joined"}
+    free = {record.device.name for record in present if record.state == "joined"}
     free -= {device for device, _ in running}
     if free:
         return None

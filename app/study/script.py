@@ -42,8 +42,8 @@ def run_script(script: Path, arguments: Sequence[str]) -> None:
 
 
 @contextmanager
-def users_code(name: str, place: str) -> Iterator[None]:
-    """Show what users' code raises, from its first frame in a file that begins with ``place``.
+def users_code(name: str, folder: str) -> Iterator[None]:
+    """Show what users' code raises, from its first frame in a file that begins with ``folder``.
 
     It then raises TrialFailed. Penstock's errors, SystemExit and Ctrl-C pass through.
     """
@@ -53,7 +53,7 @@ def users_code(name: str, place: str) -> Iterator[None]:
         raise
     except BaseException as error:
         trace = error.__traceback__
-        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(place):
+        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(folder):
             trace = trace.tb_next
         traceback.print_exception(error.with_traceback(trace))
         why = f"{name} raised {type(error).__name__}{advice(error)}"

@@ -174,8 +174,8 @@ _DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 
 
 def _work(work: Facts, now: float) -> str:
-    said = f"{work['study']}/{work['trial']} epoch {work['epoch']}"
-    return said if work["since"] is None else f"{said}, {duration(max(0.0, now - work['since']))}"
+    label = f"{work['study']}/{work['trial']} epoch {work['epoch']}"
+    return label if work["since"] is None else f"{label}, {duration(max(0.0, now - work['since']))}"
 
 
 def wait_free(

@@ -111,7 +111,7 @@ def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
     found = [trial for trial in valued if trial.feasible]
     signs = [each.sign for each in study.objectives]
     rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
-    return [found[place] for place in front(rows)]
+    return [found[index] for index in front(rows)]
 
 
 def scores(study: StudyRow, trial: TrialRow) -> str:
@@ -192,21 +192,21 @@ def breaks(epochs: Iterable[EpochRow]) -> list[EpochRow]:
 
 def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
     """Sentences about forks: the trial that this one was forked from, and the forks of this one."""
-    said = []
+    sentences = []
     if trial.origin_trial is not None:
         source = number_of(trial.origin_trial)
-        said.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
+        sentences.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
     successors = [other for other in trials if other.origin_trial == trial.id]
-    said += [
+    sentences += [
         f"trial {successor.number} goes on from its state after epoch {successor.origin_epoch}"
         for successor in successors
     ]
-    said += [
+    sentences += [
         f"it fell behind after epoch {trial.epoch}, and trial {other.number} took its place"
         for other in trials
         if other.replaces == trial.id
     ]
-    return said
+    return sentences
 
 
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:

@@ -288,8 +288,8 @@ def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
     if not slash:
         for study in reversed(reader.studies()):
             if name in (study.id, study.name):
-                there = _numbers(study, reader.trials(study.id))
-                raise UsageError(f"{name} is a whole study; {there}")
+                advice = _numbers(study, reader.trials(study.id))
+                raise UsageError(f"{name} is a whole study; {advice}")
         study_name, _, last = name.rpartition("-")
     if not study_name or not last.isdecimal():
         raise UsageError.refuse("trial", name, "a trial's id, or STUDY/NUMBER")

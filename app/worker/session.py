@@ -247,8 +247,8 @@ class Session:
 
     def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
         names = ("value", "further", "constraints", "pruned", "unasked")
-        said = {name: line[name] for name in names if name in line}
-        self._report({"kind": "returned", "left": trainer.children} | said, closes=True)
+        fields = {name: line[name] for name in names if name in line}
+        self._report({"kind": "returned", "left": trainer.children} | fields, closes=True)
         return {"returned": line["value"]}
 
     def _on_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:

@@ -225,10 +225,10 @@ class Trainer:
         """Whether it is new and still imports what its first work needs."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
-    def nonsense(self, said: object) -> TrainerGone:
-        """``said`` is no message. Ends the process, since what follows could mean anything."""
+    def nonsense(self, line: object) -> TrainerGone:
+        """``line`` is no message. Ends the process, since what follows could mean anything."""
         self.kill()
-        words = f"its process sent the worker an invalid message: {ascii(said)[:120]}"
+        words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:

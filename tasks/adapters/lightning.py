@@ -135,8 +135,8 @@ class LightningTrainable(TorchTrainable):
         out = self._validation(batch)
         values = self._logs.values
         if self._monitor is not None and self._monitor not in values:
-            there = ", ".join(sorted(values))
-            raise TrialFailed("metric", f"no monitor {self._monitor!r}; those there are: {there}")
+            logged = ", ".join(sorted(values))
+            raise TrialFailed("metric", f"no monitor {self._monitor!r}; those there are: {logged}")
         # The value for a plateau schedule. NaN if the module has none, which is not reported.
         found = values.get(self._monitor or "loss", values.get("val_loss", out))
         if not isinstance(found, torch.Tensor | float):

@@ -198,7 +198,7 @@ class StateCopy:
 class Writer:
     """Writes checkpoints in a thread of its own.
 
-    ``said(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
+    ``on_saved(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
     when it could not be written. Training goes on in that case, and the trial would be replayed
     from an older checkpoint. Only the newest waiting state of a trial is written, since an older
     one would never be asked for. A store that cannot be opened counts as one more failed write:
@@ -207,11 +207,11 @@ class Writer:
 
     def __init__(
         self,
-        said: Callable[[StateCopy, str], None],
+        on_saved: Callable[[StateCopy, str], None],
         failed: Callable[[StateCopy, str], None],
     ) -> None:
-        self._said = said
-        self._failed = failed
+        self._on_saved = on_saved
+        self._on_failed = failed
         self._stores: dict[str, Store] = {}
         self._opening = threading.Lock()
         self._waiting: dict[str, StateCopy] = {}
@@ -268,12 +268,12 @@ class Writer:
             except Exception as error:  # the store is down or full; training goes on
                 why = reason(error)
                 print(f"checkpoint of {snapshot.trial} failed: {why}", file=sys.stderr)  # noqa: T201
-                self._failed(snapshot, why)
+                self._on_failed(snapshot, why)
                 continue
             self._cost = snapshot.copied + time.monotonic() - began
             if snapshot.trial in self._last:  # otherwise it has left meanwhile
                 self._costs[snapshot.trial] = self._cost
-            self._said(snapshot, uri)
+            self._on_saved(snapshot, uri)
 
 
 def reason(error: Exception) -> str:

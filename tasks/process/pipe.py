@@ -65,7 +65,7 @@ class Run:
     passed_over: list[str] = field(default_factory=list)
     _answers: list[Scalar] = field(default_factory=list)
     _answered: Wake = field(default_factory=SimpleQueue)
-    _said_at: float = 0.0
+    _reported_at: float = 0.0
     _preparing: bool = False
 
     def say(self, op: str, **fields: Any) -> None:
@@ -81,10 +81,10 @@ class Run:
         """Called before every training step: ``check``, and report progress once a second."""
         self.check()
         now = time.monotonic()
-        if self._said_at == 0.0:
-            self._said_at = now  # short segments report no progress
-        elif now - self._said_at >= 1.0:
-            self._said_at = now
+        if self._reported_at == 0.0:
+            self._reported_at = now  # short segments report no progress
+        elif now - self._reported_at >= 1.0:
+            self._reported_at = now
             text = f"epoch {epoch}/{self.task.last} step {step}/{steps}{self.note}"
             self.say("progress", epoch=epoch, step=step, steps=steps, text=text)
 
@@ -170,7 +170,7 @@ class Run:
 
     def replaying(self, epoch: int) -> None:
         """Say that an epoch is being computed again, which restarts the worker's time limit."""
-        self._said_at = time.monotonic()
+        self._reported_at = time.monotonic()
         text = f"replaying epoch {epoch} of {self.task.first - 1}"
         self.say("progress", epoch=epoch, step=0, steps=0, text=text)
 

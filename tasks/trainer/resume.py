@@ -99,11 +99,11 @@ class Resumption:
         task, members = run.task, run.members
         rendezvous = self._handler.begin(members, task.fence, run.check)
         self._warm.put(task.trial, warm)  # so that the others can have it
-        here = machine_of(warm.signature)
-        said = rendezvous.exchange("epoch", [warm.training.epoch, here])
-        epochs, machines = [epoch for epoch, _ in said], [machine for _, machine in said]
+        own_machine = machine_of(warm.signature)
+        values = rendezvous.exchange("epoch", [warm.training.epoch, own_machine])
+        epochs, machines = [epoch for epoch, _ in values], [machine for _, machine in values]
         determinism.check_gang(task, machines)
-        beside = sorted({*machines} - {here})
+        beside = sorted({*machines} - {own_machine})
         warm.beside = "".join(f" + {machine}" for machine in beside)
         if max(epochs) < task.first - 1:
             self._load_newest(warm.training, run)

@@ -214,12 +214,12 @@ def _agree(
     the segment: before the next one the members take over rank 0's state. The joules are None if
     one member does not know its own.
     """
-    said = gang.collect([[state_hash, closes, joules]])
-    hashes = [each for each, _, _ in said]
-    known = [each for _, _, each in said if each is not None]
-    alike = len(set(hashes)) == 1
-    if not alike and not determinism.may_differ(task):
+    reports = gang.collect([[state_hash, closes, joules]])
+    hashes = [each for each, _, _ in reports]
+    known = [each for _, _, each in reports if each is not None]
+    same = len(set(hashes)) == 1
+    if not same and not determinism.may_differ(task):
         raise TrialFailed(
             "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
         )
-    return bool(said[0][1]) or not alike, sum(known) if len(known) == len(said) else None
+    return bool(reports[0][1]) or not same, sum(known) if len(known) == len(reports) else None

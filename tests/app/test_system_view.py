@@ -5,7 +5,7 @@ import pytest
 from drive_world import spec
 from penstock.app.ledger.rows import EpochRow, TrialRow
 from penstock.app.report.system_figures import bought, by_batch, clusters, heat
-from penstock.app.report.system_section import system_section, turned
+from penstock.app.report.system_section import configurations_line, system_section
 from penstock.app.views.system_configurations import tried
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.features import principal
@@ -217,7 +217,7 @@ def test_the_plane_keeps_the_distances_of_points_in_it_and_leaves_out_what_some_
 def test_a_line_says_what_trials_ran_with():
     rows = [trial(0, 3), trial(1, 3, ONE), trial(2, 2, ONE), trial(3, 0)]
     assert (
-        turned(spec(system="tune"), rows)
+        configurations_line(spec(system="tune"), rows)
         == "tune by race: threads 1 in 2 trials; the default in 1 trial"
     )
-    assert turned(spec(system="reuse"), []) == "reuse: no trial yet"
+    assert configurations_line(spec(system="reuse"), []) == "reuse: no trial yet"
