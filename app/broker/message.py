@@ -46,7 +46,7 @@ def check_element(element: Any, queue: str) -> None:
             {"args": args, "kwargs": kwargs, "embed": embed},
         )
     except Exception as error:  # an unexpected value can raise anything
-        raise Forged("form", f"it is not a Penstock message: {error!r}") from error
+        raise Forged("form", f"it is not a message of Penstock: {error!r}") from error
 
 
 def _text(value: Any) -> str:

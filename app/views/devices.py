@@ -47,7 +47,7 @@ def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
             facts |= {
                 "state": "left",
                 "since": None,
-                "reason": "no scheduler is running: start one with `penstock up`",
+                "reason": "no scheduler: penstock up",
             }
     return found
 

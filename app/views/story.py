@@ -130,7 +130,7 @@ def sentence(event: Event, metric: str, accepted: Mapping[tuple[int, int], Epoch
         case happened.TrialTold():
             failed = f"that it failed {event.reason}".rstrip()
             outcome = failed if event.value is None else f"{metric} {number(event.value)}"
-            text = f"its user reported {outcome}"
+            text = f"its user told {outcome}"
         case happened.AttemptFailed():
             why = KINDS.get(event.kind, event.kind)
             tried = f" while {words(event.trying)} was tried" if event.trying else ""

@@ -349,8 +349,8 @@ def test_run_runs_a_script_as_python_would(script, tmp_path):
     # But for one thing: that it made no study is said, for who runs it so expects one.
     assert result.returncode == 2
     assert result.stderr == (
-        "penstock: study.py ran to its end and submitted no study: it has to call"
-        " study.optimize(...), also where it is run as __main__\n"
+        "penstock: study.py ended without submitting a study: call study.optimize(...), also"
+        " when it runs as __main__\n"
     )
     assert process("submit", script, home=tmp_path).stderr == result.stderr
 

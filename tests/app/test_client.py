@@ -167,7 +167,7 @@ def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
     with FakeScheduler(settings):
         pass
     at = load(home=settings.home, broker=server.broker_url(settings))
-    words = r"refuses to be written to \(.*maxmemory.*\): raise its maxmemory"
+    words = r"refuses writes \(.*maxmemory.*\): raise its maxmemory"
     with server.connect(settings) as connection:
         connection.config_set("maxmemory", 1)
         with pytest.raises(BackendError, match=words):
@@ -180,11 +180,11 @@ def test_a_broker_that_takes_no_writes_is_told_with_what_to_do(settings):
 def test_a_study_that_nobody_has_answered_may_yet_be_accepted_and_that_is_said(settings):
     with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError) as said:
         Client(settings, timeout=0.3).send("submit", study={"id": "late-1a2b"})
-    assert "may yet be accepted, once the scheduler is there: `penstock status late-1a2b`" in str(
+    assert "may still be accepted when a scheduler runs: `penstock status late-1a2b`" in str(
         said.value
     )
     assert "`penstock cancel late-1a2b` ends it" in str(said.value)
-    with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError, match="yet be carried"):
+    with FakeScheduler(settings, deaf=1000), pytest.raises(BackendError, match="still be carried"):
         Client(settings, timeout=0.3).pause("late-1a2b")
 
 

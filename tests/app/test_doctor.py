@@ -87,7 +87,7 @@ def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(setti
         stop.set()
         serving.join()
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "and there was one" in said
+    assert "though there was one" in said
     assert "penstock restore" in said
     assert findings(settings)["ledger"].grade == "ok"
     for part in settings.home.glob("ledger.db*"):

@@ -210,7 +210,9 @@ def test_what_does_not_lead_to_a_database_is_said_within_seconds(postgres, what,
 
 def test_a_schema_that_does_not_exist_is_refused_at_the_door(postgres):
     url = f"{postgres.url()}&options=-csearch_path%3Dnowhere"
-    with pytest.raises(BackendError, match="no schema for tables: make the one of its search_path"):
+    with pytest.raises(
+        BackendError, match="no schema for tables: create the schema of its search_path"
+    ):
         database_at(url).check()
 
 

@@ -120,7 +120,7 @@ def test_a_service_whose_log_cannot_be_opened_is_started_once_it_can(settings, c
     log.mkdir()
     with Reviver(settings):
         locks.send_signal(settings.run, "agent", signal.SIGKILL)
-        until(lambda: f"could not be revived: [Errno 21] Is a directory: '{log}'" in caplog.text)
+        until(lambda: f"could not be restarted: [Errno 21] Is a directory: '{log}'" in caplog.text)
         log.rmdir()
         until(lambda: pids(settings))
 
@@ -187,7 +187,9 @@ def test_nothing_is_started_for_devices_that_are_not_there(settings):
 
 def test_other_devices_than_those_that_are_up_are_refused(settings):
     ensure_up(settings, services=STAND_INS)
-    with pytest.raises(UsageError, match=r"cpu:1x1, which is up.*penstock down"):
+    with pytest.raises(
+        UsageError, match=r"cpu:1x1, as the running services have it.*penstock down"
+    ):
         ensure_up(settings, "cpu:1x1*2", services=STAND_INS)
     take_down(settings, grace=1)
     assert ensure_up(settings, "cpu:1x1*2", services=STAND_INS).devices == "cpu:1x1*2"

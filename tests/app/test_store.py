@@ -56,7 +56,9 @@ def test_a_folder_that_cannot_be_made_is_refused_with_where_and_why(tmp_path, fo
     (tmp_path / "file").write_text("")
     url = f"file://{folder.format(tmp_path)}"
     where = url.removeprefix("file://").rpartition("/")[0]
-    with pytest.raises(BackendError, match=f"{url} cannot be used .* cannot be made in {where}: "):
+    with pytest.raises(
+        BackendError, match=f"{url} cannot be used .* cannot be created in {where}: "
+    ):
         installation.probe(url)
 
 

@@ -129,7 +129,7 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "system: {mode: off, knobs: [threads]}",
-            "line 3: system.knobs = ['threads'] is refused: allowed is None where mode=\"off\"",
+            "line 3: system.knobs = ['threads'] is refused: allowed is None with mode=\"off\"",
         ),
         ("study_name: mine", "share: {weight: 0}", "line 3: share.weight = 0 is refused"),
         (
@@ -150,7 +150,7 @@ def submit(tmp_path):
         (
             "study_name: mine",
             "sampler_options: {multivariate: true}",
-            "any more: now sampler: {tpe: {multivariate: true}}",
+            "of the study: write sampler: {tpe: {multivariate: true}}",
         ),
         ("n_trials: 4", "", "study.yaml: n_trials is missing: n_trials = None is refused"),
         ("n_trials: 4", "n_trials: 0", "line 4: n_trials = 0 is refused: allowed is a whole"),
@@ -204,10 +204,10 @@ def submit(tmp_path):
         ("[8, 16]", "0.5", "line 10: space['hidden'] = 0.5 is refused: allowed is Float"),
         ("[8, 16]", "[8,\n   8]", "line 11: space.hidden: Categorical.choices[1] = 8"),
         ("[8, 16]", "[2020-01-01]", "line 10: space.hidden: Categorical.choices[0] = datetime"),
-        ("[8, 16]", "[8, 16", "is no YAML: expected ',' or ']'"),
+        ("[8, 16]", "[8, 16", "is not YAML: expected ',' or ']'"),
         ("[8, 16]", "!!python/name:os.system x", "line 10 is not YAML: could not determine a con"),
         ("[8, 16]", "&a [*a]", "an alias refers to what it is part of; allowed is at most 1 MiB"),
-        ("# a study", "- a", "is no YAML"),
+        ("# a study", "- a", "is not YAML"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line_and_key(submit, old, new, words):
@@ -233,7 +233,7 @@ def test_an_objective_that_raises_when_imported_is_shown_with_its_own_frames(sub
 
 
 def test_a_file_takes_no_arguments_and_must_be_there(submit, tmp_path):
-    assert "it takes no arguments, as 'x'" in submit(STUDY, "x")
+    assert "it takes no arguments such as 'x'" in submit(STUDY, "x")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "none.yml")])
     assert result.exit_code == 2
     assert "there is no file" in result.stderr

@@ -48,11 +48,11 @@ CAUSES = {
         "the scheduler cannot serve: the ledger's disk is full",
     ),
     "no scheduler": ([A], {}, [], Services(scheduler=False), "no scheduler is running"),
-    "never a device": ([], {}, [], Services(), "no device has joined yet: penstock up"),
+    "never a device": ([], {}, [], Services(), "no device has joined yet: start workers"),
     "no agent": (
         *([], {}, []),
         Services(agent="the node agent exits as soon as it is started: no such GPU"),
-        "no device serves: the node agent ends",
+        "no device serves: the node agent exits",
     ),
     "devices gone": (
         [device("cpu.n.0", "left", 1.0, "old"), device("cpu.n.1", "left", 2.0, "it was stopped")],
@@ -67,7 +67,7 @@ CAUSES = {
     "leaving": (
         [device("cpu.n.0", "draining")],
         *(at_work(OTHERS), [], Services(leaving=["cpu.n.0"])),
-        "told to stop and are draining, for up to 30 s",
+        "services are stopping, which takes up to 30 s",
     ),
     "refused": ([A, B], {}, [MISSING], Services(), "no device accepts it: this node has no /x"),
     "unstarted": (
@@ -210,7 +210,7 @@ def test_services_that_do_not_run_are_seen_by_their_locks_and_logs(tmp_path):
     assert "no scheduler is running" in Lookout(private, reader).now(study)
     (settings.logs / "scheduler.log").write_text("Traceback\nMemoryError\n")
     revived = Lookout(private, reader, lambda: "scheduler was started 3 times and ended")
-    assert "ends each time that it is started: MemoryError" in revived.now(study)
+    assert "exits every time it is started: MemoryError" in revived.now(study)
 
 
 def test_a_setback_is_the_event_that_the_ledger_has():

@@ -85,7 +85,7 @@ def test_a_message_is_short_however_long_the_value_is(tmp_path):
     [
         ("a: 1\nb: 2024-99-99", "line 2: month must be in 1..12"),
         ("a: " + "1" * 5000, "line 1: Exceeds the limit"),
-        ("a: \0", "is no YAML"),
+        ("a: \0", "is not YAML"),
     ],
 )
 def test_a_value_that_is_none_is_refused_with_its_line(tmp_path, text, words):
