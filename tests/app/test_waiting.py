@@ -78,7 +78,7 @@ CAUSES = {
         *([device("cpu.n.0", "resting")], {}, [Setback("its lease ran out")] * 2, Services()),
         "several attempts in a row failed: its lease ran out",
     ),
-    "in use": ([A, B], at_work(OTHERS, OTHERS), [], Services(), "all are at work for other;"),
+    "in use": ([A, B], at_work(OTHERS, OTHERS), [], Services(), "all are busy with other;"),
 }
 
 
@@ -118,7 +118,7 @@ def test_who_has_the_devices_is_said_alike_however_many_they_are_and_in_any_orde
     def said(*works):
         return why_waiting(study, devices[: len(works)], at_work(*works), [], Services())
 
-    assert "all are at work for a, b, c and others;" in said(*studies)
+    assert "all are busy with a, b, c and others;" in said(*studies)
     assert said(*studies) == said(*studies[:4]) == said(*reversed(studies))
 
 
