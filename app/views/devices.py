@@ -47,7 +47,7 @@ def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
             facts |= {
                 "state": "left",
                 "since": None,
-                "reason": "no scheduler: penstock up",
+                "reason": "no scheduler runs: penstock up",
             }
     return found
 

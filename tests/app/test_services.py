@@ -250,4 +250,4 @@ def test_who_waits_for_services_that_are_taken_down_is_told_so(settings, monkeyp
     assert capsys.readouterr().err == ""
     with locks.hold(settings.run, services.CHANGE):
         services._tell_of_change(settings)
-    assert "being taken down, which takes up to 30 s" in capsys.readouterr().err
+    assert "being stopped, which takes up to 30 s" in capsys.readouterr().err

@@ -257,7 +257,7 @@ def test_a_word_in_a_store_is_a_members_or_the_gang_is_lost(meetings, text, fenc
     meeting.store.set(f"{fence}/gang/1", text.encode("utf-8", "replace"))
     with in_time():
         try:
-            mine, theirs = meeting.tell("gang", [True, "cpu"])
+            mine, theirs = meeting.exchange("gang", [True, "cpu"])
         except GangLost:
             return
         finally:
